@@ -56,7 +56,7 @@ function runs(program) {
   return spawnSync(program, ["--version"], { stdio: "ignore" }).status === 0
 }
 
-/** CMake refuses a build folder made by another generator or in another place: a copied or moved checkout has one. */
+/** CMake refuses a build folder made by another generator or in another folder: a copied or moved checkout has one. */
 function discardForeignCache(generator) {
   const cache = join(build, "CMakeCache.txt")
   if (!existsSync(cache)) return

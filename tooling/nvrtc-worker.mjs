@@ -1,5 +1,5 @@
 // Compiles sources with NVRTC, one after another, for tooling/ptx.ts: NVRTC serves one thread of a process at a time, so that several
-// processes share the work. Arguments: the addon, and the places to look for NVRTC in.
+// processes share the work. Arguments: the addon, and the folders to look for NVRTC in.
 
 import { createRequire } from "node:module"
 

@@ -111,7 +111,7 @@ function hasKernel(backend: string, application: Application): boolean {
 
 /** The facts of every primitive of this repository's packages, on the reference backend. */
 export function opFacts(root: string): OpFacts[] {
-  const places = definitions(root)
+  const locations = definitions(root)
   const kernels = cpuKernels(root)
   const applications = new Map<Primitive, Application[]>()
   for (const application of applicationsOf([...samples, ...discreteSamples, ...nnSamples])) {
@@ -129,7 +129,7 @@ export function opFacts(root: string): OpFacts[] {
         name,
         semantics,
         dtypes: dtypes.filter((dtype) => list.some((a) => worksIn(a, dtype))).map((dtype) => dtype.name),
-        definition: places.get(name) ?? "",
+        definition: locations.get(name) ?? "",
         cpu: (semantics === "scalar" && !primitive.facts.immediate) || kernels.has(name),
         metal: list.some((a) => hasKernel("metal", a)),
         applications: list,

@@ -101,13 +101,13 @@ class Gpt(torch.nn.Module):
     def __init__(self, words=32_000, width=768, layers=12, length=1024):
         super().__init__()
         self.words = torch.nn.Embedding(words, width)
-        self.places = torch.nn.Embedding(length, width)
+        self.positions = torch.nn.Embedding(length, width)
         self.blocks = torch.nn.ModuleList(Block(width) for _ in range(layers))
         self.norm = torch.nn.LayerNorm(width)
         self.head = torch.nn.Linear(width, words, bias=False)
 
     def forward(self, tokens, targets):
-        x = self.words(tokens) + self.places(torch.arange(tokens.shape[1]))
+        x = self.words(tokens) + self.positions(torch.arange(tokens.shape[1]))
         for block in self.blocks:
             x = block(x)
         logits = self.head(self.norm(x))

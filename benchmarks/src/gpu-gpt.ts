@@ -30,12 +30,12 @@ class Block extends nn.Module {
 
 export class Gpt extends nn.Module {
   words = new nn.Embedding(WORDS, WIDTH)
-  places = new nn.Embedding(LENGTH, WIDTH)
+  positions = new nn.Embedding(LENGTH, WIDTH)
   blocks = Array.from({ length: LAYERS }, () => new Block())
   norm = new nn.LayerNorm(WIDTH)
   head = new nn.Linear(WIDTH, WORDS, { bias: false })
   loss(tokens: mx.Array, targets: mx.Array): mx.Array {
-    let x = this.words.forward(tokens).add(this.places.forward(mx.arange(tokens.shape[1])))
+    let x = this.words.forward(tokens).add(this.positions.forward(mx.arange(tokens.shape[1])))
     for (const block of this.blocks) x = block.forward(x)
     const logits = this.head.forward(this.norm.forward(x))
     return nn.losses.crossEntropy(logits.astype(mx.float32), targets, { reduction: "mean" })

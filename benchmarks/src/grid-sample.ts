@@ -4,7 +4,7 @@
  */
 import * as mx from "@lazuli/core"
 
-// Corner k of a point: its place, its weight, and the weight's derivatives.
+// Corner k of a point: its position, its weight, and the weight's derivatives.
 const header = `
 struct Corner {
   bool inside;

@@ -13,7 +13,7 @@ import { Finding, type Fuzzer, internalText } from "./fuzzer"
 import { wrongValues } from "./wrong-values"
 
 /** A change of an argument, or of a part of one: which, how, and to what. Every number counts modulo the choices there are. */
-type Change = readonly [place: number, way: number, what: number]
+type Change = readonly [position: number, way: number, what: number]
 
 interface Wrong {
   readonly call: number
@@ -28,9 +28,9 @@ process.chdir(folder)
 process.on("exit", () => rmSync(folder, { recursive: true, force: true }))
 
 /** Changes one argument, one part of one, or how many there are. */
-function change(args: unknown[], [place, way, what]: Change): void {
+function change(args: unknown[], [position, way, what]: Change): void {
   const wrong = wrongValues[what % wrongValues.length]()
-  const at = args.length === 0 ? 0 : place % (args.length + 1)
+  const at = args.length === 0 ? 0 : position % (args.length + 1)
   const old = args[at]
   const inner =
     way % 4 === 0 &&

@@ -19,32 +19,32 @@ const WIDE = [0n, 1n, 2n ** 31n, 2n ** 32n, 2n ** 40n, 2n ** 53n, 2n ** 63n, 2n 
 export function damageBytes(bytes: Buffer, [kind, at, what]: Edit): Buffer {
   const copy = Buffer.from(bytes)
   if (copy.length < 16) return Buffer.concat([copy, Buffer.alloc(16, what)])
-  const place = at % (copy.length - 8)
+  const position = at % (copy.length - 8)
   switch (kind % 8) {
     case 0:
       return copy.subarray(0, at % copy.length)
     case 1:
-      copy[place] = what
+      copy[position] = what
       return copy
     case 2:
-      copy[place] ^= 1 << (what % 8)
+      copy[position] ^= 1 << (what % 8)
       return copy
     case 3:
-      copy.writeBigUInt64LE(WIDE[what % WIDE.length], place)
+      copy.writeBigUInt64LE(WIDE[what % WIDE.length], position)
       return copy
     case 4:
-      copy.writeUInt32LE(Number(WIDE[what % WIDE.length] & 0xffffffffn), place)
+      copy.writeUInt32LE(Number(WIDE[what % WIDE.length] & 0xffffffffn), position)
       return copy
     case 5:
-      copy.copy(copy, place, what % copy.length, (what % copy.length) + 32)
+      copy.copy(copy, position, what % copy.length, (what % copy.length) + 32)
       return copy
     case 6:
-      return Buffer.concat([copy.subarray(0, place), copy.subarray(place + 1 + (what % 16))])
+      return Buffer.concat([copy.subarray(0, position), copy.subarray(position + 1 + (what % 16))])
     default:
       return Buffer.concat([
-        copy.subarray(0, place),
+        copy.subarray(0, position),
         Buffer.alloc(1 + (what % 16), what),
-        copy.subarray(place),
+        copy.subarray(position),
       ])
   }
 }
@@ -128,10 +128,10 @@ function* placesOf(value: unknown): Generator<[Parent, string | number]> {
 
 /** Changes a value of a JSON tree in place. */
 export function damageJson(tree: unknown, [kind, at, what]: Edit): void {
-  const places = [...placesOf(tree)]
-  if (places.length === 0) return
-  const [parent, key] = places[at % places.length]
-  const [other, otherKey] = places[what % places.length]
+  const positions = [...placesOf(tree)]
+  if (positions.length === 0) return
+  const [parent, key] = positions[at % positions.length]
+  const [other, otherKey] = positions[what % positions.length]
   const copied = (): unknown => structuredClone(other[otherKey])
   switch (kind % 8) {
     case 0:
@@ -166,8 +166,8 @@ export function textOf(tree: unknown): string {
 /** Changes a number or a word of a text. */
 export function damageText(text: string, [kind, at, what]: Edit): string {
   const tokens = text.split(/(\d+|[A-Za-z_]+)/)
-  const place = 1 + 2 * (at % Math.max(1, tokens.length >> 1))
-  if (place >= tokens.length) return `${text}${what}`
+  const position = 1 + 2 * (at % Math.max(1, tokens.length >> 1))
+  if (position >= tokens.length) return `${text}${what}`
   const numbers = [
     "0",
     "1",
@@ -199,8 +199,8 @@ export function damageText(text: string, [kind, at, what]: Edit): string {
     "é",
     "",
   ]
-  const choices = kind % 4 === 0 ? words.concat(numbers) : /^\d/.test(tokens[place]) ? numbers : words
-  tokens[place] = choices[what % choices.length]
+  const choices = kind % 4 === 0 ? words.concat(numbers) : /^\d/.test(tokens[position]) ? numbers : words
+  tokens[position] = choices[what % choices.length]
   return tokens.join("")
 }
 

@@ -78,19 +78,19 @@ const NUMBERS = [
 export function damageGguf(bytes: Buffer, list: readonly Edit[]): Buffer {
   const fields = fieldsOf(bytes)
   for (const [kind, at, what] of list) {
-    const place = at % fields.length
-    const field = fields[place]
-    if (kind % 8 === 0) fields.splice(place, 1)
-    else if (kind % 8 === 1) fields.splice(place, 0, fields[what % fields.length])
+    const position = at % fields.length
+    const field = fields[position]
+    if (kind % 8 === 0) fields.splice(position, 1)
+    else if (kind % 8 === 1) fields.splice(position, 0, fields[what % fields.length])
     else if (field.length === 4 || field.length === 8) {
       const changed = Buffer.alloc(8)
       changed.writeBigUInt64LE(NUMBERS[what % NUMBERS.length])
-      fields[place] = changed.subarray(0, field.length)
+      fields[position] = changed.subarray(0, field.length)
     } else if (field.length > 8) {
       const name = Buffer.from(names[what % names.length])
       const length = Buffer.alloc(8)
       length.writeBigUInt64LE(BigInt(name.length))
-      fields[place] = Buffer.concat([length, name])
+      fields[position] = Buffer.concat([length, name])
     }
     if (fields.length === 0) break
   }

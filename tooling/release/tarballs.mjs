@@ -92,7 +92,7 @@ export function tarballProblems(tarball) {
   if (manifest.name !== "lazuli" && manifest.dependencies?.["@lazuli/core"])
     problems.push("it depends on @lazuli/core, which must be among its peerDependencies")
   if (/workspace:|link:|file:/.test(JSON.stringify(manifest)))
-    problems.push("its manifest names a place of this workspace")
+    problems.push("its manifest names a path of this workspace")
   for (const [path, bytes] of files)
     if (
       /\.[cm]?js$/.test(path) &&

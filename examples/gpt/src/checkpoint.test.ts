@@ -7,7 +7,7 @@ import { checkCompatible, readCheckpoint, restore, saveCheckpoint } from "./chec
 import { divide } from "./data"
 import { generatedText } from "./generated-text"
 import { type Config, parseOptions } from "./options"
-import { type Place, Trainer, train } from "./train"
+import { type Progress, Trainer, train } from "./train"
 
 const config: Config = {
   batch: 4,
@@ -20,7 +20,7 @@ const config: Config = {
   seed: 5,
 }
 const corpus = divide("generated", [generatedText(3000)])
-const start = (): Place => ({ step: 0, seconds: 0, history: { train: [], validation: [] } })
+const start = (): Progress => ({ step: 0, seconds: 0, history: { train: [], validation: [] } })
 const parse = (line: string) => parseOptions(line.split(" ").filter(Boolean))!
 
 let folder = ""
@@ -41,8 +41,8 @@ const bytesOf = (trainer: Trainer) =>
 
 test("ten steps, a checkpoint and ten more are twenty steps, bit for bit", async () => {
   const whole = new Trainer(config, 20)
-  const place = start()
-  await train(whole, corpus, place, {})
+  const progress = start()
+  await train(whole, corpus, progress, {})
   const expected = bytesOf(whole)
 
   const first = new Trainer(config, 20)
@@ -54,9 +54,9 @@ test("ten steps, a checkpoint and ten more are twenty steps, bit for bit", async
   const checkpoint = readCheckpoint(folder)
   const second = new Trainer(checkpoint.config, checkpoint.steps)
   restore(second, checkpoint)
-  await train(second, corpus, checkpoint.place, {})
+  await train(second, corpus, checkpoint.progress, {})
   expect(bytesOf(second)).toEqual(expected)
-  expect(checkpoint.place.history).toEqual(place.history)
+  expect(checkpoint.progress.history).toEqual(progress.history)
 })
 
 test("a checkpoint is one file, and says what it is", () => {
@@ -75,7 +75,7 @@ test("an old checkpoint survives a save that fails", () => {
   copyFileSync(file, copy)
   trainer.optimizer.state.broken = 5 as unknown as mx.Array
   expect(() => saveCheckpoint(folder, trainer, start(), corpus)).toThrow()
-  expect(readCheckpoint(folder).place.step).toBe(0)
+  expect(readCheckpoint(folder).progress.step).toBe(0)
   expect(existsSync(join(folder, "partial-checkpoint.safetensors"))).toBe(false)
 })
 

@@ -7,7 +7,7 @@ import { join } from "node:path"
 import { mx } from "lazuli"
 import type { Corpus } from "./data"
 import { CONFIG_KEYS, type Config, type Options } from "./options"
-import type { Place, Trainer } from "./train"
+import type { Progress, Trainer } from "./train"
 import { UserError } from "./user-error"
 
 const FORMAT = "lazuli-gpt-1"
@@ -18,7 +18,7 @@ export interface Checkpoint {
   readonly config: Config
   /** The length of the schedule. */
   readonly steps: number
-  readonly place: Place
+  readonly progress: Progress
   readonly dataHash: string
   readonly arrays: Record<string, mx.Array>
 }
@@ -35,11 +35,11 @@ const flat = (points: Points): mx.Array => mx.array(new Float64Array(points.flat
 const points = (a: mx.Array): Points => (a.size === 0 ? [] : (a.tolist() as Points))
 
 /** Writes a checkpoint into a folder and gives its path. */
-export function saveCheckpoint(folder: string, trainer: Trainer, place: Place, corpus: Corpus): string {
+export function saveCheckpoint(folder: string, trainer: Trainer, progress: Progress, corpus: Corpus): string {
   mkdirSync(folder, { recursive: true })
   const file = join(folder, FILE)
   const beside = join(folder, `partial-${FILE}`)
-  const { history, step, seconds } = place
+  const { history, step, seconds } = progress
   const arrays = Object.fromEntries(stateOf(trainer))
   arrays["history.train"] = flat(history.train)
   arrays["history.validation"] = flat(history.validation)
@@ -74,7 +74,7 @@ export function readCheckpoint(folder: string): Checkpoint {
     return {
       config: JSON.parse(metadata.config) as Config,
       steps: Number(metadata.steps),
-      place: {
+      progress: {
         step: Number(metadata.step),
         seconds: Number(metadata.seconds),
         history: { train: points(arrays["history.train"]), validation: points(arrays["history.validation"]) },

@@ -96,7 +96,7 @@ export function checkLength({ name, train, validation }: Corpus, context: number
 }
 
 /**
- * The windows of training step `step`: `batch` rows of `length` bytes from places that depend on the seed and the step alone,
+ * The windows of training step `step`: `batch` rows of `length` bytes from offsets that depend on the seed and the step alone,
  * so that a run continues after any step as if it had never stopped.
  */
 export function batchAt(

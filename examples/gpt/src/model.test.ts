@@ -4,7 +4,7 @@ import { GPT } from "./model"
 
 const shape = { context: 8, layers: 2, width: 16, heads: 2, dropout: 0 }
 
-test("logits for every byte at every place", () => {
+test("logits for every byte at every position", () => {
   const model = new GPT(shape)
   expect(model.forward(mx.zeros([3, 5], mx.int32)).shape).toEqual([3, 5, 256])
   // Tables, and in each block two norms, the projections of attention and the network.
@@ -12,7 +12,7 @@ test("logits for every byte at every place", () => {
   expect(model.size).toBe(256 * 16 + 8 * 16 + 2 * block + 2 * 16)
 })
 
-test("no place sees what comes after it", () => {
+test("no position sees what comes after it", () => {
   const model = new GPT(shape)
   const before = mx.array([[1, 2, 3, 4, 5, 6]], mx.int32)
   const after = mx.array([[1, 2, 3, 4, 99, 98]], mx.int32)

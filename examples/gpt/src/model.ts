@@ -84,7 +84,7 @@ export class GPT extends nn.Module {
     this.norm = new nn.LayerNorm(shape.width)
   }
 
-  /** Logits of the next byte at each place: [batch, length] → [batch, length, 256]. */
+  /** Logits of the next byte at each position: [batch, length] → [batch, length, 256]. */
   forward(tokens: mx.Array): mx.Array {
     const positions = this.positions.forward(mx.arange(tokens.shape[1]))
     let x = this.dropout.forward(this.bytes.forward(tokens).add(positions))

@@ -11,7 +11,7 @@ import { writePlot } from "./plot"
 import { showProgress, thousands } from "./progress"
 import { everybody, isRank, startRanks } from "./ranks"
 import { sample } from "./sample"
-import { type Place, stepsWithin, Trainer, train } from "./train"
+import { type Progress, stepsWithin, Trainer, train } from "./train"
 
 /** Held-out windows that the verdict rests on, at most: more change its third digit and take their time. */
 const MAX_WINDOWS = 1024
@@ -27,22 +27,22 @@ const short = (path: string): string => {
 }
 const loss = (nats: number): string => `${nats.toFixed(3)} nats (${bits(nats).toFixed(3)} bits) a byte`
 
-/** A trainer at its place: at the start, or where the checkpoint is. */
-function prepare(options: Options, corpus: Corpus): { trainer: Trainer; place: Place } {
+/** A trainer and its progress: at the start, or where the checkpoint is. */
+function prepare(options: Options, corpus: Corpus): { trainer: Trainer; progress: Progress } {
   if (!options.resume) {
     const config = configOf(options)
     checkHeads(config)
     checkLength(corpus, config.context)
     const steps = options.steps ?? stepsWithin(options.seconds, config, corpus)
-    const place = { step: 0, seconds: 0, history: { train: [], validation: [] } }
-    return { trainer: new Trainer(config, steps), place }
+    const progress = { step: 0, seconds: 0, history: { train: [], validation: [] } }
+    return { trainer: new Trainer(config, steps), progress }
   }
   const checkpoint = readCheckpoint(options.out)
   checkCompatible(checkpoint, corpus, options)
   const trainer = new Trainer(checkpoint.config, options.steps ?? checkpoint.steps)
   restore(trainer, checkpoint)
-  say(`Resuming after step ${checkpoint.place.step} of ${trainer.steps}.`)
-  return { trainer, place: checkpoint.place }
+  say(`Resuming after step ${checkpoint.progress.step} of ${trainer.steps}.`)
+  return { trainer, progress: checkpoint.progress }
 }
 
 /** Tells if the user has asked to stop. A second Ctrl-C finds no listener and ends the process at once. */
@@ -62,43 +62,43 @@ function listenForSignals(onSignal: () => void): { asked: () => boolean; forget:
 }
 
 /** Trains to the end; false when the user stopped it. */
-async function run(trainer: Trainer, place: Place, corpus: Corpus, options: Options): Promise<boolean> {
+async function run(trainer: Trainer, progress: Progress, corpus: Corpus, options: Options): Promise<boolean> {
   const { batch, context } = trainer.config
-  const progress = showProgress({
-    first: place.step,
+  const bar = showProgress({
+    first: progress.step,
     last: trainer.steps,
     tokensPerStep: batch * context,
     stream: process.stdout,
   })
   const signals = listenForSignals(() => {
-    progress.stop()
+    bar.stop()
     say("Stopping after this step; once more to quit at once.")
   })
   const began = performance.now()
   let saved = began
   try {
-    await train(trainer, corpus, place, {
-      onStep: (step, loss, validation) => progress.update({ step, loss, validation }),
+    await train(trainer, corpus, progress, {
+      onStep: (step, loss, validation) => bar.update({ step, loss, validation }),
       stop: () =>
         signals.asked() ||
         (options.steps === null && performance.now() - began > PATIENCE * options.seconds * 1000),
       between: () => {
         if (performance.now() - saved < options.saveEvery * 1000) return
-        if (isFirst()) saveCheckpoint(options.out, trainer, place, corpus)
+        if (isFirst()) saveCheckpoint(options.out, trainer, progress, corpus)
         saved = performance.now()
       },
     })
     progress.stop()
     if (!isFirst()) return !signals.asked()
-    const file = saveCheckpoint(options.out, trainer, place, corpus)
+    const file = saveCheckpoint(options.out, trainer, progress, corpus)
     if (!signals.asked()) return true
-    say(`Saved step ${place.step} of ${trainer.steps} to ${short(file)}. To go on:`)
+    say(`Saved step ${progress.step} of ${trainer.steps} to ${short(file)}. To go on:`)
     say(
       `  npm run demo -- --resume${options.given.has("out") ? ` --out ${options.out}` : ""}${textFlag(options)}`,
     )
     return false
   } finally {
-    progress.stop()
+    bar.stop()
     signals.forget()
   }
 }
@@ -111,7 +111,7 @@ export async function main(args: readonly string[]): Promise<number> {
   if (options.ranks > 1 && !isRank()) return await startRanks(options.ranks, args)
   const corpus = options.text === null ? readRepository() : readText(options.text)
   mkdirSync(options.out, { recursive: true })
-  const { trainer, place } = prepare(options, corpus)
+  const { trainer, progress } = prepare(options, corpus)
   const { config, model } = trainer
   const held = windows(corpus.validation, config.context, MAX_WINDOWS)
   const bigram = fitBigram(corpus.train)
@@ -125,13 +125,13 @@ export async function main(args: readonly string[]): Promise<number> {
   )
   say(`Bigram baseline on the held-out text: ${loss(baseline)}`)
   say(`Training: ${thousands(trainer.steps)} steps of ${config.batch} × ${config.context} bytes`)
-  const { step, seconds } = place
-  const finished = await run(trainer, place, corpus, options)
-  const trained = place.step - step
+  const { step, seconds } = progress
+  const finished = await run(trainer, progress, corpus, options)
+  const trained = progress.step - step
   if (trained > 0) {
-    const speed = (trained * config.batch * config.context) / (place.seconds - seconds)
+    const speed = (trained * config.batch * config.context) / (progress.seconds - seconds)
     say(
-      `Trained ${thousands(trained)} steps in ${(place.seconds - seconds).toFixed(0)} s: ${thousands(speed)} tokens/s`,
+      `Trained ${thousands(trained)} steps in ${(progress.seconds - seconds).toFixed(0)} s: ${thousands(speed)} tokens/s`,
     )
   }
   if (!finished) return 130
@@ -139,7 +139,7 @@ export async function main(args: readonly string[]): Promise<number> {
 
   const final = trainer.evaluate(held)
   const title = `A GPT of ${thousands(model.size)} parameters on ${corpus.name}`
-  const files = await writePlot(options.out, place.history, baseline, title)
+  const files = await writePlot(options.out, progress.history, baseline, title)
   say(`Loss curve: ${files.map(short).join(", ")}`)
   for (const text of options.sample > 0
     ? sample(model, { ...options, ...config, count: options.sample })

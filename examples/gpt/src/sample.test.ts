@@ -33,8 +33,8 @@ test("the most likely byte alone does not depend on the seed", () => {
 test("a trained model writes words of its text", async () => {
   const config = { ...shape, layers: 2, batch: 16, learningRate: 1e-2, dropout: 0, seed: 0 }
   const trainer = new Trainer(config, 200)
-  const place = { step: 0, seconds: 0, history: { train: [], validation: [] } }
-  await train(trainer, divide("", [generatedText(8000)]), place, {})
+  const progress = { step: 0, seconds: 0, history: { train: [], validation: [] } }
+  await train(trainer, divide("", [generatedText(8000)]), progress, {})
   const [text] = sample(trainer.model, { ...options, count: 1, length: 80 })
   const known = new Set(
     Buffer.from(generatedText(8000))

@@ -4,7 +4,7 @@ import { bigramLoss, fitBigram } from "./bigram"
 import { divide, windows } from "./data"
 import { generatedText } from "./generated-text"
 import type { Config } from "./options"
-import { type Place, stepsWithin, Trainer, train } from "./train"
+import { type Progress, stepsWithin, Trainer, train } from "./train"
 
 const config: Config = {
   batch: 8,
@@ -17,18 +17,18 @@ const config: Config = {
   seed: 1,
 }
 const corpus = divide("generated", [generatedText(8000)])
-const start = (): Place => ({ step: 0, seconds: 0, history: { train: [], validation: [] } })
+const start = (): Progress => ({ step: 0, seconds: 0, history: { train: [], validation: [] } })
 
 test("training beats the bigram baseline on text that was held out", async () => {
   const trainer = new Trainer(config, 150)
-  const place = start()
-  await train(trainer, corpus, place, {})
+  const progress = start()
+  await train(trainer, corpus, progress, {})
   const held = windows(corpus.validation, config.context)
   const baseline = bigramLoss(fitBigram(corpus.train), held)
   expect(trainer.evaluate(held)).toBeLessThan(0.8 * baseline)
-  expect(place.step).toBe(150)
-  expect(place.history.train.length).toBe(150)
-  expect(place.history.validation.map(([step]) => step)).toContain(150)
+  expect(progress.step).toBe(150)
+  expect(progress.history.train.length).toBe(150)
+  expect(progress.history.validation.map(([step]) => step)).toContain(150)
 })
 
 test("a step needs nothing but kernels", () => {
@@ -72,9 +72,9 @@ test("the learning rate rises, falls, and ends above zero", () => {
 })
 
 test("a watcher can stop the loop after any step", async () => {
-  const place = start()
-  await train(new Trainer(config, 50), corpus, place, { stop: ({ step }) => step === 7 })
-  expect(place.step).toBe(7)
+  const progress = start()
+  await train(new Trainer(config, 50), corpus, progress, { stop: ({ step }) => step === 7 })
+  expect(progress.step).toBe(7)
 })
 
 test("a time becomes a number of steps", () => {

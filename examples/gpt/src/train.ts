@@ -124,8 +124,8 @@ const EVALUATION_WINDOWS = 128
 /** Losses that the shown one is averaged over, about. */
 const SMOOTHING = 0.97
 
-/** Where a run is. */
-export interface Place {
+/** The progress of a run. */
+export interface Progress {
   /** Steps done. */
   step: number
   /** Seconds of training so far. */
@@ -137,42 +137,47 @@ export interface Place {
 export interface Watcher {
   onStep?(step: number, smoothedLoss: number, validation: number | null): void
   /** True to stop now. */
-  stop?(place: Place): boolean
+  stop?(progress: Progress): boolean
   /** Called between steps; a checkpoint may be written. */
-  between?(place: Place): void
+  between?(progress: Progress): void
 }
 
 /**
- * Trains from `place.step` to the end of the trainer's schedule, and keeps `place` current. Between steps the event loop
+ * Trains from `progress.step` to the end of the trainer's schedule, and keeps `progress` current. Between steps the event loop
  * runs, so that signals and timers are heard.
  */
-export async function train(trainer: Trainer, corpus: Corpus, place: Place, watcher: Watcher): Promise<void> {
+export async function train(
+  trainer: Trainer,
+  corpus: Corpus,
+  progress: Progress,
+  watcher: Watcher,
+): Promise<void> {
   const { config, steps } = trainer
-  const { history } = place
+  const { history } = progress
   const held = windows(corpus.validation, config.context, EVALUATION_WINDOWS)
   const every = Math.max(1, Math.ceil(steps / EVALUATIONS))
   const evaluate = (): void => {
-    if (history.validation.at(-1)?.[0] === place.step) return
-    history.validation.push([place.step, trainer.evaluate(held)])
+    if (history.validation.at(-1)?.[0] === progress.step) return
+    history.validation.push([progress.step, trainer.evaluate(held)])
   }
   let smoothed = 0
   let weight = 0
-  const before = place.seconds
+  const before = progress.seconds
   const start = performance.now()
-  if (place.step === 0) evaluate()
-  while (place.step < steps) {
+  if (progress.step === 0) evaluate()
+  while (progress.step < steps) {
     const loss = trainer.step(
-      batchAt(corpus.train, config.batch, config.context + 1, config.seed, place.step),
+      batchAt(corpus.train, config.batch, config.context + 1, config.seed, progress.step),
     )
-    place.step++
-    history.train.push([place.step, loss])
+    progress.step++
+    history.train.push([progress.step, loss])
     smoothed = smoothed * SMOOTHING + loss
     weight = weight * SMOOTHING + 1
-    if (place.step % every === 0 || place.step === steps) evaluate()
-    place.seconds = before + (performance.now() - start) / 1000
-    watcher.onStep?.(place.step, smoothed / weight, history.validation.at(-1)?.[1] ?? null)
+    if (progress.step % every === 0 || progress.step === steps) evaluate()
+    progress.seconds = before + (performance.now() - start) / 1000
+    watcher.onStep?.(progress.step, smoothed / weight, history.validation.at(-1)?.[1] ?? null)
     await new Promise(setImmediate)
-    if (largest(watcher.stop?.(place) ? 1 : 0) === 1) return
-    watcher.between?.(place)
+    if (largest(watcher.stop?.(progress) ? 1 : 0) === 1) return
+    watcher.between?.(progress)
   }
 }

@@ -231,7 +231,7 @@ function writeOutput(queue: Queue, output: Node): void {
 }
 
 /** Where a plan finds an operand. */
-function writePlace(commands: CommandBuffer, { storage, offset, dtype }: Node): void {
+function writeLocation(commands: CommandBuffer, { storage, offset, dtype }: Node): void {
   commands.bufferAt((storage as Storage).id, offset * dtype.size)
 }
 
@@ -366,7 +366,8 @@ const memory: Memory = {
 
 function hostOf(storage: Storage): ArrayBuffer {
   const { memory } = storage
-  if (!memory.host) throw new DeviceError("backend-cpu", `the host does not see the memory of ${memory.name}`)
+  if (!memory.host)
+    throw new DeviceError("backend-cpu", `the host cannot access the memory of ${memory.name}`)
   return memory.host(storage)
 }
 
@@ -452,11 +453,11 @@ const plans: Plans = {
     const { commands } = queue
     commands.begin(Op.Plan)
     commands.int(plan.id)
-    for (let i = 0; i < inputs.length; i++) writePlace(commands, inputs[i])
+    for (let i = 0; i < inputs.length; i++) writeLocation(commands, inputs[i])
     for (let i = 0; i < count; i++) {
       const output = outputs === null ? node : outputs[i]
       ;(output.storage as Storage).ticket = queue.open
-      writePlace(commands, output)
+      writeLocation(commands, output)
     }
     commands.end()
   },
@@ -493,7 +494,7 @@ export const cpuBackend: Backend = {
   information,
 }
 
-/** This backend's place in {@link Primitive.kernels} and {@link ScalarProgram.ids}. */
+/** This backend's index in {@link Primitive.kernels} and {@link ScalarProgram.ids}. */
 const BACKEND = loadFailure === null ? registerBackend(cpuBackend) : -1
 
 if (loadFailure === null) onKernels("native", addLibrary)

@@ -78,7 +78,7 @@ export class CommandBuffer {
       this.i32[at + 1] = value >> 31
     } else {
       if (!Number.isInteger(value) || value >= LIMIT || value < -LIMIT)
-        throw new ArgumentError("backend-cpu", `a record holds integers of 64 bits, received ${value}`)
+        throw new ArgumentError("backend-cpu", `a record holds 64-bit integers, received ${value}`)
       // Beyond 32 bits: two's complement from the floor of the quotient.
       const high = Math.floor(value / HIGH)
       this.i32[at] = (value - high * HIGH) | 0

@@ -166,7 +166,7 @@ describe("sizes that choose an algorithm", () => {
     check([laidOut(x([2, 33, 32, 5]), 1), laidOut(x([7, 1, 1, 5]), 3)], plain(2))
     for (const dtype of [mx.float64, ...halves])
       check([x([1, 64, 40, 6]).astype(dtype), x([9, 1, 1, 6]).astype(dtype)], plain(2))
-    // As many places out as in, and not the same ones.
+    // As many positions out as in, and not the same ones.
     const apart = { high: [0, 49], stride: [1, 2] }
     check([x([1, 50, 50, 3]), x([4, 1, 1, 3])], plain(2, apart))
     check([x([1, 50, 50, 3]), x([4, 1, 1, 3])], plain(2, { stride: [1, 2], inputDilation: [1, 2] }))
@@ -241,12 +241,12 @@ describe("sizes that choose an algorithm", () => {
         .tolist(),
     ).toEqual([0, 0, 1, 1, 0, 0])
   })
-  test("zeros between inputs that no kernel place reaches", () => {
+  test("zeros between inputs that no kernel element reaches", () => {
     const inputs = [x([1, 5, 2]), x([3, 2, 2])]
     check(inputs, plain(1, { inputDilation: [3], kernelDilation: [3], low: [2], high: [1] }))
     checkGradients(inputs, plain(1, { inputDilation: [3], kernelDilation: [3], low: [2], high: [1] }))
   })
-  test("NaN and infinities reach the places that they meet and no others", () => {
+  test("NaN and infinities reach the outputs that they meet and no others", () => {
     const image = mx.array([1, Number.NaN, 1, 1, Number.POSITIVE_INFINITY, 1]).reshape([1, 6, 1])
     const y = mx
       .conv1d(image, mx.ones([1, 2, 1]), { padding: 1 })

@@ -48,7 +48,7 @@ test("a step with a moving position is traced and planned once, gives eager's lo
     donate: true,
   })
   const addressOf = ({ node: { storage } }: mx.Array): bigint => storage?.memory.address?.(storage) ?? 0n
-  const places = [addressOf(cache.keys), addressOf(cache.values)]
+  const addresses = [addressOf(cache.keys), addressOf(cache.values)]
   let token = mx.array(7, mx.int32)
   for (let n = 0; n < 140; n++) {
     const position = mx.array(n, mx.int32)
@@ -57,7 +57,7 @@ test("a step with a moving position is traced and planned once, gives eager's lo
     expect(mx.arrayEqual(got, want).item()).toBe(true)
     token = got.argmax().astype(mx.int32)
   }
-  expect([addressOf(cache.keys), addressOf(cache.values)]).toEqual(places)
+  expect([addressOf(cache.keys), addressOf(cache.values)]).toEqual(addresses)
   expect(mx.arrayEqual(cache.keys, eager.keys).item()).toBe(true)
   expect(step.stats()).toEqual({ calls: 140, traces: 1, programs: 1 })
 })

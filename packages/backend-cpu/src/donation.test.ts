@@ -38,9 +38,9 @@ test("donated state is updated in place, and its old handles have no value", () 
   const g = mx.ones([N])
   mx.eval(step(g), state)
   const { w, m } = state
-  const places = [addressOf(w), addressOf(m)]
+  const addresses = [addressOf(w), addressOf(m)]
   mx.eval(step(g), state)
-  expect([addressOf(state.w), addressOf(state.m)].sort()).toEqual(places.sort())
+  expect([addressOf(state.w), addressOf(state.m)].sort()).toEqual(addresses.sort())
   expect([state.w.index(7).item(), state.m.index(7).item()]).toEqual([-1.5, 1.5])
   expect(() => w.item()).toThrow()
   expect(() => m.sum().item()).toThrowErrorMatchingInlineSnapshot(
@@ -60,7 +60,7 @@ test("without the option old handles keep what they showed", () => {
 test("what anything else can read is not overwritten", () => {
   const { state, step } = momentum(true)
   mx.eval(state)
-  // A view, a pending graph and the same array in another place.
+  // A view, a pending graph and the same array under another key.
   const view = state.w.index("1:")
   const pending = state.m.add(1)
   mx.eval(view)
@@ -99,10 +99,10 @@ test("several calls before an evaluation, and calls under grad, are as without d
 test("arguments are donated by position; a state of other sizes, an unused one and one passed through stay right", () => {
   const f = compile((x: mx.Array, y: mx.Array) => x.add(y), { donate: [0] })
   const [x, y] = [filled(1), filled(1)]
-  const place = addressOf(x)
+  const address = addressOf(x)
   const sum = f(x, y)
   mx.eval(sum)
-  expect(addressOf(sum)).toBe(place)
+  expect(addressOf(sum)).toBe(address)
   expect([sum.index(0).item(), y.index(0).item()]).toEqual([2, 1])
   expect(() => x.item()).toThrow()
   // A handle given back as it came keeps its value.
@@ -124,10 +124,10 @@ test("what another stream made or reads is not overwritten", () => {
   const f = compile((x: mx.Array) => x.add(1), { donate: [0] })
   const made = mx.add(filled(1), 1, { stream: other })
   mx.eval(made)
-  const place = addressOf(made)
+  const address = addressOf(made)
   const next = f(made)
   mx.eval(next)
-  expect(addressOf(next)).not.toBe(place)
+  expect(addressOf(next)).not.toBe(address)
   const x = filled(2)
   const read = mx.multiply(x, 3, { stream: other })
   mx.asyncEval(read)

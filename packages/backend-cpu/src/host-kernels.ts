@@ -24,11 +24,12 @@ function add(from: string, given: unknown, make: (name: string, kernel: never) =
   if (typeof given !== "object" || given === null)
     throw new ArgumentError(
       from,
-      `kernels must be an object by names of primitives, received ${describe(given)}`,
+      `kernels must be an object keyed by primitive names, received ${describe(given)}`,
     )
   for (const [name, kernel] of Object.entries(given)) {
     const known = kernels.get(name)
-    if (known) throw new RegistryError(from, `brings a kernel for ${name}, which ${known.from} has already`)
+    if (known)
+      throw new RegistryError(from, `brings a kernel for ${name}, which already has one from ${known.from}`)
     kernels.set(name, { from, kernel: make(name, kernel as never) })
   }
 }
@@ -109,27 +110,28 @@ function wasmKernel(
     supports: (application) => launch(application) !== null,
     run(inputs, outputs, params) {
       const found = launch({ primitive: op, inputs, outputs, params })
-      if (found === null) throw new ArgumentError(op, "its kernel's launch changed its mind")
+      if (found === null)
+        throw new ArgumentError(op, "its kernel's launch gave null for a call that it had accepted")
       const exports = open()
       const call = exports[found.call]
       if (typeof call !== "function")
         throw new ArgumentError(op, `the module exports no function "${found.call}"`)
-      const places = new Map<string, number>()
+      const addresses = new Map<string, number>()
       let end = exports.__heap_base?.value ?? 0
-      const place = (names: readonly string[], arrays: readonly HostArray[]): void =>
+      const allocate = (names: readonly string[], arrays: readonly HostArray[]): void =>
         arrays.forEach((array, i) => {
           end = Math.ceil(end / 16) * 16
-          places.set(names[i], end)
+          addresses.set(names[i], end)
           end += bytesOf(array)
         })
-      place(inputNames, inputs)
-      place(outputNames, outputs)
+      allocate(inputNames, inputs)
+      allocate(outputNames, outputs)
       const missing = end - exports.memory.buffer.byteLength
       if (missing > 0) exports.memory.grow(Math.ceil(missing / PAGE))
       const view = (array: HostArray, name: string): HostData => {
         // Half types are float32 there, on their way out too.
         const Store = storeOf(array)
-        return new Store(exports.memory.buffer, places.get(name), array.data.length) as unknown as HostData
+        return new Store(exports.memory.buffer, addresses.get(name), array.data.length) as unknown as HostData
       }
       inputs.forEach((array, i) => {
         ;(view(array, inputNames[i]) as unknown as Float32Array).set(array.data as unknown as Float32Array)
@@ -140,9 +142,12 @@ function wasmKernel(
       call(
         ...found.arguments.map((each) => {
           if (typeof each !== "string") return each
-          const at = places.get(each)
+          const at = addresses.get(each)
           if (at === undefined)
-            throw new ArgumentError(op, `there is no "${each}"; there are ${[...places.keys()].join(", ")}`)
+            throw new ArgumentError(
+              op,
+              `there is no input or output "${each}"; there are ${[...addresses.keys()].join(", ")}`,
+            )
           return at
         }),
       )

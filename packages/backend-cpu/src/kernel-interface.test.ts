@@ -93,7 +93,7 @@ test("a library of version 1 runs: threads, scratch memory, the host's kernels, 
     [5, 9],
   ])
   expect(() => fails([x]).tolist()).toThrow("[fails] element 7 is wrong")
-  expect(() => absent([x]).tolist()).toThrow("there is no kernel of no such primitive to run")
+  expect(() => absent([x]).tolist()).toThrow("there is no kernel for no such primitive to run")
   expect(mx.backendStats()).toEqual({})
 })
 

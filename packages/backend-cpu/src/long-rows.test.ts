@@ -1,10 +1,10 @@
-// Running sums of rows that are cut into pieces, and rows gathered from and scattered to many places, against plain loops.
+// Running sums of rows that are cut into pieces, and rows gathered from and scattered to many rows, against plain loops.
 import "./index"
 import * as mx from "@lazuli/core"
 import { expect, test } from "vitest"
 
 /** A number below n that looks random; the same in every run. */
-const place = (i: number, n: number): number => (Math.imul(i + 1, 2654435761) >>> 0) % n
+const scrambled = (i: number, n: number): number => (Math.imul(i + 1, 2654435761) >>> 0) % n
 
 function runningSums(x: ArrayLike<number>, reverse: boolean, inclusive: boolean): Float64Array {
   const sums = new Float64Array(x.length)
@@ -19,7 +19,7 @@ function runningSums(x: ArrayLike<number>, reverse: boolean, inclusive: boolean)
 
 test("running sums of long rows agree with a loop, forwards and backwards, with and without the element itself", () => {
   const n = 140_003
-  const numbers = Float32Array.from({ length: n }, (_, i) => place(i, 2001) / 1000 - 0.5)
+  const numbers = Float32Array.from({ length: n }, (_, i) => scrambled(i, 2001) / 1000 - 0.5)
   for (const dtype of [mx.float32, mx.bfloat16, mx.int8, mx.int32])
     for (const [reverse, inclusive] of [
       [false, true],
@@ -95,7 +95,7 @@ test("gathered rows, few and more than the caches hold", () => {
     [mx.int16, 33, 5000],
   ] as const) {
     const x = mx.contiguous(table.index(":", `:${width}`).astype(dtype))
-    const order = Int32Array.from({ length: count }, (_, i) => place(i, 3000))
+    const order = Int32Array.from({ length: count }, (_, i) => scrambled(i, 3000))
     const got = x.take(mx.array(order), 0).toTypedArray() as Float32Array
     const from = x.toTypedArray() as Float32Array
     let wrong = 0
@@ -106,15 +106,15 @@ test("gathered rows, few and more than the caches hold", () => {
 })
 
 test("scattered rows are added in the order of their indices", () => {
-  const [places, width, count] = [700, 40, 9001]
-  const order = Int32Array.from({ length: count }, (_, i) => place(i, places))
-  const updates = Float32Array.from({ length: count * width }, (_, i) => place(i, 1000) / 999)
+  const [targets, width, count] = [700, 40, 9001]
+  const order = Int32Array.from({ length: count }, (_, i) => scrambled(i, targets))
+  const updates = Float32Array.from({ length: count * width }, (_, i) => scrambled(i, 1000) / 999)
   const got = mx
-    .zeros([places, width])
+    .zeros([targets, width])
     .at(mx.array(order))
     .add(mx.array(updates).reshape([count, width]))
     .toTypedArray() as Float32Array
-  const want = new Float32Array(places * width)
+  const want = new Float32Array(targets * width)
   for (let i = 0; i < count; i++)
     for (let j = 0; j < width; j++) want[order[i] * width + j] += updates[i * width + j]
   expect(got).toEqual(want)

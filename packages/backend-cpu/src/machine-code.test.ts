@@ -416,7 +416,7 @@ describe.runIf(able)("machine code", () => {
   })
 
   test("of more data than the caches hold, wherever the output begins", () => {
-    // Many inputs in one place are much data as well.
+    // Many inputs at one address are much data as well.
     const n = 540_011
     const dtypes = Array(15).fill(float32) as Dtype[]
     const builder = new ProgramBuilder(dtypes)

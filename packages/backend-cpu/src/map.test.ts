@@ -523,7 +523,7 @@ describe("map", () => {
       "[registerProgram] instruction 0 (exp) is not supported for int32",
     )
     expect(() => program(["int32", "float32"], [["add", "int32", [0, 1]]])).toThrow(
-      "instruction 0 (add): arguments must have one dtype, received int32 and float32",
+      "instruction 0 (add): arguments must have the same dtype, received int32 and float32",
     )
     expect(() => program(["float32"], [["add", "float32", [0, 5]]])).toThrow(
       "register 5 is out of range [-1, 0]",

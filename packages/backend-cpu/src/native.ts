@@ -133,8 +133,8 @@ export function checkProtocol(addon: Partial<Native>, file: string): void {
   if (found === PROTOCOL) return
   const version = typeof addon.version === "function" ? addon.version() : "an unknown version"
   throw new Error(
-    `[@lazuli/backend-cpu] ${file} was built for protocol ${found} (package ${version}), and this package writes protocol ${PROTOCOL}. ` +
-      "Build it again (npm run build in a clone of the repository), or install all @lazuli packages in one version",
+    `[@lazuli/backend-cpu] ${file} was built for protocol ${found} (package ${version}), but this package writes protocol ${PROTOCOL}. ` +
+      "Build it again (npm run build in a clone of the repository), or install the same version of all @lazuli packages",
   )
 }
 

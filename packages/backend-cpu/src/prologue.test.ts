@@ -89,7 +89,7 @@ test("what others read is computed first, and what the work reads lasts", () => 
   expect(prologues((x) => x.exp().T.sum(0), x)).toBe(0)
   expect(prologues((x) => x.exp().sum(1), x)).toBe(0)
   expect(prologues((x) => x.index("0:100").exp().sum(), x)).toBe(0)
-  // The sums may not take the place of what their work still reads.
+  // The sums may not overwrite what their work still reads.
   const f: F = (x) => {
     let y = x
     for (let i = 0; i < 4; i++) {

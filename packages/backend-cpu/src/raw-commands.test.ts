@@ -221,7 +221,7 @@ describe("what is refused", () => {
     native.run(0, QUEUE + 1)
     expect(execute(wait(QUEUE + 1, 1))).toBe(0)
     expect(execute(wait(QUEUE + 1, 2))).toBe(1)
-    expect(() => native.submit(0, QUEUE, 1)).toThrow("nobody is to be told")
+    expect(() => native.submit(0, QUEUE, 1)).toThrow("there is no listener")
   })
 })
 

@@ -1,4 +1,4 @@
-// Variances and the places of extremes by the kernels, against the reference, over axes, layouts, dtypes and sizes that take every path.
+// Variances and the indices of extremes by the kernels, against the reference, over axes, layouts, dtypes and sizes that take every path.
 import "./index"
 import * as mx from "@lazuli/core"
 import { expect, test } from "vitest"

@@ -24,7 +24,10 @@ describe("an update runs where its array lies", () => {
     ["a row", (x) => x.set([2], mx.ones([512]))],
     ["every second column", (x) => x.set([":", "::2"], 1)],
     ["rows at positions", (x) => x.set([mx.array([1, 4], mx.int32)], 2)],
-    ["single places at positions", (x) => x.set([mx.array([1, 4], mx.int32), mx.array([0, 9], mx.int32)], 2)],
+    [
+      "single elements at positions",
+      (x) => x.set([mx.array([1, 4], mx.int32), mx.array([0, 9], mx.int32)], 2),
+    ],
   ]
   test.each(kinds)("of %s by set", (_name, change) => {
     const x = filled([256, 512])

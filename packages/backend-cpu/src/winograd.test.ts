@@ -1,5 +1,5 @@
 /**
- * Convolutions of 3 × 3 places in steps of one with many channels, which have an algorithm of their own: against their reference, and where
+ * Convolutions with 3 × 3 kernels, stride 1 and many channels, which have an algorithm of their own: against their reference, and where
  * values are wild.
  */
 
@@ -120,9 +120,9 @@ describe("wild values", () => {
 
   test("of the input reach the pixels that they meet and no others", () => {
     for (const value of [Number.NaN, Infinity, -Infinity])
-      for (const place of [0, 5, 3 * width + 4, height * width - 1, 2 * height * width - 1]) {
+      for (const position of [0, 5, 3 * width + 4, height * width - 1, 2 * height * width - 1]) {
         const spoilt = x()
-        spoilt[place * channels + 3] = value
+        spoilt[position * channels + 3] = value
         alike(mx.array(spoilt).reshape([2, height, width, channels]), w)
       }
   })

@@ -128,7 +128,7 @@ export function openCompiler(native: CudaNative): void {
   } catch (cause) {
     throw new DeviceError(
       "cuda",
-      `a kernel is to be compiled and there is no NVRTC: ${(cause as Error).message}`,
+      `compiling a kernel needs NVRTC, which cannot be loaded: ${(cause as Error).message}`,
       {
         cause,
         hint: "Install CUDA's toolkit or the Python package nvidia-cuda-nvrtc, or name the folder of libnvrtc in LAZULI_CUDA_PATH",

@@ -112,7 +112,7 @@ atomicAdd(count, 1u);`,
         } as never)
     expect(of({ sharedMemory: -1 })).toThrow(/^\[cudaKernel\] sharedMemory must be a number of bytes/)
     expect(of({ inputNames: ["a b"] })).toThrow("must be a name that CUDA accepts, received")
-    expect(of({ name: "float" })).toThrow(`cannot be "float", which is a word of CUDA's own`)
+    expect(of({ name: "float" })).toThrow(`cannot be "float", which is a reserved word of CUDA`)
     expect(of({ atomicOutputs: true })).toThrow(/has no parameter "atomicOutputs"/)
     const kernel = mx.fast.cudaKernel("k", ["x"], ["y"], "y[0] = x[0];")
     expect(() => kernel({ ...call, inputs: [] })).toThrow("[k] takes 1 inputs (x), received 0")

@@ -132,7 +132,7 @@ function encode(node: Node, queue: DispatchQueue): void {
     )
       throw new ArgumentError(
         spec.name,
-        `"${spec.inputNames[i]}" has ${shape.length} dimensions, and the layout of at most ${MAX_AXES} can be asked for`,
+        `"${spec.inputNames[i]}" has ${shape.length} dimensions, but the layout is available for at most ${MAX_AXES}`,
       )
   const { text, extras } = sourceOf(call, inputs, outputs)
   if (call.verbose) console.log(`Source of ${spec.name}:\n${text}`)

@@ -28,7 +28,7 @@ it("one is chosen before the first use", () => {
   failing("two-devices", () => {
     mx.cuda.setDevice(1)
     expect(mx.cuda.deviceInfo()).toMatchObject({ deviceName: "test double", device: 1 })
-    expect(() => mx.cuda.setDevice(0)).toThrow(/GPU 1 is in use already, and a process uses one/)
+    expect(() => mx.cuda.setDevice(0)).toThrow(/GPU 1 is already in use, and a process uses only one GPU/)
     mx.cuda.setDevice(1)
   })
 })

@@ -57,7 +57,7 @@ onKernels("cuda", (offer) => {
   const provided = providedKernels(offer)
   for (const name of Object.keys(provided))
     if (Object.hasOwn(families, name))
-      throw new RegistryError("cuda", `${offer.package} brings a kernel for ${name}, which has one already`)
+      throw new RegistryError("cuda", `${offer.package} brings a kernel for ${name}, which already has one`)
   Object.assign(families, provided)
 })
 

@@ -14,7 +14,7 @@ afterEach(() => vi.unstubAllEnvs())
 
 it("an addon of another version is refused", () => {
   expect(() => checkProtocol({ protocol: () => 0 }, "a.node")).toThrow(
-    /^\[cuda\] a.node was built for protocol 0 of the CUDA backend, and this package writes protocol \d+\. Build it again/,
+    /^\[cuda\] a.node was built for protocol 0 of the CUDA backend, but this package writes protocol \d+\. Build it again/,
   )
 })
 it("without a driver the locations where it was looked for are named", () => {
@@ -51,7 +51,7 @@ it("a kernel that is not on disk needs a compiler, and says so", () => {
     }),
   )
   expect(() => mx.eval(y)).toThrow(
-    /^\[cuda\] a kernel is to be compiled and there is no NVRTC: it is not to be used\. Install CUDA's toolkit/,
+    /^\[cuda\] compiling a kernel needs NVRTC, which cannot be loaded: it is not to be used\. Install CUDA's toolkit/,
   )
   vi.unstubAllEnvs()
   expect(add()).toEqual([2, 2])

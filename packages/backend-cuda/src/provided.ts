@@ -66,7 +66,7 @@ export function providedKernels({ kernels, package: from, library }: CudaKernels
   if (!isPlainObject(kernels))
     throw new ArgumentError(
       from,
-      `kernels must be an object by names of primitives, received ${describe(kernels)}`,
+      `kernels must be an object keyed by primitive names, received ${describe(kernels)}`,
     )
   const file = fileOf(from, library)
   return Object.fromEntries(
@@ -100,7 +100,7 @@ function familyFor(primitive: string, kernel: CudaFileKernel, file: CudaFile): F
       if (counts[0] !== kernel.inputNames.length || counts[1] !== kernel.outputNames.length)
         throw new ArgumentError(
           primitive,
-          `its CUDA kernel names ${kernel.inputNames.length} inputs and ${kernel.outputNames.length} outputs, and the primitive has ${counts.join(" and ")}`,
+          `its CUDA kernel names ${kernel.inputNames.length} inputs and ${kernel.outputNames.length} outputs, but the primitive has ${counts.join(" and ")}`,
         )
       if (steps === null || !Array.isArray(steps.dispatches))
         throw new ArgumentError(

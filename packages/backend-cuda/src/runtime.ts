@@ -122,9 +122,13 @@ export class CudaRuntime implements GpuRuntime {
   /** Runs on the GPU of this number. @throws DeviceError once another one is in use */
   choose(ordinal: number): void {
     if (this.opened && ordinal !== this.ordinal)
-      throw new DeviceError("cuda", `GPU ${this.ordinal} is in use already, and a process uses one`, {
-        hint: "Choose before the first operation, or run a process for each GPU",
-      })
+      throw new DeviceError(
+        "cuda",
+        `GPU ${this.ordinal} is already in use, and a process uses only one GPU`,
+        {
+          hint: "Choose before the first operation, or run one process per GPU",
+        },
+      )
     this.ordinal = ordinal
   }
 

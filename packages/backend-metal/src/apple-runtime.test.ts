@@ -252,7 +252,7 @@ describe("captures", () => {
     const folder = mkdtempSync(join(tmpdir(), "lazuli-apple-"))
     const path = join(folder, "trace.gputrace")
     runtime.startCapture(path)
-    expect(refused(() => runtime.startCapture(path))).toContain("a capture is under way already")
+    expect(refused(() => runtime.startCapture(path))).toContain("a capture is already under way")
     runtime.stopCapture()
     expect(existsSync(path)).toBe(true)
     expect(refused(() => runtime.stopCapture())).toContain("no capture is under way")
@@ -359,7 +359,7 @@ describe("failures", () => {
         "newResidencySetWithDescriptor:": "Metal gives no residency set: no residency set today",
         "newSharedEvent": "Metal gives no event",
         "objc_getClass": "nothing",
-        "startCaptureWithDescriptor:": "Metal does not begin to capture: captures are off",
+        "startCaptureWithDescriptor:": "Metal does not start the capture: captures are off",
         "supportsDestination:": "Metal cannot capture into a file; METAL_CAPTURE_ENABLED=1 must be set before the process starts",
       }
     `)

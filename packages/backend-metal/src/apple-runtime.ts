@@ -121,7 +121,7 @@ export class AppleRuntime implements MetalRuntime {
   wrapBuffer(bytes: ArrayBuffer): MetalBuffer {
     throw new DeviceError(
       "metal",
-      `memory of JavaScript begins within a page: ${bytes.byteLength} bytes cannot be a buffer without a copy`,
+      `JavaScript's memory does not begin at a page boundary: ${bytes.byteLength} bytes cannot become a buffer without a copy`,
     )
   }
   wrapAddress(address: bigint, length: number): MetalBuffer | null {

@@ -29,12 +29,12 @@ const SHARED = "threadgroup float shared[64]; shared[t] = x[i];"
 it("finds an access behind a buffer, to the byte", () => {
   expect(run(`${HEAD} { y[i] = x[i + 1]; }`)).toMatchInlineSnapshot(`
     [
-      "k: accesses memory behind the end of buffer 0: byte 256 of 256",
+      "k: accesses memory beyond the end of buffer 0: byte 256 of 256",
     ]
   `)
   expect(run(`${HEAD} { y[i] = x[i]; }`, 64, 64, [64, 63])).toMatchInlineSnapshot(`
     [
-      "k: writes behind the end of buffer 1: bytes 252 to 255 of 252",
+      "k: writes beyond the end of buffer 1: bytes 252 to 255 of 252",
     ]
   `)
 })

@@ -352,7 +352,7 @@ describe("errors instead of crashes", () => {
   it("names the buffer that is overrun", () => {
     const name = `kernel void k(device float* out, device const float* x, ${AT}) { out[i] = x[i + 100000]; }`
     expect(run(name, [out(), iota(99_328)], 1024)).toEqual([
-      "k: accesses memory behind the end of buffer 1: byte 400000 of 397312",
+      "k: accesses memory beyond the end of buffer 1: byte 400000 of 397312",
     ])
   })
   it("finds an overrun by one where buffers are checked", () => {
@@ -360,7 +360,7 @@ describe("errors instead of crashes", () => {
     const source = `kernel void k(device float* out, ${AT}) { out[i] = 1.0; }`
     expect(run(source, [new Float32Array(12)], 12, 32, { on: checked })).toEqual([])
     expect(run(source, [new Float32Array(12)], 13, 32, { on: checked })).toEqual([
-      "k: accesses memory behind the end of buffer 0: byte 48 of 48",
+      "k: accesses memory beyond the end of buffer 0: byte 48 of 48",
     ])
   })
   it("names a buffer that is not bound", () => {
@@ -374,7 +374,7 @@ describe("errors instead of crashes", () => {
     ).toEqual(["k: divides an integer by zero"])
     expect(
       run(`kernel void k(device float* out, ${AT}) { *(device float*)(ulong(i) + 8) = 1; }`, [out()], 1)[0],
-    ).toContain("accesses memory that it has no right to")
+    ).toContain("accesses memory that it may not access")
     expect(
       run(
         `kernel void k(device float* out, ${AT}) {
@@ -442,7 +442,7 @@ describe("a time limit", () => {
     const source = (text: string): string =>
       `kernel void k(device float* x, device float* y, ${AT}) { ${text} }`
     expect(run(source(body), [iota(64), y], 64)).toEqual([
-      "k: did not end within 0.5 seconds: a loop without an end? LAZULI_METAL_TIME_LIMIT sets another limit, 0 none",
+      "k: did not end within 0.5 seconds: an endless loop? LAZULI_METAL_TIME_LIMIT sets another limit, 0 none",
     ])
     expect(run(source("y[i] = x[i];"), [iota(64), y], 64)).toEqual([])
     expect([...y]).toEqual([...iota(64)])

@@ -376,7 +376,7 @@ describe("mistakes", () => {
         "ArgumentError: buffer 3 (out) of "divide_float32" is given "y", and there are out, x. Numbers go as typed arrays, such as Float32Array.of(2)",
         "ArgumentError: buffer 3 (out) of "divide_float32" is given the number 3, and there are out, x. Numbers go as typed arrays, such as Float32Array.of(2)",
         "ArgumentError: buffer 3 (out) of "divide_float32" is written, and "x" is an input. Declare it const device, or write to an output; overwrites lets an output take an input's memory",
-        "ArgumentError: buffer 3 (out) of "divide_float32" is written, and bytes of the host are not: give an output or scratch memory",
+        "ArgumentError: buffer 3 (out) of "divide_float32" is written, which bytes of the host cannot be: give an output or scratch memory",
         "ArgumentError: buffer 4 (sizes) of "divide_float32" gets 5000 bytes of the host, and a dispatch takes 1 to 4096: give more as an input",
         "ArgumentError: buffer 1 (sums) of "divide_float32" begins at byte 20 of "x", which has 16",
         "ArgumentError: buffer 1 (sums) of "divide_float32" asks for the layout of the string "out", and the inputs are x",
@@ -409,7 +409,7 @@ describe("mistakes", () => {
         "ArgumentError: "row_sums_float32" needs a size for its threadgroup memory 0 (partial). threadgroupMemory: [bytes, …]",
         "ArgumentError: "row_sums_float32" asks for 40000 bytes of threadgroup memory, and there are 32768",
         "ArgumentError: "divide_float32" has no threadgroup parameter 0",
-        "ArgumentError: scratch memory cannot be called "out": an operand is",
+        "ArgumentError: scratch memory cannot be called "out": an operand has that name",
         "ArgumentError: scratch memory needs a number of bytes, received the number -1 for "more"",
         "ArgumentError: launch must give { dispatches: […] }, received a plain object",
       ]
@@ -418,7 +418,7 @@ describe("mistakes", () => {
   test("at run time name the kernel, the buffer and what is in it", () => {
     // Threads run in no order: any of them may be the first.
     expect(said({ grid: [2000, 2000] })).toMatch(
-      /^DeviceError: the kernel divide_float32 accesses memory behind the end of buffer 0 \(x\): byte \d+ of 4096$/,
+      /^DeviceError: the kernel divide_float32 accesses memory beyond the end of buffer 0 \(x\): byte \d+ of 4096$/,
     )
     expect(said({ buffers: ["x", "x", null, "out", new Uint8Array(4)] })).toBe(
       "DeviceError: buffer 4 (sizes) has 4 bytes, and its parameter takes 12",
@@ -491,7 +491,7 @@ describe("mistakes", () => {
         "DeviceError: [@test/metal-files] the source of a kernel does not compile:
       broken.metal:3: Metal has no double: use float
           double z = 1; out[0] = z;",
-        "DeviceError: [@test/metal-files] broken.metal cannot be read: broken.metal:1 includes "missing.h", and there is no /missing.h",
+        "DeviceError: [@test/metal-files] broken.metal cannot be read: broken.metal:1 includes "missing.h", but there is no /missing.h",
       ]
     `)
   })

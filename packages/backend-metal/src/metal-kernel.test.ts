@@ -160,7 +160,7 @@ describe("metalKernel", () => {
       `[DeviceError: [myexp] is a Metal kernel and runs on the GPU only, received a stream of the CPU]`,
     )
     expect(() => exp({ ...call, template: { T: 1.5 } })).toThrowErrorMatchingInlineSnapshot(
-      `[ArgumentError: [myexp] the template parameter "T" must be a dtype, an integer of 32 bits or a boolean, received the number 1.5]`,
+      `[ArgumentError: [myexp] the template parameter "T" must be a dtype, a 32-bit integer or a boolean, received the number 1.5]`,
     )
     expect(() => exp({ ...call, inputs: [mx.array([1], mx.float64)] })).toThrowErrorMatchingInlineSnapshot(
       `[DTypeError: [myexp] Metal has no float64, the dtype of "inp". Convert it, for instance by astype("float32")]`,
@@ -248,9 +248,9 @@ describe("metalKernel", () => {
         "DTypeError: [myexp] Metal has no float64, the dtype of the output "out"",
         "DTypeError: [myexp] the output "out" needs a dtype, received the string "float"",
         "DTypeError: [myexp] Metal has no float64, the value of the template parameter "T"",
-        "ArgumentError: [myexp] the template parameter "T" must be a dtype, an integer of 32 bits or a boolean, received the number 2147483648",
+        "ArgumentError: [myexp] the template parameter "T" must be a dtype, a 32-bit integer or a boolean, received the number 2147483648",
         "ArgumentError: [myexp] a template parameter must be a name that Metal accepts, received the string "a b"",
-        "ArgumentError: [myexp] a template parameter cannot be "float", which is a word of Metal's own",
+        "ArgumentError: [myexp] a template parameter cannot be "float", which is a reserved word of Metal",
         "ArgumentError: [myexp] a template parameter cannot be "inp", because another parameter is called that",
         "ArgumentError: [myexp] a template parameter cannot be "T", because another parameter is called that",
         "ArgumentError: [myexp] template must hold pairs of a name and a value, received the string "T"",
@@ -293,7 +293,7 @@ describe("metalKernel", () => {
       [
         "ArgumentError: [metalKernel] has no option "inputName"; it takes name, inputNames, outputNames, source, header, ensureRowContiguous, atomicOutputs, compileOptions, reference. Did you mean "inputNames"?",
         "ArgumentError: [metalKernel] name must be a name that Metal accepts, received the string "my kernel"",
-        "ArgumentError: [metalKernel] name cannot be "kernel", which is a word of Metal's own",
+        "ArgumentError: [metalKernel] name cannot be "kernel", which is a reserved word of Metal",
         "ArgumentError: [metalKernel] source must be a string, received the number 3",
         "ArgumentError: [metalKernel] header must be a string, received the number 3",
         "ArgumentError: [metalKernel] inputNames must be a list of names that Metal accepts, received the string "a"",
@@ -302,7 +302,7 @@ describe("metalKernel", () => {
         "ArgumentError: [metalKernel] an input's name cannot be "a", because another parameter is called that",
         "ArgumentError: [metalKernel] an output's name cannot be "a", because another parameter is called that",
         "ArgumentError: [metalKernel] an output's name cannot be "a_shape", because another parameter is called that",
-        "ArgumentError: [metalKernel] an input's name cannot be "thread_position_in_grid", which is a word of Metal's own",
+        "ArgumentError: [metalKernel] an input's name cannot be "thread_position_in_grid", which is a reserved word of Metal",
         "ArgumentError: [metalKernel] needs at least one output",
         "ArgumentError: [metalKernel] ensureRowContiguous must be a boolean, received the string "no"",
       ]
@@ -405,7 +405,7 @@ describe("metalKernel", () => {
         source: "uint i = thread_position_in_grid.x; out[i] = inp[i + 1];",
       })
       expect(() => run(next, mx.ones([12])).tolist()).toThrow(
-        "accesses memory behind the end of buffer 0 (inp): byte 48 of 48",
+        "accesses memory beyond the end of buffer 0 (inp): byte 48 of 48",
       )
       expect(
         run(exp, mx.zeros([12]))
@@ -431,8 +431,8 @@ describe("metalKernel", () => {
       outputDtypes: [mx.float32],
     })[0]
     const z = y.add(1)
-    expect(() => z.tolist()).toThrow("accesses memory behind the end of buffer 0")
-    expect(() => y.tolist()).toThrow("accesses memory behind the end of buffer 0")
+    expect(() => z.tolist()).toThrow("accesses memory beyond the end of buffer 0")
+    expect(() => y.tolist()).toThrow("accesses memory beyond the end of buffer 0")
     expect(run(exp, mx.zeros([1])).tolist()).toEqual([1])
   })
   it("keeps the error of a kernel that failed from evaluations of other arrays", async () => {
@@ -454,9 +454,9 @@ describe("metalKernel", () => {
     const promise = mx.asyncEval(y)
     promise.catch(() => {})
     expect(run(exp, mx.zeros([1])).tolist()).toEqual([1])
-    await expect(promise).rejects.toThrow("accesses memory behind the end of buffer 0")
+    await expect(promise).rejects.toThrow("accesses memory beyond the end of buffer 0")
     expect(run(exp, mx.zeros([2])).tolist()).toEqual([1, 1])
-    expect(() => mx.eval(run(exp, mx.zeros([3])), fail())).toThrow("accesses memory behind")
+    expect(() => mx.eval(run(exp, mx.zeros([3])), fail())).toThrow("accesses memory beyond")
     expect(run(exp, mx.zeros([4])).tolist()).toEqual([1, 1, 1, 1])
   })
 })

@@ -18,7 +18,7 @@ afterAll(() => {
 
 it("says where Apple's tools come from", () => {
   process.env.PATH = folder
-  expect(() => compileMetalFile(path)).toThrow("Apple's tools come with Xcode, on macOS alone")
+  expect(() => compileMetalFile(path)).toThrow("Apple's tools come with Xcode, on macOS only")
   process.env.PATH = before
 })
 

@@ -24,7 +24,7 @@ export function compileMetalFile(path: string): string {
       encoding: "utf8",
     })
     if (error)
-      throw new Error(`xcrun does not run: ${error.message}. Apple's tools come with Xcode, on macOS alone`)
+      throw new Error(`xcrun does not run: ${error.message}. Apple's tools come with Xcode, on macOS only`)
     if (status !== 0) throw new Error(`${tool} refuses ${path}:\n${stderr}`)
   }
   try {

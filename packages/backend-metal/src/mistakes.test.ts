@@ -40,10 +40,10 @@ it("a race", () => {
 })
 it("an overrun", () => {
   expect(said("next", `${I}\n    y[i] = x[i + 1];`)).toMatchInlineSnapshot(
-    `"DeviceError: [next] accesses memory behind the end of buffer 0 (x): byte 256 of 256"`,
+    `"DeviceError: [next] accesses memory beyond the end of buffer 0 (x): byte 256 of 256"`,
   )
   expect(said("twice", `${I}\n    y[2 * i] = x[i];`)).toMatchInlineSnapshot(
-    `"DeviceError: [twice] accesses memory behind the end of buffer 1 (y): byte 256 of 256"`,
+    `"DeviceError: [twice] accesses memory beyond the end of buffer 1 (y): byte 256 of 256"`,
   )
 })
 it("a missing barrier", () => {
@@ -75,7 +75,7 @@ it("a wrong type", () => {
 })
 it("an endless kernel", () => {
   expect(said("waits", `${I}\n    while (x[0] > 0.0f) {}\n    y[i] = 1;`)).toMatchInlineSnapshot(
-    `"DeviceError: [waits] did not end within 0.5 seconds: a loop without an end? LAZULI_METAL_TIME_LIMIT sets another limit, 0 none"`,
+    `"DeviceError: [waits] did not end within 0.5 seconds: an endless loop? LAZULI_METAL_TIME_LIMIT sets another limit, 0 none"`,
   )
 })
 it.skipIf(!findClang())("a wrong address space, where clang is installed", () => {

@@ -25,7 +25,7 @@ const onGpu = (x: mx.Array): unknown => mx.stream(mx.gpu, () => twice([x])).toli
 
 test("malformed offers are refused, and change nothing", () => {
   expect(() => offer(undefined)).toThrowErrorMatchingInlineSnapshot(
-    `[ArgumentError: [@test/metal-kernels] kernels must be an object by names of primitives, received nothing]`,
+    `[ArgumentError: [@test/metal-kernels] kernels must be an object keyed by primitive names, received nothing]`,
   )
   expect(() => offer({ [NAME]: { ...kernel, launch: undefined } })).toThrowErrorMatchingInlineSnapshot(
     `[ArgumentError: [@test/metal-kernels: @test/metal-kernels/twice] a Metal kernel needs a source and launch, received a plain object]`,
@@ -42,7 +42,7 @@ test("malformed offers are refused, and change nothing", () => {
 test("a kernel that names other operands than its primitive has, and one that launches nonsense", () => {
   offer({ [NAME]: { ...kernel, inputNames: ["x", "z"] } })
   expect(() => onGpu(mx.array([1, 2]))).toThrowErrorMatchingInlineSnapshot(
-    `[ArgumentError: [@test/metal-kernels/twice] its Metal kernel names 2 inputs and 1 outputs, and the primitive has 1 and 1]`,
+    `[ArgumentError: [@test/metal-kernels/twice] its Metal kernel names 2 inputs and 1 outputs, but the primitive has 1 and 1]`,
   )
   expect(() => offer({ [NAME]: kernel }, "@rival/kernels")).toThrowErrorMatchingInlineSnapshot(
     `[RegistryError: [provideKernels] @rival/kernels brings a kernel for @test/metal-kernels/twice, a primitive of @test/metal-kernels. A package brings kernels for its own primitives; another's definition allows it by kernelsFrom: ["@rival/kernels"]]`,

@@ -11,7 +11,7 @@ export interface CachedProgram {
   /** That of the captured state. */
   readonly stateSignature: Signature
   readonly capture: Capture
-  readonly params: { readonly program: Capture["program"] }
+  readonly params: { readonly program: Capture["graph"] }
   /** Where the captured inputs were at the last call that used it. */
   holders: readonly object[]
   keys: readonly (string | number)[]
@@ -37,9 +37,9 @@ export function locate(cached: Pick<CachedProgram, "holders" | "keys">, inputs: 
   cached.keys = inputs.map(({ key }) => key)
 }
 
-/** True if a trace found one array that the program computes, and nothing else to leave. */
+/** True if a trace found one array that the graph computes, and nothing else to leave. */
 export const isSingle = ({ result, sources, left }: Capture): boolean =>
-  result instanceof Array && sources.length === 1 && sources[0].from === "program" && left.length === 0
+  result instanceof Array && sources.length === 1 && sources[0].from === "graph" && left.length === 0
 
 /** The names of a program's inputs: arguments, captured state, and what the function read from outside. */
 export function inputNames({ signature, stateSignature, capture: { outside } }: CachedProgram): string[] {
@@ -56,7 +56,7 @@ export function outputNames({ capture: { result, sources, outputPaths } }: Cache
   paths.push(...outputPaths.map(leafName))
   const names: string[] = []
   sources.forEach((source, i) => {
-    if (source.from !== "program") return
+    if (source.from !== "graph") return
     const { index } = source
     names[index] = index in names ? `${names[index]}\n${paths[i]}` : paths[i]
   })

@@ -1,5 +1,5 @@
 /**
- * Tracing: the function runs once on placeholders, and what it computed from them becomes a program. A failed trace leaves nothing
+ * Tracing: the function runs once on placeholders, and what it computed from them becomes a traced graph. A failed trace leaves nothing
  * behind: captured state gets its arrays back. A trace for any sizes also keeps the function's calls, which other sizes repeat, unless the
  * function looked at sizes itself: JavaScript's numbers cannot follow them, and it runs again.
  */
@@ -20,7 +20,6 @@ import {
   withoutHandles,
 } from "@lazuli/core/engine"
 import { inOrder } from "./order"
-import { Program } from "./program"
 import { reapply, rebuild } from "./rebuild"
 import { type RecordedCall, Recorder, repeat } from "./recorder"
 import { checkResult } from "./result"
@@ -37,10 +36,11 @@ import {
   snapshot,
   writeLeaves,
 } from "./state"
+import { TracedGraph } from "./traced-graph"
 
 /** Where an output of a call comes from. */
 type Source =
-  | { readonly from: "program"; readonly index: number }
+  | { readonly from: "graph"; readonly index: number }
   | { readonly from: "argument"; readonly index: number }
   | { readonly from: "outside"; readonly value: Array }
 
@@ -67,8 +67,8 @@ interface Form {
 
 /** The findings of one trace. */
 export interface Capture extends Form {
-  readonly program: Program | null
-  /** Arrays from outside the trace that the program reads; they follow the arguments. */
+  readonly graph: TracedGraph | null
+  /** Arrays from outside the trace that the graph reads; they follow the arguments. */
   readonly outside: readonly Array[]
   /** First the result's arrays, then the captured outputs'. */
   readonly sources: readonly Source[]
@@ -145,7 +145,7 @@ export const captureAgain = (recording: Recording, subject: Subject): Capture | 
 export const captureForRanks = (recording: Recording, subject: Subject): Capture | null =>
   recording.readShapes ? null : captureAgain(recording, subject)
 
-/** The results for the sizes of `subject`, as its arguments' arrays give them at once: a program would cost more than it gains. */
+/** The results for the sizes of `subject`, as its arguments' arrays give them at once: planning would cost more than it gains. */
 export const applyAgain = (recording: Recording, subject: Subject): Capture | null =>
   withoutHandles(() =>
     repeated(
@@ -154,14 +154,14 @@ export const applyAgain = (recording: Recording, subject: Subject): Capture | nu
       [...subject.given, ...readLeaves(subject.inputs)].map(({ node }) => node),
       atOnce,
       (_, found) => ({
-        program: null,
+        graph: null,
         outside: [],
         sources: found.map((value) => ({ from: "outside", value })),
       }),
     ),
   )
 
-type Found = Pick<Capture, "program" | "outside" | "sources">
+type Found = Pick<Capture, "graph" | "outside" | "sources">
 
 const atOnce = <T>(body: () => T): T => body()
 
@@ -320,7 +320,7 @@ function outsideOf(
       if (input.mark & Mark.Abstract || (input.mark & Mark.Traced && tracing.depth > 0)) {
         throw new TransformError(
           "compile",
-          "the function uses an array of another trace, which it did not get as an argument",
+          "the function uses an array from another trace, which was not passed to it as an argument",
           {
             hint:
               "Pass it as an argument, or name the tree that holds it in `inputs`. If an earlier compiled call left it in a variable, it " +
@@ -334,28 +334,28 @@ function outsideOf(
   return [...seen].map((node) => new Array(node))
 }
 
-/** Makes the program, with placeholders of its own for what comes from outside, and says where each found array comes from. */
+/** Makes the traced graph, with placeholders of its own for what comes from outside, and says where each found array comes from. */
 function build(
   placeholders: readonly Node[],
   found: readonly Array[],
   epoch: number,
   namesStreams: boolean,
-): Pick<Capture, "program" | "outside" | "sources"> {
+): Pick<Capture, "graph" | "outside" | "sources"> {
   const isOutside = (node: Node): boolean => isFromOutside(node, epoch)
   const computed = [...new Set(found.map(({ node }) => node).filter((node) => !isOutside(node)))]
   const outside = outsideOf(computed, new Set(placeholders), isOutside)
   const stands = placeholdersFor(outside)
   const leaves = new Map(outside.map(({ node }, i) => [node, stands[i]]))
   const outputs = rebuild(computed, leaves, isOutside, reapply)
-  const program =
-    computed.length > 0 ? new Program([...placeholders, ...stands], outputs, namesStreams) : null
+  const graph =
+    computed.length > 0 ? new TracedGraph([...placeholders, ...stands], outputs, namesStreams) : null
   const argumentOf = new Map(placeholders.map((node, i) => [node, i]))
   const positionOf = new Map(computed.map((node, i) => [node, i]))
   const sources = found.map((value): Source => {
     const index = positionOf.get(value.node)
-    if (index !== undefined) return { from: "program", index }
+    if (index !== undefined) return { from: "graph", index }
     const argument = argumentOf.get(value.node)
     return argument === undefined ? { from: "outside", value } : { from: "argument", index: argument }
   })
-  return { program, outside, sources }
+  return { graph, outside, sources }
 }

@@ -94,7 +94,7 @@ describe("the programs of a function", () => {
     expect([f(scale, x).item(), f.stats().traces]).toEqual([16, 3])
   })
 
-  test("belong to the places of captured state, not to its order", () => {
+  test("belong to the paths of captured state, not to its order", () => {
     const state: Record<string, mx.Array> = { a: mx.array(1), b: mx.array(5) }
     const step = compile(
       () => {
@@ -314,7 +314,7 @@ describe("a trace", () => {
         return f(mx.array([1, 2])).sum()
       })(mx.array([v, v]))
     expect(() => g(1)).toThrowErrorMatchingInlineSnapshot(
-      `[TransformError: [compile] the function uses an array of another trace, which it did not get as an argument. Pass it as an argument, or name the tree that holds it in \`inputs\`. If an earlier compiled call left it in a variable, it never gets a value: name the tree that holds it in that function's \`outputs\`]`,
+      `[TransformError: [compile] the function uses an array from another trace, which was not passed to it as an argument. Pass it as an argument, or name the tree that holds it in \`inputs\`. If an earlier compiled call left it in a variable, it never gets a value: name the tree that holds it in that function's \`outputs\`]`,
     )
   })
 })

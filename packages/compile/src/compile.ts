@@ -2,10 +2,10 @@
  * `compile`: a function that is traced once for each kind of arguments and afterwards costs one node a call.
  */
 import { describe, LazuliError, renamed, TransformError } from "@lazuli/core/engine"
+import { CachedPrograms, type CompileStats } from "./cached-programs"
 import { donatedBy } from "./donation"
 import type { Explanation } from "./explain"
 import { type CompileOptions, checkCompileOptions } from "./options"
-import { type CompileStats, Programs } from "./programs"
 
 /** The members of a compiled function besides its call. */
 export interface Compiled<A extends readonly unknown[] = readonly unknown[]> {
@@ -34,24 +34,27 @@ export function enableCompile(): void {
  * all of which may go, and then by the other options.
  */
 const shared: Level = new WeakMap()
-type Level = WeakMap<object, Level | Map<string, Programs>>
+type Level = WeakMap<object, Level | Map<string, CachedPrograms>>
 const NOTHING = {}
 
-function programsOf(f: (...args: never[]) => unknown, options: CompileOptions): Programs {
+function programsOf(f: (...args: never[]) => unknown, options: CompileOptions): CachedPrograms {
   const { inputs, outputs, onRecompile, shapeless = false, donate } = options
   let level = shared
   for (const part of [f, inputs, outputs]) level = below(level, part, () => new WeakMap()) as Level
-  const list = below(level, onRecompile, () => new Map<string, Programs>()) as Map<string, Programs>
+  const list = below(level, onRecompile, () => new Map<string, CachedPrograms>()) as Map<
+    string,
+    CachedPrograms
+  >
   const key = `${shapeless}|${donatedBy(donate)}`
   let programs = list.get(key)
   if (programs === undefined) {
-    programs = new Programs(f, { ...options })
+    programs = new CachedPrograms(f, { ...options })
     list.set(key, programs)
   }
   return programs
 }
 
-function below<T extends Level | Map<string, Programs>>(level: Level, part: unknown, make: () => T): T {
+function below<T extends Level | Map<string, CachedPrograms>>(level: Level, part: unknown, make: () => T): T {
   const key = (part ?? NOTHING) as object
   let next = level.get(key)
   if (next === undefined) level.set(key, (next = make()))

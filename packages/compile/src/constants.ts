@@ -1,10 +1,10 @@
 /**
- * Values beside arrays among arguments and in captured state: they are part of a program. Equal values make the same program;
+ * Values beside arrays among arguments and in captured state: they are part of a cached program. Equal values make the same cached program;
  * other objects and functions are known by identity.
  */
 import { Complex, Device, isDtype, Slice, Stream } from "@lazuli/core/engine"
 
-/** True if a leaf can be part of a program as it is: it never changes. */
+/** True if a leaf can be part of a cached program as it is: it never changes. */
 export const isConstant = (leaf: unknown): boolean =>
   typeof leaf !== "object" || leaf === null || isDtype(leaf) || keyOfValue(leaf) !== null
 
@@ -38,7 +38,7 @@ export class Contents {
 
 const keyOfNumber = (value: number): string => (Object.is(value, -0) ? "-0" : String(value))
 
-/** True if two constants make the same program. */
+/** True if two constants make the same cached program. */
 export function sameConstant(a: unknown, b: unknown): boolean {
   if (Object.is(a, b)) return true
   if (typeof a !== "object" || typeof b !== "object" || a === null || b === null) return false
@@ -56,7 +56,7 @@ function identityOf(leaf: WeakKey): number {
   return id
 }
 
-/** A string that is equal for constants that make the same program. */
+/** A string that is equal for constants that make the same cached program. */
 export function keyOfConstant(leaf: unknown): string {
   switch (typeof leaf) {
     case "string":

@@ -21,10 +21,10 @@ const LIGHT = 1 << 19
 
 /** Why work does not run on the pieces of a kernel's result. */
 const NOT_NEXT = "not on the pieces of a product: other work runs between them"
-const NOT_WHOLE = "not on the pieces of a product: it does not read the product as it lies"
+const NOT_WHOLE = "not on the pieces of a product: it does not read the product in its own layout"
 const NOT_LIGHT =
-  "not on the pieces of a product: it reads more in other memory than there, which one long pass does better"
-const NOT_BY_ROWS = "not on the pieces of a product: its operands do not lie by the product's rows"
+  "not on the pieces of a product: it reads more memory elsewhere than of the product, which one long pass does better"
+const NOT_BY_ROWS = "not on the pieces of a product: its operands are not laid out by the product's rows"
 
 /** Fewer elements between elementwise work and a reduction stay in a cache, and reductions of fewer are not cut into pieces. */
 const MIN_PROLOGUE = 1 << 18

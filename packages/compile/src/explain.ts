@@ -15,8 +15,8 @@ import { fused, repeatedIn } from "./fuse"
 import { dotOf, type Names } from "./graph-picture"
 import { isImmediate } from "./identities"
 import { inOrder, isLeaf, primitiveOf } from "./order"
-import type { Program } from "./program"
 import { schedule } from "./schedule"
+import type { TracedGraph } from "./traced-graph"
 
 /** One piece of work of a compiled function. */
 export interface ExplainedStep {
@@ -44,7 +44,7 @@ export interface Explanation {
   toString(): string
 }
 
-const BY_ROWS = "by blocks of rows together with its neighbours: what is between them stays in the cache"
+const BY_ROWS = "in blocks of rows together with its neighbours: their intermediates stay in the cache"
 
 const AS_PROLOGUE =
   "piece by piece as the reduction after it reads it, in the reduction's order: never in memory as a whole"
@@ -56,23 +56,23 @@ function oneKernel(others: readonly string[]): string {
   return `in one kernel with ${[...new Set(names)].join(", ")}`
 }
 
-/** Explains a program, with the names of its inputs and outputs in order, for the device of the current stream. */
+/** Explains a traced graph, with the names of its inputs and outputs in order, for the device of the current stream. */
 export function explanationOf(
-  program: Program | null,
+  graph: TracedGraph | null,
   inputs: readonly string[],
   outputNames: Names["outputs"],
 ): Explanation {
-  if (program === null)
+  if (graph === null)
     return explained(0, { kernels: 0, arenaBytes: 0, liveBytes: 0 }, [], () => ({
       before: dotOf([]),
       after: dotOf([]),
     }))
   const names = {
-    inputs: new Map(program.inputs.map((node, i) => [node, inputs[i]])),
+    inputs: new Map(graph.inputs.map((node, i) => [node, inputs[i]])),
     outputs: outputNames,
   }
-  if (program.isDivided) {
-    const parts = program.parts().map((part) => explanationOf(part.program, [], []))
+  if (graph.isDivided) {
+    const parts = graph.parts().map((part) => explanationOf(part.graph, [], []))
     const sum = (figure: "kernels" | "arenaBytes" | "liveBytes"): number | null =>
       parts.reduce<number | null>(
         (total, { [figure]: n }) => (total === null || n === null ? null : total + n),
@@ -84,22 +84,22 @@ export function explanationOf(
       { kernels, arenaBytes, liveBytes },
       parts.flatMap(({ steps }) => steps),
       () => {
-        const picture = dotOf(program.outputs, names)
+        const picture = dotOf(graph.outputs, names)
         return { before: picture, after: picture }
       },
     )
   }
-  const stream = program.stream ?? currentStream()
-  const backend = program.backendOf(stream)
-  program.planFor(stream)
-  const stats = program.statsFor(backend.name)
-  const applications = inOrder(program.outputs, isLeaf).filter(
+  const stream = graph.stream ?? currentStream()
+  const backend = graph.backendOf(stream)
+  graph.planFor(stream)
+  const stats = graph.statsFor(backend.name)
+  const applications = inOrder(graph.outputs, isLeaf).filter(
     (application) => !isImmediate(application),
   ).length
-  const outputs = program.optimized(backend) ?? program.outputs
-  const byRows = program.byRows(backend.name)
-  const fates = program.fates(backend.name)
-  const together = program.together(backend.name)
+  const outputs = graph.optimized(backend) ?? graph.outputs
+  const byRows = graph.byRows(backend.name)
+  const fates = graph.fates(backend.name)
+  const together = graph.together(backend.name)
   const order = schedule(outputs)
   const neighbours = elementwiseNeighbours(order)
   const forProducts = readByProducts(order)
@@ -123,7 +123,7 @@ export function explanationOf(
     ]
   })
   return explained(applications, stats, steps, () => ({
-    before: dotOf(program.outputs, names),
+    before: dotOf(graph.outputs, names),
     after: dotOf(outputs, names),
   }))
 }
@@ -205,7 +205,7 @@ function exchangesLast(node: Node): boolean {
 const PRODUCTS: Readonly<Record<string, number>> = { matmul: 0, addmm: 1 }
 
 const repetition = (names: readonly string[] | undefined): string =>
-  names ? `; computes ${names.join(", ")} again, which costs less than to keep and read it` : ""
+  names ? `; computes ${names.join(", ")} again, which costs less than storing and reading it` : ""
 
 function explainStep(
   node: Node,
@@ -230,14 +230,14 @@ function explainStep(
   const operations = [primitive.name]
   if (readByProduct) return { operations, shape, reason: "read transposed by the product: nothing moves" }
   if (primitive.rules.view)
-    return { operations, shape, reason: "a view: nothing moves unless strides cannot say it" }
+    return { operations, shape, reason: "a view: nothing moves unless strides cannot express it" }
   if (primitive.elementwise)
     return {
       operations,
       shape,
       reason: hasNeighbours
         ? "elementwise, but its neighbours cannot join it: others need a value first, or the program would grow too large"
-        : "elementwise, and alone: nothing beside it is elementwise work of its shape",
+        : "elementwise, and alone: none of its neighbours is elementwise work of its shape",
     }
   return {
     operations,

@@ -1,4 +1,4 @@
-/** Programs in files: what comes back computes the same, and damaged or hostile files are refused. */
+/** CachedPrograms in files: what comes back computes the same, and damaged or hostile files are refused. */
 
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
@@ -175,9 +175,9 @@ describe("what a file cannot hold", () => {
       return other
     }
     const cases: [string, string, RegExp][] = [
-      ['\\"call\\":\\"exp\\"', '\\"call\\":\\"eXp\\"', /calls "eXp", which no loaded package has/],
-      ['\\"value\\":0', '\\"value\\":9', /used before it is there/],
-      ['\\"results\\":[1]', '\\"results\\":[7]', /out of turn/],
+      ['\\"call\\":\\"exp\\"', '\\"call\\":\\"eXp\\"', /calls "eXp", which no loaded package defines/],
+      ['\\"value\\":0', '\\"value\\":9', /used before it is defined/],
+      ['\\"results\\":[1]', '\\"results\\":[7]', /out of order/],
       ['\\"version\\":1', '\\"version\\":9', /has version 9/],
       ['\\"slice\\"', '\\"spice\\"', /unknown kind/],
       ['\\"traces\\"', '\\"tracks\\"', /traces are malformed/],
@@ -214,7 +214,9 @@ describe("what a file cannot hold", () => {
       "primitive @lazuli/transforms/custom",
       "constructor",
     ])
-      expect(() => importFunction(forge({ calls: call(name) })), name).toThrow(/which no loaded package has/)
+      expect(() => importFunction(forge({ calls: call(name) })), name).toThrow(
+        /which no loaded package defines/,
+      )
     for (const trace of [
       { inputs: [null] },
       { calls: [null] },
@@ -403,12 +405,12 @@ describe("primitives of other packages", () => {
     [
       "whose package is loaded in an older version",
       [["1.4.2", "2.0.0"]],
-      /of @someone\/ops@2\.0\.0, and @someone\/ops@1\.4\.2 is loaded\. Install @someone\/ops@2\.0\.0, or export the function again with 1\.4\.2/,
+      /of @someone\/ops@2\.0\.0, but @someone\/ops@1\.4\.2 is loaded\. Install @someone\/ops@2\.0\.0, or export the function again with 1\.4\.2/,
     ],
     [
       "whose package is loaded in another version from before 1.0",
       [["1.4.2", "0.3.1"]],
-      /of @someone\/ops@0\.3\.1, and @someone\/ops@1\.4\.2 is loaded/,
+      /of @someone\/ops@0\.3\.1, but @someone\/ops@1\.4\.2 is loaded/,
     ],
     [
       "beside functions of a package that is not loaded",

@@ -28,7 +28,7 @@ import {
   type TraceJson,
   USER_METADATA,
 } from "./program-file"
-import { Place, withoutEffects } from "./recorder"
+import { ValueRef, withoutEffects } from "./recorder"
 
 /** Options of {@link exportFunction} and {@link exporter}. */
 export interface ExportOptions {
@@ -102,12 +102,12 @@ function exporterFor<A extends unknown[], R>(
     const withPlaceholders = (tree: unknown, placeholder: () => unknown): unknown =>
       mapLeaves(tree, (leaf) => (leaf instanceof Array ? placeholder() : leaf))
     const placeOf = (value: number | Array): unknown =>
-      typeof value === "number" ? new Place(value, true) : value
+      typeof value === "number" ? new ValueRef(value, true) : value
     traces.push({
       shapeless,
       inputs: given.map(({ node }) => ({ dtype: node.dtype.name, shape: [...node.shape] })),
       args: encoder.encode(
-        withPlaceholders(args, () => new Place(argument++, true)),
+        withPlaceholders(args, () => new ValueRef(argument++, true)),
         "an argument",
       ),
       calls: encoder.calls(recording.calls),
@@ -201,7 +201,7 @@ function tellFunction<A extends unknown[], R>(
   if (options.shapeless || options.metadata !== undefined)
     throw new ArgumentError(
       "exportFunction",
-      "a callback is told one graph, for these sizes and without metadata",
+      "a callback receives one graph, for these sizes and without metadata",
     )
   const list = [...args] as unknown as A
   const { capture } = captured("exportFunction", f, list)

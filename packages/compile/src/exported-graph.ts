@@ -11,7 +11,7 @@ import {
   TransformError,
 } from "@lazuli/core/engine"
 import { inOrder, isLeaf } from "./order"
-import type { Program } from "./program"
+import type { TracedGraph } from "./traced-graph"
 
 /** An array of an exported graph. */
 export interface ExportedArray {
@@ -53,16 +53,16 @@ export type ExportedPart =
 /** Takes an exported graph, part by part. */
 export type ExportCallback = (part: ExportedPart) => void
 
-/** A traced function: its arguments' stand-ins come first among the program's inputs, what else it reads after them. */
+/** A traced function: its arguments' stand-ins come first among the graph's inputs, what else it reads after them. */
 interface Traced {
   readonly args: readonly unknown[]
   readonly given: readonly Array[]
   readonly result: unknown
-  readonly program: Program | null
+  readonly graph: TracedGraph | null
   readonly outside: readonly Array[]
-  /** Where the result's arrays come from: an output of the program, an argument, or outside. */
+  /** Where the result's arrays come from: an output of the graph, an argument, or outside. */
   readonly sources: readonly (
-    | { readonly from: "program"; readonly index: number }
+    | { readonly from: "graph"; readonly index: number }
     | { readonly from: "argument"; readonly index: number }
     | { readonly from: "outside"; readonly value: Array }
   )[]
@@ -79,7 +79,7 @@ const pathsOf = (tree: unknown, isArray: (leaf: unknown) => boolean): string[] =
 
 /** Tells a graph. @throws TransformError where an operation takes code, which no form but this process has */
 export function tellGraph(
-  { args, given, result, program, outside, sources, isArray }: Traced,
+  { args, given, result, graph, outside, sources, isArray }: Traced,
   tell: ExportCallback,
 ): void {
   const names = new Map<Node, string>()
@@ -88,7 +88,7 @@ export function tellGraph(
     if (name === undefined) names.set(node, (name = `${prefix}${names.size}`))
     return { name, shape: [...node.shape], dtype: node.dtype }
   }
-  const leaves = program?.inputs ?? given.map(({ node }) => node)
+  const leaves = graph?.inputs ?? given.map(({ node }) => node)
   const argumentPaths = pathsOf(args, isArray)
   const inputs = given.map((_, i) => ({ ...describe(leaves[i], "input"), path: argumentPaths[i] }))
   const read = outside.map((value, i) => ({
@@ -100,7 +100,7 @@ export function tellGraph(
   const outputs = sources.map((source, i) => {
     const path = paths[i]
     if (source.from === "argument") return { ...describe(leaves[source.index]), path }
-    if (source.from === "program") return { ...describe((program as Program).outputs[source.index]), path }
+    if (source.from === "graph") return { ...describe((graph as TracedGraph).outputs[source.index]), path }
     const array = describe(source.value.node, "constant")
     others.push({ name: array.name, value: source.value })
     return { ...array, path }
@@ -108,12 +108,12 @@ export function tellGraph(
   tell({ type: "inputs", inputs })
   tell({ type: "outputs", outputs })
   tell({ type: "constants", constants: [...read, ...others] })
-  for (const application of inOrder(program?.outputs ?? [], isLeaf)) {
+  for (const application of inOrder(graph?.outputs ?? [], isLeaf)) {
     const primitive = application.primitive
     if (primitive.facts.opaque)
       throw new TransformError(
         "exportFunction",
-        `what ${primitive.name} does takes code, which no callback can write`,
+        `what ${primitive.name} does depends on code, which a callback cannot write`,
       )
     tell({
       type: "primitive",

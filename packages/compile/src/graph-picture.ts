@@ -129,7 +129,7 @@ function writeText(path: string, text: string): void {
 export async function drawGraph(file: FilePath, dot: string): Promise<void> {
   const path = asPath("drawGraph", file)
   if (typeof dot !== "string")
-    throw new ArgumentError("drawGraph", `dot must be a text in DOT, received ${describe(dot)}`)
+    throw new ArgumentError("drawGraph", `dot must be a string in DOT, received ${describe(dot)}`)
   const { instance } = await import("@viz-js/viz").catch((cause: unknown) => {
     throw new TransformError("drawGraph", "needs the package @viz-js/viz, which lays graphs out", {
       hint: "npm install @viz-js/viz; or write DOT with exportToDot and use Graphviz",

@@ -111,7 +111,7 @@ function neutral(op: string, node: Node, dtype: Dtype, right: boolean): boolean 
   return op === "subtract" && isZero && right && !(floating && Object.is(value, -0))
 }
 
-/** True if every value of a dtype has a place of its own in another. */
+/** True if every value of a dtype has a value of its own in another. */
 function holds(wide: Dtype, narrow: Dtype): boolean {
   if (wide.size <= narrow.size) return false
   return wide.kind === narrow.kind || (narrow.kind === "unsigned" && wide.kind === "signed")

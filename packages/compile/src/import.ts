@@ -39,7 +39,7 @@ import {
   type TraceJson,
   USER_METADATA,
 } from "./program-file"
-import { Place, type RecordedCall, repeat, withoutEffects } from "./recorder"
+import { type RecordedCall, repeat, ValueRef, withoutEffects } from "./recorder"
 import { difference, keyOf, type Signature, signatureOf } from "./signature"
 
 /** The largest number of a trace that a file may name. */
@@ -112,7 +112,7 @@ export function importFunction(
     })
     const values = repeatChecked(fitting.calls, inputs, decoder)
     return mapLeaves(fitting.result, (leaf) =>
-      leaf instanceof Place
+      leaf instanceof ValueRef
         ? new Array(values[leaf.id] as Node)
         : leaf instanceof Array
           ? new Array(leaf.node)
@@ -192,7 +192,7 @@ function parse(text: string | undefined, decoder: Decoder): ProgramJson {
   try {
     json = JSON.parse(text)
   } catch {
-    throw decoder.error("its program is no JSON")
+    throw decoder.error("its program is not JSON")
   }
   if (!isPlainObject(json) || !Number.isSafeInteger(json.version))
     throw decoder.error("its program is malformed")
@@ -235,7 +235,7 @@ function checkLoaded(path: string, name: string, version: string | null, { trace
       if (version !== null && loaded !== null && !isCompatible(version, loaded))
         throw new TransformError(
           "importFunction",
-          `${path} applies the ${shown(entry.call).slice(1, -1)} of ${wanted}, and ${name}@${loaded} is loaded`,
+          `${path} applies the ${shown(entry.call).slice(1, -1)} of ${wanted}, but ${name}@${loaded} is loaded`,
           { hint: `Install ${wanted}, or export the function again with ${loaded}` },
         )
     }
@@ -257,10 +257,10 @@ function importTrace({ shapeless, inputs, args, calls, result }: TraceJson, deco
       throw decoder.error("an input of its program is malformed")
     return sourceNode(shape, dtype, null, Mark.Abstract)
   })
-  const places = inKeyOrder(decoder.decode(args, nodes.length, 0))
+  const positions = inKeyOrder(decoder.decode(args, nodes.length, 0))
   const numbers: number[] = []
-  const like = mapLeaves(places, (leaf) => {
-    if (!(leaf instanceof Place)) return leaf
+  const like = mapLeaves(positions, (leaf) => {
+    if (!(leaf instanceof ValueRef)) return leaf
     numbers.push(leaf.id)
     return new Array(nodes[leaf.id])
   })

@@ -1,6 +1,8 @@
 /**
  * Compilation of functions on arrays.
  */
+
+export type { CompileStats } from "./cached-programs"
 export { type Compiled, compile, disableCompile, enableCompile } from "./compile"
 export type { ExplainedStep, Explanation } from "./explain"
 export { type ExportOptions, exporter, exportFunction, FunctionExporter } from "./export"
@@ -8,4 +10,3 @@ export type { ExportCallback, ExportedArray, ExportedPart } from "./exported-gra
 export { drawGraph, exportToDot } from "./graph-picture"
 export { importFunction } from "./import"
 export type { CompileOptions } from "./options"
-export type { CompileStats } from "./programs"

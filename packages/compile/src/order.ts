@@ -3,7 +3,7 @@
  */
 import { type Application, applicationOf, type Node, type Primitive } from "@lazuli/core/engine"
 
-/** True if a node is a leaf of a program: one of its inputs. */
+/** True if a node is a leaf of a traced graph: one of its inputs. */
 export const isLeaf = (node: Node): boolean => node.primitive === null
 
 /** The applications that the roots need, inputs first. Leaves are not among them. */

@@ -1,5 +1,5 @@
 /**
- * Parts of a program whose operations name streams: what runs on one stream without waiting for another in between. A part reads what
+ * Parts of a traced graph whose operations name streams: what runs on one stream without waiting for another in between. A part reads what
  * earlier parts made, so each can be planned and run by the backend of its own device.
  */
 import { applicationOf, type Node, outputsOf, type Stream } from "@lazuli/core/engine"

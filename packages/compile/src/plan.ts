@@ -44,8 +44,8 @@ export interface Planned {
 const NO_KERNEL = new Error("no kernel")
 
 /**
- * Plans a program for a backend, with the positions of inputs that callers give up and, unless all are row-major, how they lie; null where
- * the backend lacks a kernel or cannot record.
+ * Plans a traced graph for a backend, with the positions of inputs that callers give up and, unless all are row-major, how they lie; null
+ * where the backend lacks a kernel or cannot record.
  */
 export function makePlan(
   backend: Backend,
@@ -93,7 +93,7 @@ export function optimize(backend: Backend, outputs: readonly Node[]): Node[] | n
   return simplified && fuse(simplified)
 }
 
-/** It keeps nothing of the program alive. */
+/** It keeps nothing of the graph alive. */
 const releaserOf =
   ({ plans }: Backend, plan: Plan) =>
   (): void =>

@@ -4,7 +4,7 @@
 import type { CachedProgram } from "./cached-program"
 import type { ProgramKey } from "./program-key"
 
-/** Programs that one compiled function keeps. */
+/** CachedPrograms that one compiled function keeps. */
 export const MAX_PROGRAMS = 64
 
 export class ProgramCache {
@@ -15,7 +15,7 @@ export class ProgramCache {
     return this.entries.size
   }
 
-  /** The program for a key, which counts as used; undefined where there is none. */
+  /** The cached program for a key, which counts as used; undefined where there is none. */
   find(key: ProgramKey): CachedProgram | undefined {
     const { sizes, suffix } = key
     const found = this.known(sizes) ?? this.known(sizes + suffix)
@@ -27,11 +27,11 @@ export class ProgramCache {
     return cached
   }
 
-  /** Takes a program in, and lets go of the least recently used where there are too many. */
+  /** Takes a cached program in, and lets go of the least recently used where there are too many. */
   add(key: string, cached: CachedProgram): void {
     this.aliases.set(cached.alias, key)
     // The function may have called itself.
-    this.entries.get(key)?.capture.program?.release()
+    this.entries.get(key)?.capture.graph?.release()
     this.entries.set(key, cached)
     if (this.entries.size > MAX_PROGRAMS) this.evictOldest()
   }
@@ -44,6 +44,6 @@ export class ProgramCache {
     const [key, cached] = this.entries.entries().next().value as [string, CachedProgram]
     this.entries.delete(key)
     if (this.aliases.get(cached.alias) === key) this.aliases.delete(cached.alias)
-    cached.capture.program?.release()
+    cached.capture.graph?.release()
   }
 }

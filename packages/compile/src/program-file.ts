@@ -1,6 +1,7 @@
 /**
- * Programs in files: a safetensors file whose tensors are the program's constants and whose metadata entry `lazuli_program` is JSON. What
- * the JSON holds is written in docs/compile.md. Here values become JSON and JSON becomes values; nothing of a file is ever run as code.
+ * CachedPrograms in files: a safetensors file whose tensors are the program's constants and whose metadata entry `lazuli_program` is JSON.
+ * What the JSON holds is written in docs/compile.md. Here values become JSON and JSON becomes values; nothing of a file is ever run as
+ * code.
  */
 import {
   Array,
@@ -23,7 +24,7 @@ import {
   TransformError,
   versionOf,
 } from "@lazuli/core/engine"
-import { Place, type RecordedCall } from "./recorder"
+import { type RecordedCall, ValueRef } from "./recorder"
 
 /** The metadata entry with the program. */
 export const METADATA = "lazuli_program"
@@ -89,7 +90,7 @@ export class Encoder {
         return { undefined: true }
     }
     if (value === null) return null
-    if (value instanceof Place) return value.isHandle ? { value: value.id } : { node: value.id }
+    if (value instanceof ValueRef) return value.isHandle ? { value: value.id } : { node: value.id }
     if (value instanceof Array) return { constant: this.nameOf(value.node) }
     if (value instanceof Node) return { constantNode: this.nameOf(value) }
     if (isDtype(value)) return { dtype: value.name }
@@ -103,7 +104,7 @@ export class Encoder {
     const what =
       typeof value === "function" ? "a function" : `an instance of ${(value as object).constructor.name}`
     throw new TransformError(this.op, `${where} is ${what}, which a file cannot hold`, {
-      hint: "A file holds arrays, numbers, texts, flags, and lists and plain objects of them: of a module, pass parameters()",
+      hint: "A file holds arrays, numbers, strings, booleans, and lists and plain objects of them: for a module, pass parameters()",
     })
   }
 
@@ -111,7 +112,7 @@ export class Encoder {
     return recorded.map(({ name, args, results, stream }) => {
       if (!callNamed(name))
         throw new TransformError(this.op, `what ${name} does cannot be written to a file`, {
-          hint: "It takes code: a kernel's source, a function or a program",
+          hint: "It depends on code: a kernel's source, a function or a program",
         })
       return {
         call: name,
@@ -171,7 +172,7 @@ export class Decoder {
       if (!run)
         throw new TransformError(
           "importFunction",
-          `${this.file} calls ${shown(name)}, which no loaded package has`,
+          `${this.file} calls ${shown(name)}, which no loaded package defines`,
           {
             hint: name.includes("/")
               ? `Install and import ${shown(packageOf(name)).slice(1, -1)}`
@@ -183,7 +184,7 @@ export class Decoder {
       const results = entry.results as number[]
       for (const id of results) {
         if (!Number.isSafeInteger(id) || id < 0 || id > known)
-          throw this.error(`call ${i} (${shown(name)}) gives the value ${shown(id)} out of turn`)
+          throw this.error(`call ${i} (${shown(name)}) gives the value ${shown(id)} out of order`)
         if (id === known) known++
       }
       const stream = entry.device === undefined ? null : this.device(entry.device)
@@ -196,7 +197,7 @@ export class Decoder {
     return name === "cpu" ? cpu : gpu
   }
 
-  /** A value; places must be among the first `limit` values. */
+  /** A value; references must be among the first `limit` values. */
   decode(json: unknown, limit: number, depth: number): unknown {
     if (depth > MAX_DEPTH) throw this.error("a value is nested too deeply")
     if (json === null || typeof json !== "object") return json
@@ -209,8 +210,8 @@ export class Decoder {
       case "value":
       case "node":
         if (!Number.isSafeInteger(content) || (content as number) < 0 || (content as number) >= limit)
-          throw this.error(`the value ${shown(content)} is used before it is there`)
-        return new Place(content as number, kind === "value")
+          throw this.error(`the value ${shown(content)} is used before it is defined`)
+        return new ValueRef(content as number, kind === "value")
       case "constant":
       case "constantNode": {
         const array =
@@ -257,7 +258,7 @@ export class Decoder {
         )
       }
       default:
-        throw this.error(`a value of the unknown kind ${shown(kind)}`)
+        throw this.error(`a value of unknown kind ${shown(kind)}`)
     }
   }
 }

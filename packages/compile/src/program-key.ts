@@ -1,5 +1,5 @@
 /**
- * Keys: the arguments and the captured state of a call, as far as a program depends on them.
+ * Keys: the arguments and the captured state of a call, as far as a cached program depends on them.
  */
 import { currentStream } from "@lazuli/core/engine"
 import {
@@ -12,7 +12,7 @@ import {
 } from "./signature"
 import { type ArrayLeaf, arrayLeaves, type Constant, constantsOf, type Path } from "./state"
 
-/** The kinds of arguments and state that a call has: the reason why it wants a program. */
+/** The kinds of arguments and state that a call has: the reason why it wants a cached program. */
 export interface Wanted {
   readonly signature: Signature
   readonly stateSignature: Signature
@@ -22,7 +22,7 @@ export class ProgramKey implements Wanted {
   readonly stateSignature: Signature
   readonly constants: readonly Constant[]
   private readonly captured: Signature
-  /** The key with all sizes, which finds a program. */
+  /** The key with all sizes, which finds a cached program. */
   readonly sizes: string
   /** Stands in the keys of what names streams: that is found by the current one, too. */
   readonly suffix = `@${currentStream().index}`

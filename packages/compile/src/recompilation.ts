@@ -20,7 +20,7 @@ export class Recompilation {
   ) {}
 
   /**
-   * Says why a call is traced after the last program did not serve it; null before the first. `reads` are the places where a shapeless
+   * Says why a call is traced after the last program did not serve it; null before the first. `reads` are the lines where a shapeless
    * function looks at sizes.
    */
   announce(
@@ -43,11 +43,11 @@ export class Recompilation {
     if (count !== TRACES_BEFORE_WARNING) return
     const advice =
       reads.length > 0
-        ? `let operations find sizes (-1 in reshape, flatten, unflatten). It looked at them here:${reads.map((line) => `\n    at ${line}`).join("")}`
+        ? `let operations infer sizes (-1 in reshape, flatten, unflatten). It looked at them here:${reads.map((line) => `\n    at ${line}`).join("")}`
         : `pass numbers as arrays${this.options.shapeless ? "" : ", or compile with { shapeless: true } for sizes that vary"}.`
     process.emitWarning(
       `${this.name || "a compiled function"} was traced ${count + 1} times because ${change.path} kept changing (last ` +
-        `${change.reason}). Each trace costs what many calls do: ${advice}`,
+        `${change.reason}). Each trace costs as much as many calls: ${advice}`,
       { type: "LazuliWarning", code: "LAZULI_RECOMPILE" },
     )
   }

@@ -21,14 +21,14 @@ import {
 } from "@lazuli/core/engine"
 
 /** Stands for an array, or for a node, that an earlier call gave or that is an input. */
-export class Place {
+export class ValueRef {
   constructor(
     readonly id: number,
     readonly isHandle: boolean,
   ) {}
 }
 
-/** One call: arguments with places in them, and the numbers of the arrays that it gave. */
+/** One call: arguments with references in them, and the numbers of the arrays that it gave. */
 export interface RecordedCall {
   readonly name: string
   readonly run: (...args: never[]) => unknown
@@ -152,7 +152,7 @@ export class Recorder implements CallRecorder {
     if (!isHandle && !(leaf instanceof Node)) return leaf
     const node = isHandle ? leaf.node : leaf
     const id = this.ids.get(node)
-    if (id !== undefined) return new Place(id, isHandle)
+    if (id !== undefined) return new ValueRef(id, isHandle)
     if ((node.mark & Mark.Abstract) !== 0) this.gap ??= name
     // The value that x.set rebinds later must stay what it was.
     return isHandle ? new Array(node) : node
@@ -167,7 +167,7 @@ export function repeat(
 ): (Node | undefined)[] {
   const values: (Node | undefined)[] = [...inputs]
   const thaw = (leaf: unknown): unknown => {
-    if (!(leaf instanceof Place)) return leaf
+    if (!(leaf instanceof ValueRef)) return leaf
     const node = values[leaf.id] as Node
     return leaf.isHandle ? new Array(node) : node
   }

@@ -16,8 +16,8 @@ import type { CachedProgram } from "./cached-program"
 import type { Capture } from "./capture"
 import { type Donated, giveUp } from "./donation"
 import type { CompileOptions } from "./options"
-import { callProgram } from "./program"
 import { arrayLeaves, type Leaves, leave, readLeaves, writePath } from "./state"
+import { tracedCall } from "./traced-graph"
 
 const NONE: readonly Node[] = []
 
@@ -39,11 +39,11 @@ export class Replay {
     state: readonly Array[],
     leaves: Leaves | null,
   ): unknown {
-    const { program, outside, result } = cached.capture
+    const { graph, outside, result } = cached.capture
     for (let i = 0; i < state.length; i++) nodes.push(state[i].node)
     const known = nodes.length
-    if (program !== null) for (let i = 0; i < outside.length; i++) nodes.push(outside[i].node)
-    if (cached.single) return new Array(applyNode(callProgram.primitive, nodes, cached.params))
+    if (graph !== null) for (let i = 0; i < outside.length; i++) nodes.push(outside[i].node)
+    if (cached.single) return new Array(applyNode(tracedCall.primitive, nodes, cached.params))
     boundPending()
     const computed = compute(cached, nodes)
     const values = valuesOf(cached, computed, nodes, known)
@@ -53,7 +53,7 @@ export class Replay {
     return result instanceof Array ? values[0] : withArrays(result, values)
   }
 
-  /** Hands out the results of a call without a program. */
+  /** Hands out the results of a call without a graph. */
   finish(found: Capture, args: readonly unknown[], state: readonly Array[]): unknown {
     const values = found.sources.map((source) => new Array((source as { value: Array }).value.node))
     this.fill(found, values)
@@ -92,10 +92,10 @@ export class Replay {
   }
 }
 
-function compute({ capture: { program }, params, elsewhere }: CachedProgram, nodes: Node[]): readonly Node[] {
-  if (program === null) return NONE
-  if (elsewhere === null) return applyNodes(callProgram.primitive, nodes, params)
-  return onStream(elsewhere, () => applyNodes(callProgram.primitive, nodes, params))
+function compute({ capture: { graph }, params, elsewhere }: CachedProgram, nodes: Node[]): readonly Node[] {
+  if (graph === null) return NONE
+  if (elsewhere === null) return applyNodes(tracedCall.primitive, nodes, params)
+  return onStream(elsewhere, () => applyNodes(tracedCall.primitive, nodes, params))
 }
 
 /** The arrays of the result, then those of the captured outputs. Of the nodes, the first `known` follow the call. */
@@ -110,7 +110,7 @@ function valuesOf(
     const source = sources[i]
     values.push(
       new Array(
-        source.from === "program"
+        source.from === "graph"
           ? computed[source.index]
           : source.from === "argument" && source.index < known
             ? nodes[source.index]

@@ -40,7 +40,7 @@ function checkLeaf(leaf: object, path: string): void {
     throw new TransformError(
       "compile",
       `${path} is an iterator, as generators give: its steps would run after the trace`,
-      { hint: "Give a list" },
+      { hint: "Return a list" },
     )
   const held = leaf instanceof Map || leaf instanceof Set ? [...leaf.values()] : Object.values(leaf)
   if (held.some((value) => isAbstract(value) || (isList(value) && value.some(isAbstract))))
@@ -48,7 +48,7 @@ function checkLeaf(leaf: object, path: string): void {
       "compile",
       `${path} is an instance of ${leaf.constructor?.name || "a class"}, in which calls cannot replace the traced arrays`,
       {
-        hint: "Give arrays in lists and plain objects; let a class be part of trees with mx.registerTreeNode",
+        hint: "Return arrays in lists and plain objects, or register the class with mx.registerTreeNode",
       },
     )
 }

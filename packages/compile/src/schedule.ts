@@ -1,5 +1,5 @@
 /**
- * The order of a program's work: as it is needed, except that whatever lets go of more memory than it takes runs as soon as it can.
+ * The order of a traced graph's work: as it is needed, except that whatever lets go of more memory than it takes runs as soon as it can.
  * In a training step, a weight's gradient and the weight's update then follow what they read, instead of keeping it for the end.
  */
 import { type Application, applicationOf, type Node, outputsOf } from "@lazuli/core/engine"
@@ -40,7 +40,7 @@ class Work {
     return readers
   }
 
-  /** Bytes that running it now lets go of, less those that it takes. What leaves the program has its own memory all along. */
+  /** Bytes that running it now lets go of, less those that it takes. What leaves the graph has its own memory all along. */
   gain(application: Application): number {
     let bytes = 0
     for (const owner of this.reads.get(application) ?? [])

@@ -49,8 +49,8 @@ const fieldOf = (value: object, key: string): unknown => constantOf((value as Re
 const unseen = (path: string, value: unknown): TransformError =>
   new TransformError(
     "compile",
-    `${path} is ${describe(value)}: arguments are trees of arrays and constants, and what is in it could change unseen`,
-    { hint: "Pass its arrays and numbers; let a class be part of trees with mx.registerTreeNode" },
+    `${path} is ${describe(value)}: arguments are trees of arrays and constants, and its contents could change unnoticed`,
+    { hint: "Pass its arrays and numbers, or register the class with mx.registerTreeNode" },
   )
 
 /** The signature of arguments. */

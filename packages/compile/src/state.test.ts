@@ -74,7 +74,7 @@ const changes: Record<string, { make: () => Tree; change: (state: Tree, x: mx.Ar
       state.opt = { m: m.add(x), v: v.map((each) => each.multiply(x)) }
     },
   },
-  "arrays trade places": {
+  "arrays are swapped": {
     make: () => ({ a: mx.array(1), b: mx.array(2) }),
     change: (state) => {
       const { a, b } = state
@@ -141,7 +141,7 @@ test("an output that the function leaves alone may change between calls", () => 
 })
 
 describe("what else is in a captured input", () => {
-  test("is part of the program: changes make another one, and the reason names the place", () => {
+  test("is part of the program: changes make another one, and the reason names the path", () => {
     const reasons: string[] = []
     const state = { w: mx.array(3), mode: "twice", frozen: new Set<string>() }
     const f = compile(() => state.w.multiply(state.mode === "twice" ? 2 : state.frozen.size + 3), {
@@ -326,7 +326,7 @@ describe("what else is in a captured input", () => {
     f(mx.array(1))
     ;(state.deep as Tree).value = value
     const refusal = new RegExp(
-      `^\\[compile\\] the captured state.deep.value is a value of type ${kind}, in which`,
+      `^\\[compile\\] the captured state.deep.value is a value of type ${kind}, whose contents`,
     )
     expect(() => f(mx.array(1))).toThrow(refusal)
     expect(() => compile((x: mx.Array) => x, { inputs: state })(mx.array(1))).toThrow(mx.TransformError)

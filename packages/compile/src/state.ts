@@ -27,7 +27,7 @@ export interface ArrayLeaf {
   readonly path: Path
 }
 
-/** A leaf that is no array; what the function sees there is part of its program. */
+/** A leaf that is no array; what the function sees there is part of its cached program. */
 export interface Constant extends ArrayLeaf {
   readonly value: unknown
 }
@@ -129,18 +129,18 @@ export function arrayLeaves(tree: unknown): ArrayLeaf[] {
   return held
 }
 
-/** @throws TransformError where something in a tree could change without the program's noticing */
+/** @throws TransformError where something in a tree could change without the cached program's noticing */
 export function checkSeen(tree: unknown): void {
   if (isContainer(tree))
     walk(tree, (_holder, _key, child, path) => {
       if (child instanceof Array || isSeen(child)) return
       throw new TransformError(
         "compile",
-        `the captured ${leafName(path)} is ${describe(child)}, in which things could change unseen`,
+        `the captured ${leafName(path)} is ${describe(child)}, whose contents could change unnoticed`,
         {
           hint: isMemory(child)
             ? "Keep an mx.array there, or keep it out of the tree, in a private field (#name) or elsewhere"
-            : "Keep objects in lists, plain objects or fields of a class; sets and maps may hold texts and numbers",
+            : "Keep objects in lists, plain objects or fields of a class; sets and maps may hold strings and numbers",
         },
       )
     })
@@ -412,7 +412,7 @@ export function writeLeaves(held: readonly ArrayLeaf[], arrays: readonly Array[]
     if (!Reflect.set(holder, key, arrays[i]))
       throw new TransformError(
         "compile",
-        `the captured ${leafName(path)} cannot be replaced, as a trace has to`,
+        `the captured ${leafName(path)} cannot be replaced, which a trace has to do`,
         {
           hint: "It is a getter or belongs to a frozen object",
         },

@@ -9,9 +9,7 @@ export function backendNamed(name: string): Backend {
   const found = listBackends().find((b) => b.name === name)
   if (found) return found
   const names = listBackends().map((b) => b.name)
-  throw new Error(
-    `no backend is named "${name}"; registered are ${names.join(", ")}. Import its package first`,
-  )
+  throw new Error(`no backend is named "${name}"; registered: ${names.join(", ")}. Import its package first`)
 }
 
 /** Runs `body` with the backend of that name serving its device, and that device as the default. */

@@ -327,7 +327,7 @@ function ragged(): Sample[] {
   ]
 }
 
-/** Sparse products, with a row without values and a place with two. */
+/** Sparse products, with a row without values and a position with two. */
 function sparse(): Sample[] {
   const offsets = mx.array([0, 2, 2, 5], mx.int32)
   const rows = mx.array([2, 0, 2, 2, 0], mx.int32)

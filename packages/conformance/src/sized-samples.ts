@@ -29,7 +29,7 @@ export function sizedSamples(n: number): Sample[] {
     f: (...xs) => mx.stopGradient(f(...xs)),
     inputs,
   })
-  const places = mx.arange(n).remainder(3).astype(mx.int32)
+  const positions = mx.arange(n).remainder(3).astype(mx.int32)
   return [
     ..."negative abs exp log sin tanh sqrt sigmoid erf square floor sign logicalNot"
       .split(" ")
@@ -53,15 +53,15 @@ export function sizedSamples(n: number): Sample[] {
     one("addmm", (c, x, y) => mx.addmm(c, x, y), values([3]), row, column),
     one("layerNorm", (x, w, b) => mx.fast.layerNorm(x, w, b, 1e-5), row, values([n]), values([n])),
     one("rmsNorm", (x, w) => mx.fast.rmsNorm(x, w, 1e-5), row, values([n])),
-    one("take", (x, i) => mx.take(x, i, 0), values([3, n]), places),
-    one("take along the axis", (x, i) => mx.take(x, i, 1), values([2, 3]), places),
-    one("add at indices", (x, y) => x.at(places).add(y), values([3, 2]), values([n, 2])),
+    one("take", (x, i) => mx.take(x, i, 0), values([3, n]), positions),
+    one("take along the axis", (x, i) => mx.take(x, i, 1), values([2, 3]), positions),
+    one("add at indices", (x, y) => x.at(positions).add(y), values([3, 2]), values([n, 2])),
     ...[mx.segmentSum, mx.segmentMax].map((f) =>
       one(`${f.name} of n rows`, (x) => f(x, { lengths: halves(n) }), column),
     ),
     one(
       "sparse product of n values",
-      (v, x) => mx.cooMatmul(v, places, places, x, { numRows: 3 }),
+      (v, x) => mx.cooMatmul(v, positions, positions, x, { numRows: 3 }),
       values([n], -1, 1, n),
       values([3, 5], -1, 1, n),
     ),

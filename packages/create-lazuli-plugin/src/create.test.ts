@@ -63,7 +63,7 @@ test.each([[[]], [["cpp"]], [["metal"]], [["cuda"]]] as [Kernel[]][])("kernels %
 test("names and languages that there are not", async () => {
   expect(kernelsOf("TypeScript, C++")).toEqual(["cpp"])
   expect(() => kernelsOf("cpp,rust")).toThrow(
-    'there are no kernels in "rust"; expected any of ts, cpp, metal, cuda',
+    '"rust" is not a language for kernels; expected any of ts, cpp, metal, cuda',
   )
   const said: string[] = []
   const before = console.error
@@ -74,5 +74,5 @@ test("names and languages that there are not", async () => {
   } finally {
     console.error = before
   }
-  expect(said[0]).toBe('"Bad Name" is no name of an npm package; one looks like @me/ops or my-ops')
+  expect(said[0]).toBe('"Bad Name" is not a valid npm package name; a valid one looks like @me/ops or my-ops')
 })

@@ -11,7 +11,7 @@ import { KERNELS, type Kernel, pluginFiles } from "./files"
 const USAGE = `usage: npm create lazuli-plugin NAME [FOLDER] -- [--kernels LIST]
 
   NAME      the package's npm name, such as @me/ops
-  FOLDER    where it is written; the name without its scope by default
+  FOLDER    where to write it; the name without its scope by default
   LIST      the languages of its kernels: any of ts,${KERNELS}; cpp,metal by default
             ts alone is for a package without kernels, which runs on every backend`
 
@@ -26,21 +26,21 @@ export function kernelsOf(list: string): Kernel[] {
     .filter((word) => word !== "")
   for (const word of words)
     if (word !== "ts" && !KERNELS.includes(word as Kernel))
-      throw new Error(`there are no kernels in "${word}"; expected any of ts, ${KERNELS.join(", ")}`)
+      throw new Error(`"${word}" is not a language for kernels; expected any of ts, ${KERNELS.join(", ")}`)
   return KERNELS.filter((kernel) => words.includes(kernel))
 }
 
 /** @throws Error for what npm would not take */
 function checkName(name: string): void {
   if (!/^(@[a-z0-9~-][a-z0-9._~-]*\/)?[a-z0-9~-][a-z0-9._~-]*$/.test(name) || name.length > 214)
-    throw new Error(`"${name}" is no name of an npm package; one looks like @me/ops or my-ops`)
+    throw new Error(`"${name}" is not a valid npm package name; a valid one looks like @me/ops or my-ops`)
 }
 
 /** Writes a package into a folder, which must be empty or absent. @throws Error with the reason */
 export function createPlugin(name: string, folder: string, kernels: readonly Kernel[]): void {
   checkName(name)
   if (existsSync(folder) && readdirSync(folder).length > 0)
-    throw new Error(`${folder} is there and not empty`)
+    throw new Error(`${folder} already exists and is not empty`)
   const { version } = JSON.parse(readFileSync(packageFile("package.json"), "utf8")) as { version: string }
   const tools = JSON.parse(readFileSync(packageFile("template/tools.json"), "utf8")) as Record<string, string>
   const read = (path: string): string => readFileSync(packageFile(`template/${path}`), "utf8")
@@ -67,7 +67,7 @@ export async function main(words: readonly string[]): Promise<number> {
     }
     if (!name) {
       const ask = createInterface({ input: process.stdin, output: process.stdout })
-      name = (await ask.question("Name of the package (such as @me/ops): ")).trim()
+      name = (await ask.question("Package name (such as @me/ops): ")).trim()
       list ??= await ask.question(`Kernels (any of ts, ${KERNELS.join(", ")}; cpp,metal by default): `)
       ask.close()
     }

@@ -41,7 +41,7 @@ export function registerCommunicators(backend: CommunicatorBackend): void {
       `expected { name, isAvailable, connect }, received ${describe(backend)}`,
     )
   if (communicatorBackends().includes(name))
-    throw new RegistryError("registerCommunicators", `there is a backend "${name}" already`)
+    throw new RegistryError("registerCommunicators", `there is already a backend "${name}"`)
   registry.set(name, backend)
 }
 

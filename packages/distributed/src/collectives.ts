@@ -112,7 +112,7 @@ function checkParts(op: string, x: Meta, size: number): void {
   if (x.shape.length === 0 || x.shape[0] % size !== 0)
     throw new mx.ShapeError(
       op,
-      `expected a first axis that ${size} members can divide, received shape ${format(x.shape)}`,
+      `expected a first axis that is divisible by the ${size} members, received shape ${format(x.shape)}`,
     )
 }
 

@@ -12,7 +12,7 @@ const backends = process.platform === "linux" ? ["ring", "shm"] : ["ring"]
 const faults: [fault: string, says: RegExp][] = [
   ["kill", /^\[allSum\] rank 1 was lost/],
   ["stop", /^\[allSum\] rank 1 has not been heard of for 1 s/],
-  ["slow", /^\[allSum\] rank 1 has not come to this operation within 1 s/],
+  ["slow", /^\[allSum\] rank 1 has not reached this operation within 1 s/],
   ["exit", /^\[allSum\] rank 1 left the job/],
   ["shape", /^\[allSum\] rank 1 has an array of another shape/],
   ["count", /^\[allSum\] rank 1 is at operation \d+ of the group, allSum of 900 float32 elements/],

@@ -33,18 +33,18 @@ export function setTimeLimit(seconds: number): void {
 
 /** The job of this process; null where it was started by itself. @throws ArgumentError for variables that do not fit together */
 export function jobOf(env: Environment): JoinOptions | null {
-  const places: [rank: string, size: string][] = [
+  const variables: [rank: string, size: string][] = [
     ["LAZULI_RANK", "LAZULI_SIZE"],
     ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"],
     ["RANK", "WORLD_SIZE"],
   ]
-  const found = places.find(([rank, size]) => env[rank] && env[size])
+  const found = variables.find(([rank, size]) => env[rank] && env[size])
   if (!found) return null
   const [rank, size] = found.map((name) => numberOf(env, name, 0))
   if (!Number.isSafeInteger(rank) || !Number.isSafeInteger(size) || size < 1 || size > 4096 || rank >= size)
     throw new ArgumentError(
       "init",
-      `${found[0]}=${env[found[0]]} and ${found[1]}=${env[found[1]]} name no rank of a job`,
+      `${found[0]}=${env[found[0]]} and ${found[1]}=${env[found[1]]} do not name a rank of a job`,
     )
   const [address, port] = rendezvous(env, found[0])
   return {
@@ -62,7 +62,7 @@ export function jobOf(env: Environment): JoinOptions | null {
   }
 }
 
-/** The place where rank 0 listens. */
+/** The address where rank 0 listens. */
 function rendezvous(env: Environment, from: string): [address: string, port: number] {
   const given = env.LAZULI_ADDRESS
   if (given) {
@@ -78,7 +78,7 @@ function rendezvous(env: Environment, from: string): [address: string, port: num
     const digest = process.getBuiltinModule("node:crypto").createHash("sha256").update(job).digest()
     return ["127.0.0.1", 20000 + (digest.readUInt16BE(0) % 12000)]
   }
-  throw new ArgumentError("init", `${from} is set, and nothing says where rank 0 listens`, {
+  throw new ArgumentError("init", `${from} is set, but nothing says where rank 0 listens`, {
     hint: "Set LAZULI_ADDRESS=host:port on all ranks, or start them with `npx lazuli launch`",
   })
 }

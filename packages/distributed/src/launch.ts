@@ -68,14 +68,14 @@ function listen(): Promise<Server> {
 const quoted = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`
 
 /** Where each rank runs. */
-function places({ hosts = ["localhost"], ranks }: LaunchOptions): string[] {
+function hostsOfRanks({ hosts = ["localhost"], ranks }: LaunchOptions): string[] {
   return hosts.flatMap((host) => new Array<string>(ranks).fill(host))
 }
 
 async function attemptTo(options: LaunchOptions, attempt: number): Promise<number> {
   const { command, backend, timeLimit, env = {}, signal } = options
   const print = options.print ?? showIn(process.stdout, process.stderr)
-  const where = places(options)
+  const where = hostsOfRanks(options)
   const size = where.length
   const distant = where.some((host) => !isLocal(host))
   const server = distant ? null : await listen()
@@ -219,10 +219,10 @@ const showIn =
 
 const USAGE = `usage: lazuli launch [options] program [arguments]
   -n, --ranks N         the number of processes, on each host (2)
-  --hosts a,b           machines that ssh reaches; this one by default
-  --backend NAME        ring, shm, mpi, nccl, or one that a package brings
-  --restarts N          start a job that failed again, at most so often (0)
-  --time-limit SECONDS  the time without progress after which an operation fails (5)`
+  --hosts a,b           machines reached by ssh; this one by default
+  --backend NAME        ring, shm, mpi, nccl, or one from a package
+  --restarts N          restart a failed job, at most this many times (0)
+  --time-limit SECONDS  fail an operation after this long without progress (5)`
 
 /** `lazuli launch …`: the exit code. @throws ArgumentError for arguments that do not fit */
 export async function runCommand(args: readonly string[]): Promise<number> {

@@ -105,7 +105,8 @@ test("a rank of another version is told so, and so is rank 0", async () => {
   let told = ""
   while (told === "")
     told = await helloOfAnother(port, "s").catch(() => new Promise((resolve) => setTimeout(resolve, 50, "")))
-  const says = /rank 1 speaks version 7 of the protocol, and rank 0 version \d+: install one version/
+  const says =
+    /rank 1 speaks version 7 of the protocol, but rank 0 speaks version \d+: install the same version/
   expect(told).toMatch(says)
   const error = JSON.parse(await first)
   expect(error).toMatchObject({ name: "DistributedError", op: "init", rank: 1 })

@@ -6,7 +6,7 @@ import { createRequire } from "node:module"
 import { fileURLToPath } from "node:url"
 import { DeviceError } from "@lazuli/core"
 
-/** The place of a process in its job, and how it joins. */
+/** The rank of a process in its job, and how it joins. */
 export interface JoinOptions {
   readonly rank: number
   readonly size: number

@@ -56,7 +56,7 @@ test("noise, a wrong secret and a wrong size do not join; the right rank does af
   await shout(port, new TextEncoder().encode(`LAZULI/1${"x".repeat(200)}`))
   const stranger = await rankOf(program, 1, { ...job, LAZULI_SECRET: "wrong" })
   expect(JSON.parse(stranger.out)).toMatchObject({ name: "DistributedError", op: "init", rank: 0 })
-  expect(stranger.out).toContain("does not know the secret of this job")
+  expect(stranger.out).toContain("does not know this job's secret")
   const second = rankOf(program, 1, job)
   expect((await Promise.all([first, second])).map(({ out }) => JSON.parse(out).name)).toEqual([
     "none",
@@ -66,7 +66,7 @@ test("noise, a wrong secret and a wrong size do not join; the right rank does af
   const sizes = await Promise.all([rankOf(program, 0, job), rankOf(program, 1, { ...job, LAZULI_SIZE: "3" })])
   for (const { out } of sizes)
     expect(JSON.parse(out)).toMatchObject({ name: "DistributedError", op: "init", rank: 1 })
-  expect(sizes[0].out).toContain("rank 1 says that the job has 3 ranks, and rank 0 that it has 2")
+  expect(sizes[0].out).toContain("rank 1 says that the job has 3 ranks, but rank 0 says that it has 2")
 
   const missing = await rankOf(program, 0, { ...job, LAZULI_JOIN_LIMIT: "0.5" })
   expect(JSON.parse(missing.out)).toMatchObject({ rank: 1, op: "init" })

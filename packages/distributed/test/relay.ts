@@ -17,7 +17,7 @@ function harmed(harm: Harm, data: Buffer, at: number): Buffer[] | null {
     copy[at] ^= 1 << (at % 8)
     return [copy]
   }
-  // The halves of what is behind the place.
+  // The halves of what follows the position.
   if (harm === "reorder") {
     const half = at + Math.ceil((copy.length - at) / 2)
     return [copy.subarray(0, at), copy.subarray(half), copy.subarray(at, half)]

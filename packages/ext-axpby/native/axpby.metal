@@ -3,14 +3,14 @@
 #include <metal_stdlib>
 using namespace metal;
 
-/* The place of the i-th element, in row-major order, of an array whose elements lie anywhere. */
-inline long place_of(uint i, int ndim, constant int* shape, constant long* strides) {
-  long place = 0;
+/* The offset of the i-th element, in row-major order, of an array whose elements lie anywhere. */
+inline long offset_of(uint i, int ndim, constant int* shape, constant long* strides) {
+  long offset = 0;
   for (int axis = ndim - 1; axis >= 0; axis--) {
-    place += long(i % uint(shape[axis])) * strides[axis];
+    offset += long(i % uint(shape[axis])) * strides[axis];
     i /= uint(shape[axis]);
   }
-  return place;
+  return offset;
 }
 
 /* Inputs may be transposed or broadcast: they are read by their strides, without a copy. */
@@ -20,8 +20,8 @@ kernel void axpby(const device T* x [[buffer(0)]], const device T* y [[buffer(1)
                   constant float& beta [[buffer(4)]], constant int& ndim [[buffer(5)]],
                   constant int* shape [[buffer(6)]], constant long* x_strides [[buffer(7)]],
                   constant long* y_strides [[buffer(8)]], uint i [[thread_position_in_grid]]) {
-  T ax = T(alpha) * x[place_of(i, ndim, shape, x_strides)];
-  T by = T(beta) * y[place_of(i, ndim, shape, y_strides)];
+  T ax = T(alpha) * x[offset_of(i, ndim, shape, x_strides)];
+  T by = T(beta) * y[offset_of(i, ndim, shape, y_strides)];
   out[i] = ax + by;
 }
 

@@ -24,12 +24,12 @@ const apply: Apply<AxpbyFactors> = definePrimitive({
     if (x.dtype !== y.dtype || !mx.issubdtype(x.dtype, mx.inexact))
       throw new mx.DTypeError(
         "axpby",
-        `expected two arrays of one floating or complex dtype, received ${x.dtype.name} and ${y.dtype.name}`,
+        `expected two arrays of the same floating or complex dtype, received ${x.dtype.name} and ${y.dtype.name}`,
       )
     if (x.shape.length !== y.shape.length || x.shape.some((n, i) => n !== y.shape[i]))
       throw new mx.ShapeError(
         "axpby",
-        `expected two arrays of one shape, received (${x.shape}) and (${y.shape})`,
+        `expected two arrays of the same shape, received (${x.shape}) and (${y.shape})`,
       )
     return x
   },

@@ -17,7 +17,7 @@ provideKernels({
       outputNames: ["out"],
       // Inputs may be transposed or broadcast: the kernel finds its way by their strides, without a copy.
       ensureRowContiguous: false,
-      // Each thread reads its elements and then writes at their place.
+      // Each thread reads its elements and then writes at their positions.
       overwrites: { out: ["x", "y"] },
       launch: ({ outputs: [{ shape, dtype }], params }) => {
         const size = shape.reduce((n, m) => n * m, 1)

@@ -73,13 +73,13 @@ struct Neighbours {
               continue;
             }
             if (found == k && !(d[p] < best[size_t(k - 1)])) continue;
-            int64_t place = found < k ? found++ : k - 1;
-            for (; place > 0 && d[p] < best[size_t(place - 1)]; place--) {
-              best[size_t(place)] = best[size_t(place - 1)];
-              out[place] = out[place - 1];
+            int64_t rank = found < k ? found++ : k - 1;
+            for (; rank > 0 && d[p] < best[size_t(rank - 1)]; rank--) {
+              best[size_t(rank)] = best[size_t(rank - 1)];
+              out[rank] = out[rank - 1];
             }
-            best[size_t(place)] = d[p];
-            out[place] = int32_t(block + p);
+            best[size_t(rank)] = d[p];
+            out[rank] = int32_t(block + p);
           }
         }
         std::fill(out + found, out + k, -1);

@@ -115,9 +115,9 @@ test("what is refused", () => {
     [
       "ShapeError: [PointCloudBatch] lengths must add up to the 3 points, received a sum of 2",
       "ArgumentError: [PointCloudBatch] lengths must not be negative, received -1",
-      "ShapeError: [PointCloudBatch] expected points, received an array of no dimensions",
+      "ShapeError: [PointCloudBatch] expected points, received a 0-d array",
       "ShapeError: [PointCloudBatch] expected clouds, received none",
-      "ShapeError: [PointCloudBatch] expected clouds of points alike, received shapes (1, 2) and (1, 3)",
+      "ShapeError: [PointCloudBatch] expected clouds whose points have the same shape, received shapes (1, 2) and (1, 3)",
       "IndexError: [PointCloudBatch] index 3 is out of bounds for 3 clouds",
       "IndexError: [PointCloudBatch] index 0.5 is out of bounds for 3 clouds",
       "IndexError: [PointCloudBatch] index -4 is out of bounds for 3 clouds",

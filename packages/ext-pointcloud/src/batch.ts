@@ -35,7 +35,7 @@ export class PointCloudBatch {
   /** @throws ShapeError unless the lengths add up to the points */
   constructor(points: mx.Array, lengths: Integers) {
     const op = "PointCloudBatch"
-    if (points.ndim === 0) throw new mx.ShapeError(op, "expected points, received an array of no dimensions")
+    if (points.ndim === 0) throw new mx.ShapeError(op, "expected points, received a 0-d array")
     const list = asLine(op, "lengths", lengths).tolist() as (number | bigint)[]
     const offsets = [0]
     for (const length of list.map(Number)) {
@@ -62,7 +62,7 @@ export class PointCloudBatch {
       if (cloud.ndim === 0 || cloud.shape.slice(1).join() !== first.shape.slice(1).join())
         throw new mx.ShapeError(
           op,
-          `expected clouds of points alike, received shapes ${format(first.shape)} and ${format(cloud.shape)}`,
+          `expected clouds whose points have the same shape, received shapes ${format(first.shape)} and ${format(cloud.shape)}`,
         )
     return new PointCloudBatch(
       mx.concatenate(clouds, 0),

@@ -12,7 +12,7 @@ function operands(op: string, x: mx.Array, y: mx.Array): [mx.Array, mx.Array] {
   if (x.ndim !== 2 || y.ndim !== 2 || x.shape[1] !== y.shape[1])
     throw new mx.ShapeError(
       op,
-      `expected points with as many coordinates, received shapes ${format(x.shape)} and ${format(y.shape)}`,
+      `expected points with the same number of coordinates, received shapes ${format(x.shape)} and ${format(y.shape)}`,
     )
   for (const each of [x, y])
     if (mx.issubdtype(each.dtype, mx.complexfloating))
@@ -66,11 +66,14 @@ const pairDistances: Apply<{ metric: Metric }> = definePrimitive({
     if (x.dtype !== y.dtype || !mx.issubdtype(x.dtype, mx.floating))
       throw new mx.DTypeError(
         op,
-        `expected points of one floating dtype, received ${x.dtype.name} and ${y.dtype.name}`,
+        `expected points of the same floating dtype, received ${x.dtype.name} and ${y.dtype.name}`,
       )
     const fits = x.shape.length === 2 && y.shape.length === 2 && x.shape[1] === y.shape[1]
     if (!fits || i.shape.length !== 1 || k.shape.length !== 1 || i.shape[0] !== k.shape[0])
-      throw new mx.ShapeError(op, "expected points with as many coordinates and lists of one length")
+      throw new mx.ShapeError(
+        op,
+        "expected points with the same number of coordinates and lists of the same length",
+      )
     return { shape: i.shape, dtype: x.dtype }
   },
   decompose: ([x, y, i, k], { metric }) => {

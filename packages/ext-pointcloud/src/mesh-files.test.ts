@@ -44,7 +44,7 @@ COFF # with colours
   })
 
   test.each([
-    ["solid cube", /no OFF file/],
+    ["solid cube", /not an OFF file/],
     ["OFF BINARY\n", /binary form/],
     ["4OFF\n1 0 0\n1 2 3 4", /three coordinates/],
     ["OFF\n2 0 0\n1 2 3\n4 5", /ends before its corners/],
@@ -124,7 +124,7 @@ describe("readPly", () => {
     bytes(`ply\nformat ${form} 1.0\n${rest}end_header\n`)
   const xyz = "property float x\nproperty float y\nproperty float z\n"
   test.each([
-    [bytes("OFF"), /no PLY file/],
+    [bytes("OFF"), /not a PLY file/],
     [bytes("ply\nformat ascii 1.0\n"), /no end of its header/],
     [bytes("ply\nelement vertex 0\nend_header\n"), /does not say its format/],
     [head("binary_middle_endian", ""), /unknown format "binary_middle_endian"/],

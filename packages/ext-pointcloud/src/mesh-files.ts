@@ -91,9 +91,9 @@ export function readOff(source: MeshSource): Mesh {
   const [bytes, fail] = open("readOff", source)
   const text = toText(bytes)
   const header = /^\s*(?:#[^\n]*\n\s*)*(ST)?(C)?(N)?(4)?(n)?OFF/.exec(text)
-  if (!header) throw fail("is no OFF file: it does not begin with OFF")
+  if (!header) throw fail("is not an OFF file: it does not begin with OFF")
   if (header[4] || header[5])
-    throw fail("has corners of other than three coordinates, which are not supported")
+    throw fail("has corners with other than three coordinates, which are not supported")
   if (/^\s*BINARY/.test(text.slice(header[0].length, header[0].length + 32)))
     throw fail("is in OFF's binary form, which is not supported")
   const numbers = new Numbers(text, header[0].length, fail)
@@ -165,7 +165,7 @@ function typeOf(name: string, fail: Fail): PlyType {
 /** The elements of a PLY file, and where they begin. */
 function plyHeader(bytes: Uint8Array, fail: Fail): { form: PlyForm; elements: Element[]; begin: number } {
   const text = toText(bytes.subarray(0, 65_536))
-  if (!/^ply\r?\n/.test(text)) throw fail("is no PLY file: it does not begin with ply")
+  if (!/^ply\r?\n/.test(text)) throw fail("is not a PLY file: it does not begin with ply")
   const end = /(?:^|\n)end_header\r?\n/.exec(text)
   if (!end) throw fail("has no end of its header in the first 65536 bytes")
   let form: PlyForm | null = null

@@ -60,7 +60,10 @@ const neighbours: Apply<{ k: number; radius: number; order: "nearest" | "first" 
     checkClouds(op, points, offsets)
     checkClouds(op, queries, offsets)
     if (points.shape[1] !== queries.shape[1] || points.dtype !== queries.dtype)
-      throw new mx.ShapeError(op, "expected points and queries of one dtype with as many coordinates")
+      throw new mx.ShapeError(
+        op,
+        "expected points and queries of one dtype with the same number of coordinates",
+      )
     if (offsets[0].shape[0] !== offsets[1].shape[0])
       throw new mx.ShapeError(
         op,

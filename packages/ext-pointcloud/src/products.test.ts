@@ -175,10 +175,10 @@ test.each([
   const count = 500
   const [p, q] = [wave([pairs, groups, height, width], 0.3), wave([count, groups, width], 0.2)]
   const v = wave([count, groups, height], 0.4)
-  const places = (n: number, step: number): mx.Array =>
+  const positions = (n: number, step: number): mx.Array =>
     mx.array(Int32Array.from({ length: pairs }, (_, t) => (t * step) % n))
-  const [i, j] = [places(count, 77), places(count, 31)]
-  const o = shared ? places(rows, 4 * 1009) : places(rows, 1009)
+  const [i, j] = [positions(count, 77), positions(count, 31)]
+  const o = shared ? positions(rows, 4 * 1009) : positions(rows, 1009)
   const take = (x: mx.Array, at: mx.Array): mx.Array => mx.take(x, at, 0)
   const near = (got: mx.Array, want: mx.Array): void => {
     expect(got.shape).toEqual(want.shape)
@@ -263,7 +263,7 @@ test("what is refused", () => {
       "ShapeError: [mvmr] expected 7 bIndices, received 1",
       "ShapeError: [mvmr] operands of shapes (7, 2, 3, 11) and (4, 2, 10) do not fit",
       "ShapeError: [mvmr] expected a of 4 and b of 3 dimensions, received shapes (4, 2, 11) and (4, 2, 11)",
-      "DTypeError: [mvmr] expected operands of one floating dtype, received complex64 and complex64",
+      "DTypeError: [mvmr] expected operands of the same floating dtype, received complex64 and complex64",
       "ArgumentError: [mvmr] bIndices must be integers, received 3.5",
       "DTypeError: [mvmr] bIndices must be integers, received float32",
       "ArgumentError: [mvmr] needs numRows: expected a non-negative integer, received nothing",

@@ -20,14 +20,14 @@ function check(op: string, [x, b, ...lists]: readonly Meta[], ndim: number): voi
   if (x.dtype !== b.dtype || !mx.issubdtype(x.dtype, mx.floating))
     throw new mx.DTypeError(
       op,
-      `expected operands of one floating dtype, received ${x.dtype.name} and ${b.dtype.name}`,
+      `expected operands of the same floating dtype, received ${x.dtype.name} and ${b.dtype.name}`,
     )
   const fits = x.shape.length === ndim && b.shape.length === 3 && x.shape[1] === b.shape[1]
   if (!fits || (ndim === 4 && x.shape[3] !== b.shape[2]))
     throw new mx.ShapeError(op, `operands of shapes ${format(x.shape)} and ${format(b.shape)} do not fit`)
   for (const list of lists)
     if (list.shape.length !== 1 || list.shape[0] !== lists[0].shape[0])
-      throw new mx.ShapeError(op, "expected three lists of positions of one length")
+      throw new mx.ShapeError(op, "expected three lists of positions of the same length")
 }
 
 const plus = (a: mx.Array | null, b: mx.Array | null): mx.Array | null => (a && b ? a.add(b) : (a ?? b))

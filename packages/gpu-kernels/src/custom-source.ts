@@ -26,7 +26,7 @@ export interface KernelSpec {
   readonly sharedMemory?: number
 }
 
-/** One parameter that takes the place, shape, strides or rank of an input. */
+/** One parameter that takes the location, shape, strides or rank of an input. */
 export interface InputParameter {
   readonly input: number
   readonly what: "data" | "shape" | "strides" | "ndim"

@@ -51,7 +51,7 @@ onKernels("metal", (offer) => {
     if (Object.hasOwn(families, name))
       throw new RegistryError(
         "gpu-kernels",
-        `${offer.package} brings a kernel for ${name}, which ${providers.get(name) ?? "Lazuli itself"} has already`,
+        `${offer.package} brings a kernel for ${name}, which already has one from ${providers.get(name) ?? "Lazuli itself"}`,
       )
   for (const [name, family] of Object.entries(provided)) {
     families[name] = family

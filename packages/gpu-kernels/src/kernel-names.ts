@@ -28,7 +28,7 @@ export function checkName(
     typeof name !== "string" || !/^[A-Za-z_]\w*$/.test(name)
       ? `must be a name that ${language} accepts, received ${describe(name)}`
       : WORDS.has(name) || Object.hasOwn(attributes, name)
-        ? `cannot be "${name}", which is a word of ${language}'s own`
+        ? `cannot be "${name}", which is a reserved word of ${language}`
         : taken.has(name)
           ? `cannot be "${name}", because another parameter is called that`
           : null

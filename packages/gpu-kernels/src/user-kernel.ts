@@ -182,7 +182,7 @@ function namesOf(op: string, what: string, given: unknown): readonly string[] {
   if (isPlainObject(given)) return Object.keys(given)
   throw new ArgumentError(
     op,
-    `${what} must be an object by names, because the kernel names none, received ${describe(given)}`,
+    `${what} must be an object keyed by name, because the kernel names none, received ${describe(given)}`,
   )
 }
 
@@ -379,7 +379,7 @@ function templateOf(
     } else if (typeof value !== "boolean" && !(Number.isInteger(value) && value === (value | 0)))
       throw new ArgumentError(
         name,
-        `the template parameter "${key}" must be a dtype, an integer of 32 bits or a boolean, received ${describe(value)}`,
+        `the template parameter "${key}" must be a dtype, a 32-bit integer or a boolean, received ${describe(value)}`,
       )
   }
   return template.map(([key, value]) => [key, value])

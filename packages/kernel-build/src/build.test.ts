@@ -86,7 +86,7 @@ test("what is missing is named with its cure", async () => {
     "has no kernels: expected .cc, .metal or .cu files in native/",
   )
   const folder = makePackage({ "native/ops.cc": KERNEL })
-  await expect(build(folder, { platforms: ["amiga-68k"] })).rejects.toThrow('"amiga-68k" is no platform')
+  await expect(build(folder, { platforms: ["amiga-68k"] })).rejects.toThrow('"amiga-68k" is not a platform')
   await expect(build(folder, { platforms: ["win32-x64"] })).rejects.toThrow(
     "there is no C++ compiler for win32-x64",
   )

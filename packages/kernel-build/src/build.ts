@@ -36,7 +36,7 @@ export async function buildKernels({
   for (const platform of platforms)
     if (!/^(linux|darwin|win32)-(x64|arm64)$/.test(platform))
       throw new Error(
-        `"${platform}" is no platform; expected one such as linux-x64, linux-arm64 or darwin-arm64`,
+        `"${platform}" is not a platform; expected one such as linux-x64, linux-arm64 or darwin-arm64`,
       )
   const of = readPackage(folder)
   if (writeLoadCode(of)) tell(`${loadCodePath(of)}: written`)

@@ -122,7 +122,7 @@ function buildByCmake(of: KernelPackage, platform: string, compiler: Compiler, p
   execute("cmake", ["--build", build, "--config", "Release"], of.folder)
   if (!existsSync(join(of.folder, path)))
     throw new Error(
-      `native/CMakeLists.txt made no ${path}: it must find_package(Lazuli) and call lazuli_kernels(NAME SOURCE…)`,
+      `native/CMakeLists.txt did not make ${path}: it must find_package(Lazuli) and call lazuli_kernels(NAME SOURCE…)`,
     )
 }
 

@@ -32,7 +32,7 @@ export async function buildMetal(of: KernelPackage): Promise<GpuResult[]> {
   if (metallib === null)
     return of.metal.map((source) => ({
       source,
-      said: "not checked: npm install --save-dev @lazuli/backend-metal brings what reads it",
+      said: "not checked: that needs npm install --save-dev @lazuli/backend-metal",
     }))
   const hasApples = process.platform === "darwin" && runs("xcrun", "-sdk", "macosx", "--find", "metal")
   return of.metal.map((source) => {
@@ -77,7 +77,7 @@ export function buildCuda({ folder, cuda }: KernelPackage): GpuResult[] {
       source,
     ]
     const { status, stdout, stderr } = spawnSync("nvcc", words, { cwd: folder, encoding: "utf8" })
-    if (status !== 0) throw new Error(`nvcc refuses ${source}:\n${stderr}${stdout}`)
+    if (status !== 0) throw new Error(`nvcc rejects ${source}:\n${stderr}${stdout}`)
     return { source, said: "compiles with nvcc" }
   })
 }

@@ -57,6 +57,8 @@ async function params(module: string, check: boolean): Promise<number> {
   const text = paramsHeader({ source: name })
   if (!check) writeFileSync(header, text)
   else if (readFileSync(header, "utf8") !== text)
-    throw new Error(`${header} is not what lazuli-kernel params writes of the primitives of ${name}`)
+    throw new Error(
+      `${header} differs from what \`lazuli-kernel params\` writes for the primitives of ${name}: run it again`,
+    )
   return 0
 }

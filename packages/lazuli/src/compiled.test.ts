@@ -17,7 +17,7 @@ test("a constant that elementwise work and, later, a kernel read", () => {
   }
 })
 
-test("views of nothing need no place", () => {
+test("views of nothing need no memory", () => {
   expect(mx.compile((x: mx.Array) => mx.median(x, 0))(mx.zeros([3, 0])).shape).toEqual([0])
 })
 

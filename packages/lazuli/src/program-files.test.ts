@@ -169,20 +169,20 @@ const VALUES: (() => Json)[] = [
   () => ({ object: { axis: pick(NUMBERS), shape: [pick(NUMBERS)] } }),
 ]
 
-/** Every place of a tree, as a list or an object with a key. */
-function places(tree: Json, found: [Json[] | Record<string, Json>, string | number][] = []): typeof found {
+/** Every position of a tree, as a list or an object with a key. */
+function positions(tree: Json, found: [Json[] | Record<string, Json>, string | number][] = []): typeof found {
   if (tree === null || typeof tree !== "object") return found
   for (const key of Object.keys(tree)) {
     const at = Array.isArray(tree) ? Number(key) : key
     found.push([tree, at])
-    places((tree as Record<string, Json>)[key], found)
+    positions((tree as Record<string, Json>)[key], found)
   }
   return found
 }
 
 /** Changes one thing. */
 function mutate(program: Json, names: readonly string[]): void {
-  const [holder, key] = pick(places(program))
+  const [holder, key] = pick(positions(program))
   const target = holder as Record<string, Json>
   const value = target[key]
   if (key === "call" && below(3) > 0) target.call = pick(names)
@@ -196,7 +196,7 @@ function mutate(program: Json, names: readonly string[]): void {
     target[key] = pick([value + 1, value - 1, -value, value * 1e9])
   else if (below(8) === 0) delete target[key]
   else if (below(3) === 0)
-    target[key] = structuredClone((pick(places(program)) as [Record<string, Json>, string])[0]) as Json
+    target[key] = structuredClone((pick(positions(program)) as [Record<string, Json>, string])[0]) as Json
   else target[key] = pick(VALUES)()
 }
 

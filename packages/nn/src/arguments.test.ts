@@ -6,7 +6,7 @@ import * as optim from "./optimizers/index"
 type Loose = (...args: unknown[]) => unknown
 type LooseClass = new (...args: unknown[]) => Record<string, Loose>
 
-/** Values that a caller without types may give in any place. */
+/** Values that a caller without types may give at any position. */
 const wrong: unknown[] = [
   undefined,
   null,
@@ -45,7 +45,7 @@ function faults(names: readonly string[], call: () => unknown): string[] {
   }
 }
 
-/** Calls with wrong arguments: each in each place, beside others. */
+/** Calls with wrong arguments: each at each position, beside others. */
 function* combinations(count: number): Generator<unknown[]> {
   yield []
   for (const first of [...wrong, ...vectors]) {

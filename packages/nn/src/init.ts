@@ -191,7 +191,7 @@ export function heUniform(...args: unknown[]): FanInitializer {
 }
 
 /**
- * Normal with this mean and standard deviation, and in each row a share of `sparsity` zeros at random places.
+ * Normal with this mean and standard deviation, and in each row a share of `sparsity` zeros at random positions.
  * https://www.cs.toronto.edu/~jmartens/docs/Deep_HessianFree.pdf
  * @throws ShapeError from the initializer, unless the array is a matrix
  * @example
@@ -211,7 +211,7 @@ export function sparse(...args: unknown[]): Initializer {
   return of("sparse", ({ ndim, shape }) => {
     if (ndim !== 2) throw new ShapeError("init.sparse", `needs a matrix, received shape ${format(shape)}`)
     const zeros = Math.ceil(sparsity * shape[1])
-    // The places of the smallest of random numbers are random places.
+    // The positions of the smallest of random numbers are random positions.
     const order = mx.argsort(mx.random.uniform({ shape }), 1).index(":", `:${zeros}`)
     const values = mx.random.normal(shape, dtype, mean, std)
     return mx.putAlongAxis(values, order, mx.zeros([1], { dtype }), 1)

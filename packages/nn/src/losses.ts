@@ -30,7 +30,7 @@ function checkShapes(op: string, names: readonly string[], first: mx.Array, ...o
     if (!sameShape(first.shape, other.shape))
       throw new ShapeError(
         op,
-        `${names[0]} of shape ${format(first.shape)} and ${names[i + 1]} of shape ${format(other.shape)} must have one shape`,
+        `${names[0]} of shape ${format(first.shape)} and ${names[i + 1]} of shape ${format(other.shape)} must have the same shape`,
       )
   })
 }
@@ -45,7 +45,7 @@ function weighted(op: string, loss: mx.Array, weights?: mx.Array | null): mx.Arr
   return loss.multiply(weights)
 }
 
-/** A loss of two arrays of one shape; `initial` is its default reduction. */
+/** A loss of two arrays of the same shape; `initial` is its default reduction. */
 function pairwise(
   op: string,
   names: readonly [string, string],

@@ -257,7 +257,7 @@ describe("what holds no weights, or itself", () => {
     const model = new Parent()
     model.child.parent = model
     expect(() => model.parameters()).toThrowErrorMatchingInlineSnapshot(
-      `[ArgumentError: [filterAndMap] the module at "parent" holds itself. Fields that are #private are no part of the tree]`,
+      `[ArgumentError: [filterAndMap] the module at "parent" holds itself. Fields that are #private are not part of the tree]`,
     )
     expect(() => model.eval()).toThrow('[applyToModules] the module at "child.parent" holds itself')
     expect(String(model)).toContain("(parent): Parent(…)")

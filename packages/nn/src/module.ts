@@ -62,7 +62,7 @@ interface Visit {
 type Members = Record<string, unknown>
 const own = (module: object): Members => module as unknown as Members
 
-const PRIVATE = "Fields that are #private are no part of the tree"
+const PRIVATE = "Fields that are #private are not part of the tree"
 /** The greatest depth of lists and objects in a field. */
 const DEEPEST = 500
 
@@ -91,7 +91,7 @@ function holdsWithin(
   if (depth > DEEPEST)
     throw new ArgumentError(
       "Module",
-      `a field of the module holds more than ${DEEPEST} lists and objects within each other`,
+      `a field of the module holds more than ${DEEPEST} nested lists and objects`,
       {
         hint: PRIVATE,
       },
@@ -113,7 +113,7 @@ function refuseCycle(op: string, path: string): never {
 function enter(op: string, entered: Module[], module: Module, path: string): void {
   if (entered.includes(module)) refuseCycle(op, path)
   if (entered.length > DEEPEST)
-    throw new ArgumentError(op, `more than ${DEEPEST} modules lie within each other`, { hint: PRIVATE })
+    throw new ArgumentError(op, `more than ${DEEPEST} modules are nested`, { hint: PRIVATE })
   entered.push(module)
 }
 
@@ -309,7 +309,7 @@ export class Module {
         else if (isContainer(current)) apply(current, value, at)
         else if (strict && !isEmpty(value)) {
           if (current === undefined) throw unknownName("updateModules", "submodule", at, this.children())
-          throw new ArgumentError("updateModules", `"${at}" is no module but ${describe(current)}`)
+          throw new ArgumentError("updateModules", `"${at}" must be a module, is ${describe(current)}`)
         }
       }
     }
@@ -448,19 +448,19 @@ export class Module {
   ): this {
     const strict = strictOf("loadWeights", options)
     const weights = weightsOf(fileOrWeights)
-    const places = namedParameters("loadWeights", this)
-    const byName = new Map<string, Place>()
-    for (const place of places) byName.set(place.field, place)
-    for (const place of places) byName.set(place.name, place)
-    const given = new Map<Place, mx.Array>()
+    const parameters = namedParameters("loadWeights", this)
+    const byName = new Map<string, NamedParameter>()
+    for (const parameter of parameters) byName.set(parameter.field, parameter)
+    for (const parameter of parameters) byName.set(parameter.name, parameter)
+    const given = new Map<NamedParameter, mx.Array>()
     const unknown: string[] = []
     for (const [name, value] of weights) {
-      const place = byName.get(name)
-      if (place) given.set(place, value)
+      const parameter = byName.get(name)
+      if (parameter) given.set(parameter, value)
       else unknown.push(name)
     }
-    if (strict) checkWeights(places, given, unknown, byName)
-    for (const [place, value] of given) place.set(value)
+    if (strict) checkWeights(parameters, given, unknown, byName)
+    for (const [parameter, value] of given) parameter.set(value)
     return this
   }
 
@@ -666,7 +666,7 @@ function unknownName(
   )
 }
 
-/** A place that holds another parameter for a while, the one that it held, and that other one. @internal */
+/** A field that holds another parameter for a while, the one that it held, and that other one. @internal */
 export interface Exchanged {
   readonly holder: Record<string, unknown>
   readonly key: string
@@ -695,7 +695,7 @@ export function exchangeParameters(module: Module, parameters: object): Exchange
 }
 
 /** Where a parameter is: its names, and how to replace it. */
-interface Place {
+interface NamedParameter {
   /** Dotted, as in mx. */
   readonly name: string
   /** Dotted, as fields are called. */
@@ -704,8 +704,8 @@ interface Place {
   set(value: mx.Array): void
 }
 
-function namedParameters(op: string, root: Module): Place[] {
-  const places: Place[] = []
+function namedParameters(op: string, root: Module): NamedParameter[] {
+  const parameters: NamedParameter[] = []
   const entered: Module[] = []
   const walk = (container: Module | Members | unknown[], name: string, field: string): void => {
     if (container instanceof Module) enter(op, entered, container, field)
@@ -718,13 +718,13 @@ function namedParameters(op: string, root: Module): Place[] {
         const set = (next: mx.Array): void => {
           ;(container as Members)[key] = next
         }
-        places.push({ name: nextName, field: nextField, value, set })
+        parameters.push({ name: nextName, field: nextField, value, set })
       } else if (isContainer(value)) walk(value, nextName, nextField)
     }
     if (container instanceof Module) entered.pop()
   }
   walk(root, "", "")
-  return places
+  return parameters
 }
 
 /** Weights by name, from a file, from pairs, or from an object. @throws ArgumentError for anything else */
@@ -778,10 +778,10 @@ function readWeights(file: mx.FilePath): readonly unknown[] {
 const counted = (n: number): string => `${n} parameter${n === 1 ? "" : "s"}`
 
 function checkWeights(
-  places: readonly Place[],
-  given: ReadonlyMap<Place, mx.Array>,
+  parameters: readonly NamedParameter[],
+  given: ReadonlyMap<NamedParameter, mx.Array>,
   unknown: readonly string[],
-  known: ReadonlyMap<string, Place>,
+  known: ReadonlyMap<string, NamedParameter>,
 ): void {
   const op = "loadWeights"
   const list = (names: readonly string[]): string =>
@@ -794,7 +794,7 @@ function checkWeights(
       near ? { hint: `Did you mean "${near}"?` } : { hint: "With strict: false they are ignored" },
     )
   }
-  const missing = places.filter((place) => !given.has(place)).map((place) => place.name)
+  const missing = parameters.filter((parameter) => !given.has(parameter)).map((parameter) => parameter.name)
   if (missing.length > 0)
     throw new ArgumentError(
       op,

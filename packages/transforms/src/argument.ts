@@ -9,8 +9,8 @@ export function checkDifferentiable(op: string, tree: unknown, arrays: readonly 
   if (arrays.every((a) => isInexact(a.dtype))) return
   forEachLeaf(tree, (leaf, path) => {
     if (!(leaf instanceof ArrayClass) || isInexact(leaf.dtype)) return
-    const place = path === "" ? name : `${name} at "${path}"`
-    throw new TransformError(op, `${place} is ${leaf.dtype.name}, which has no gradient`, {
+    const argument = path === "" ? name : `${name} at "${path}"`
+    throw new TransformError(op, `${argument} is ${leaf.dtype.name}, which has no gradient`, {
       hint: "Convert it to a floating dtype with astype, or leave it out of argnums",
     })
   })
@@ -25,7 +25,7 @@ export function checkFunction(op: string, f: unknown): void {
 export function checkSynchronous(op: string, result: unknown): void {
   if (result instanceof Promise)
     throw new TransformError(op, "the function is async: it returned a promise", {
-      hint: "Transforms trace synchronous functions; await what it needs before",
+      hint: "Transforms trace synchronous functions; await what it needs first",
     })
 }
 

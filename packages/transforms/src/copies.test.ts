@@ -1,4 +1,4 @@
-/** Two copies of core in one process: what comes of it says so, with both places and the cure. */
+/** Two copies of core in one process: what comes of it says so, with both paths and the cure. */
 import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"

@@ -39,7 +39,7 @@ type PackedAxes<A extends readonly unknown[]> = A extends readonly [unknown] ? A
 
 /** A vector–Jacobian product in two halves. */
 export interface ResidualRules<A extends readonly unknown[], R, S> {
-  /** The function once more, with what its derivative needs: a tree of arrays. Runs in the function's place. */
+  /** The function once more, with what its derivative needs: a tree of arrays. Runs in place of the function. */
   readonly forward: (...args: A) => readonly [outputs: R, residuals: S]
   /** The product, from the residuals. */
   readonly backward: (residuals: S, cotangents: R) => Cotangents<A>
@@ -233,7 +233,7 @@ function flatAxes(prefix: unknown, tree: unknown): Axis[] {
   return Object.keys(children).flatMap((key) => flatAxes(axes[key] ?? null, children[key]))
 }
 
-/** The arrays of `given` at the places where `template` has arrays; null where `given` has none. */
+/** The arrays of `given` at the paths where `template` has arrays; null where `given` has none. */
 function flattenLike(op: string, template: unknown, given: unknown): (Array | null)[] {
   if (template instanceof ArrayClass) {
     if (given === null || given === undefined) return [null]

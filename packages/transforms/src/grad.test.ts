@@ -221,10 +221,10 @@ describe("errors", () => {
       `[TransformError: [grad] the function must return a scalar array, the loss, it returned the number 1]`,
     )
     expect(() => grad(async (v: mx.Array) => v.sum())(x)).toThrowErrorMatchingInlineSnapshot(
-      `[TransformError: [grad] the function is async: it returned a promise. Transforms trace synchronous functions; await what it needs before]`,
+      `[TransformError: [grad] the function is async: it returned a promise. Transforms trace synchronous functions; await what it needs first]`,
     )
     expect(() => grad((k: number) => x.sum().multiply(k))(2)).toThrowErrorMatchingInlineSnapshot(
-      `[TransformError: [grad] argument 0 holds no array to differentiate by, received the number 2. mx.array(value) makes one]`,
+      `[TransformError: [grad] argument 0 holds no array to differentiate with respect to, received the number 2. mx.array(value) makes one]`,
     )
     expect(() => grad(3 as never)).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [grad] expected a function, received the number 3]`,

@@ -86,7 +86,10 @@ function select(op: string, options: GradOptions): Selection {
       )
   if (new Set(list).size < list.length) throw new TransformError(op, "argnums names an argument twice")
   if (list.length === 0 && names.length === 0)
-    throw new TransformError(op, "argnums and argnames are empty: there is nothing to differentiate by")
+    throw new TransformError(
+      op,
+      "argnums and argnames are empty: there is nothing to differentiate with respect to",
+    )
   return { argnums: list, argnames: names, named: names.length > 0 }
 }
 
@@ -129,7 +132,7 @@ function differentiate(op: string, f: (...args: unknown[]) => unknown, options: 
         if (arrays.length === 0 && childrenOf(tree) === null)
           throw new TransformError(
             op,
-            `${name} holds no array to differentiate by, received ${describe(tree)}`,
+            `${name} holds no array to differentiate with respect to, received ${describe(tree)}`,
             { hint: "mx.array(value) makes one" },
           )
         checkDifferentiable(op, tree, arrays, name)

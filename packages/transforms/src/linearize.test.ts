@@ -68,7 +68,7 @@ describe("linearize", () => {
     expect(grad((t: mx.Array) => linear(t)[0].sum())(y).tolist()).toEqual(x.square().multiply(3).tolist())
     const [, again] = linearize(linear, [y])
     expect(again(y)[0].tolist()).toEqual(linear(y)[0].tolist())
-    // Of the place where it was taken: d/dx 3x²·t.
+    // At the point where it was taken: d/dx 3x²·t.
     const along = (v: mx.Array) => linearize(cube, [v])[1](y)[0].sum()
     expect(mx.allclose(grad(along)(x), x.multiply(y).multiply(6)).item()).toBe(true)
     expect(

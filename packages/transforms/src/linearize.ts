@@ -1,5 +1,5 @@
 /**
- * `linearize`: a function's outputs, and its derivative at one place as a function of its own. The walk of `jvp` runs once, on stand-ins
+ * `linearize`: a function's outputs, and its derivative at one point as a function of its own. The walk of `jvp` runs once, on stand-ins
  * for the tangents; what it built from them is a linear graph, which every later call copies with tangents in their place.
  */
 import { type Array, zerosLike } from "@lazuli/core"

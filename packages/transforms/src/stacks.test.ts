@@ -96,16 +96,16 @@ const insert = (shape: readonly number[], axis: number): number[] => [
   ...shape.slice(axis),
 ]
 const mapping = (inAxis: number, outAxis: number): Layer => {
-  const place = (axis: number, { length }: readonly number[]): number => Math.min(axis, length)
+  const axisFor = (axis: number, { length }: readonly number[]): number => Math.min(axis, length)
   return {
     name: `vmap ${inAxis} → ${outAxis}`,
-    shape: (shape) => insert(shape, place(inAxis, shape)),
+    shape: (shape) => insert(shape, axisFor(inAxis, shape)),
     apply: ({ f, shape }) => {
-      const [i, o] = [place(inAxis, shape), place(outAxis, shape)]
+      const [i, o] = [axisFor(inAxis, shape), axisFor(outAxis, shape)]
       return (x) => vmap(f, { inAxes: i, outAxes: o })(x).moveaxis(o, i)
     },
     check({ f, shape }, outer, x) {
-      const axis = place(inAxis, shape)
+      const axis = axisFor(inAxis, shape)
       const examples = [...x.moveaxis(axis, 0)].map((example) => f(example))
       expectNear(this.name, flat(outer(x)), flat(mx.stack(examples, axis)), 1e-9)
     },

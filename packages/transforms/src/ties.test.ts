@@ -20,7 +20,7 @@ const slopes = (f: (x: mx.Array, v: mx.Array) => mx.Array): unknown => {
 }
 
 test("extremes with an update go to the update at ties, by index and by slice", () => {
-  const places = mx.arange(4)
+  const positions = mx.arange(4)
   for (const name of ["maximum", "minimum"] as const) {
     const want =
       name === "maximum"
@@ -34,7 +34,7 @@ test("extremes with an update go to the update at ties, by index and by slice", 
           ]
     expect(slopes((a, b) => a[name](b))).toEqual(want)
     expect(slopes((a, b) => a.at(":")[name](b))).toEqual(want)
-    expect(slopes((a, b) => a.at(places)[name](b))).toEqual(want)
+    expect(slopes((a, b) => a.at(positions)[name](b))).toEqual(want)
   }
 })
 

@@ -164,7 +164,7 @@ describe("errors of vmap", () => {
       `[TransformError: [eval] an array that is being traced by vmap or compile has no value yet. Return it from the function, or move what needs its value (item, tolist, printing, if) out of the traced function. One that a compiled function left in a variable never gets a value: name the tree that holds it in \`outputs\`]`,
     )
     expect(() => vmap(async (x: mx.Array) => x)(mx.zeros([2]))).toThrowErrorMatchingInlineSnapshot(
-      `[TransformError: [vmap] the function is async: it returned a promise. Transforms trace synchronous functions; await what it needs before]`,
+      `[TransformError: [vmap] the function is async: it returned a promise. Transforms trace synchronous functions; await what it needs first]`,
     )
   })
   it("shows a stand-in by its name", () => {

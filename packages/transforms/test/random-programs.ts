@@ -70,14 +70,14 @@ const of = (choice: typeof operations): fc.Arbitrary<Program> =>
       maxLength: 12,
     })
     .map((steps) => {
-      const places = steps.map(({ op, a, b }, i) => [op, i + 1 - (a % (i + 2)), b % (i + 2)] as const)
+      const operands = steps.map(({ op, a, b }, i) => [op, i + 1 - (a % (i + 2)), b % (i + 2)] as const)
       const program = (x: mx.Array, y: mx.Array): mx.Array => {
         const made = [x, y]
-        for (const [op, a, b] of places) made.push(choice[op](made[a], made[b]))
+        for (const [op, a, b] of operands) made.push(choice[op](made[a], made[b]))
         return made[made.length - 1].add(made[made.length - 2])
       }
       const shown = (): string =>
-        places.map(([op, a, b], i) => `v${i + 2} = (${choice[op]})(v${a}, v${b})`).join("\n")
+        operands.map(([op, a, b], i) => `v${i + 2} = (${choice[op]})(v${a}, v${b})`).join("\n")
       return Object.assign(program, { [fc.toStringMethod]: shown })
     })
 

@@ -1,4 +1,4 @@
-// argmax and argmin along one axis: the place of the first extreme element, or of the first NaN where there
+// argmax and argmin along one axis: the index of the first extreme element, or of the first NaN where there
 // is one. The loops are in simd/reduce.cc.
 #include <complex>
 

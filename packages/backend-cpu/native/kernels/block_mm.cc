@@ -23,9 +23,9 @@ struct Mask {
   }
   double factor(int64_t batch, int64_t i, int64_t j) const {
     if (data == nullptr || dtype == LZ_BOOL) return 1;
-    const int64_t place = at(batch, i, j);
-    return dtype == LZ_FLOAT64 ? static_cast<const double*>(data)[place]
-                               : static_cast<const float*>(data)[place];
+    const int64_t index = at(batch, i, j);
+    return dtype == LZ_FLOAT64 ? static_cast<const double*>(data)[index]
+                               : static_cast<const float*>(data)[index];
   }
 
  private:

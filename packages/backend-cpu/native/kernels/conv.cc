@@ -60,7 +60,7 @@ bool slides_by_one(const Axis& a) {
   return a.stride == 1 && a.kernel_dilation == 1 && a.input_dilation == 1 && a.low == 0;
 }
 
-// True if two axes, one inside the other, are one long axis: both are walked place by place, or summed whole.
+// True if two axes, one inside the other, are one long axis: both are walked index by index, or summed whole.
 bool merge(Axis& outer, const Axis& inner) {
   if (!slides_by_one(outer) || !slides_by_one(inner) || outer.x_step != inner.x_step * inner.in) return false;
   const bool walked = outer.kernel == 1 && inner.kernel == 1 && outer.out == outer.in &&
@@ -76,7 +76,7 @@ bool merge(Axis& outer, const Axis& inner) {
   return true;
 }
 
-// An axis with one place of everything, which meets.
+// An axis of length one everywhere, which meets.
 bool is_idle(const Axis& a) { return a.in == 1 && a.kernel == 1 && a.out == 1 && a.low == 0; }
 
 enum class Algorithm { tiles, lanes, sums };
@@ -96,7 +96,7 @@ void apply(const lz_call& call, const Problem<T>& p, Algorithm algorithm) {
   }
 }
 
-// Problems of more axes than the algorithms know are sums of smaller ones over pairs of places.
+// Problems of more axes than the algorithms know are sums of smaller ones over pairs of indices.
 template <class T>
 void solve(const lz_call& call, Problem<T> p, std::vector<Axis> axes, Algorithm algorithm) {
   if (axes.size() <= size_t(kAxes)) {
@@ -132,13 +132,13 @@ int64_t groups_together(const Problem<T>& p, Algorithm algorithm) {
 // Makes one group of m: with zeros in the kernel where channels do not mix.
 template <class T>
 void join_groups(const lz_call& call, Problem<T>& p, std::vector<Axis>& axes, int64_t m) {
-  int64_t places = 1;
-  for (const Axis& a : axes) places *= a.kernel;
-  const int64_t row = places * m * p.channels, outputs = p.groups * p.outputs;
+  int64_t positions = 1;
+  for (const Axis& a : axes) positions *= a.kernel;
+  const int64_t row = positions * m * p.channels, outputs = p.groups * p.outputs;
   T* joined = scratch<T>(call, outputs * row);
   std::fill_n(joined, outputs * row, T(0));
   for (int64_t o = 0; o < outputs; o++) {
-    for (int64_t k = 0; k < places; k++) {
+    for (int64_t k = 0; k < positions; k++) {
       const T* from = p.w + o * p.w_output;
       int64_t rest = k;
       for (size_t i = axes.size(); i-- > 0; rest /= axes[i].kernel)
@@ -175,10 +175,10 @@ void solve_joined(const lz_call& call, const Problem<T>& p, const std::vector<Ax
   solve(call, joined, axes, Algorithm::sums);
   const int64_t outputs = p.groups * p.outputs;
   for (int64_t image = 0; image < p.batch; image++) {
-    for (int64_t place = 0; place < p.y_batch; place += outputs) {
+    for (int64_t position = 0; position < p.y_batch; position += outputs) {
       for (int64_t o = 0; o < outputs; o++)
-        p.y[image * p.y_batch + place + o] =
-            joined.y[(o / p.outputs % m * p.batch + image) * p.y_batch + place + o];
+        p.y[image * p.y_batch + position + o] =
+            joined.y[(o / p.outputs % m * p.batch + image) * p.y_batch + position + o];
     }
   }
 }
@@ -195,15 +195,15 @@ void compute(const lz_call& call, Source x, Source w, const lz_operand& out, con
   const int64_t outputs = out.shape[last], channels = x.shape[last];
   Problem<T> p{nullptr, nullptr, y, x.shape[0], s.groups, channels / s.groups, outputs / s.groups, 0, 0,
                0,       0,       0, {},         false};
-  int64_t kernel_places = 1, output_places = 1;
+  int64_t kernel_positions = 1, output_positions = 1;
   for (int i = 0; i < n; i++) {
-    kernel_places *= w.shape[i + 1];
-    output_places *= out.shape[i + 1];
+    kernel_positions *= w.shape[i + 1];
+    output_positions *= out.shape[i + 1];
   }
   // by_sums() wants the batch and the outputs in a row, or, where channels do not mix, the channels; the
   // others want x's channels in a row.
   const bool lanewise = p.unmixed();
-  const bool sums = kernel_places > output_places && (!lanewise || p.batch == 1);
+  const bool sums = kernel_positions > output_positions && (!lanewise || p.batch == 1);
   const Algorithm algorithm = sums ? Algorithm::sums : lanewise ? Algorithm::lanes : Algorithm::tiles;
   const auto in_a_row = [](const Source& a, int d) { return a.shape[d] <= 1 || a.strides[d] == 1; };
   if (sums && !in_a_row(w, 0)) w = arranged(call, w, with_last(w.ndim, 0));
@@ -276,7 +276,7 @@ void compute(const lz_call& call, Source x, Source w, const lz_operand& out, con
   solve(call, p, merged, algorithm);
 }
 
-// A kernel of one place that meets every place of dense images once: all pixels, as rows of a matrix, times
+// A kernel of one element that meets every pixel of dense images once: all pixels, as rows of a matrix, times
 // the weights turned. That is quicker than tiles where many pixels have few channels, and up to a third
 // slower elsewhere.
 bool multiply_pixels(const lz_call& call, const Settings& s) {

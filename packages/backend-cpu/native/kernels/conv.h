@@ -11,8 +11,8 @@
 
 namespace lazuli::conv {
 
-// Output place o, kernel place k and input place i meet where i · input_dilation = o · stride + k ·
-// kernel_dilation − low. Steps are the distances between places in memory, in elements.
+// Output position o, kernel position k and input position i meet where i · input_dilation = o · stride + k ·
+// kernel_dilation − low. `x_step` and its like are strides in memory, in elements.
 struct Axis {
   int64_t in = 1, kernel = 1, out = 1;
   int64_t stride = 1, low = 0, kernel_dilation = 1, input_dilation = 1;
@@ -30,7 +30,7 @@ struct Problem {
   Axis axes[kAxes];
   bool add;  // to what y holds
 
-  int64_t output_places() const { return axes[0].out * axes[1].out * axes[2].out; }
+  int64_t output_positions() const { return axes[0].out * axes[1].out * axes[2].out; }
   // True if every channel is a group of its own.
   bool unmixed() const { return groups > 1 && channels == 1 && outputs == 1; }
 };
@@ -64,8 +64,8 @@ struct Columns {
   int64_t padded() const { return begin(panels() - 1) + width(panels() - 1); }
 };
 
-// The weights of one place of the kernel, w[output][channel], as n rows of `width` outputs: zeros behind the
-// `used` ones.
+// The weights of one position of the kernel, w[output][channel], as n rows of `width` outputs: zeros behind
+// the `used` ones.
 template <class T>
 void pack_tap(const Problem<T>& p, const T* w, int64_t used, int64_t n, int64_t width, T* to) {
   // The side that is contiguous in memory runs innermost.
@@ -81,9 +81,9 @@ void pack_tap(const Problem<T>& p, const T* w, int64_t used, int64_t n, int64_t 
   for (int64_t i = 0; i < n; i++) std::fill(to + i * width + used, to + (i + 1) * width, T(0));
 }
 
-// Outputs whose places differ by a multiple of `step` meet the same kernel places.
+// Outputs whose positions differ by a multiple of `step` meet the same kernel positions.
 struct Tap {
-  int64_t kernel, offset;  // input place = offset + t · stride
+  int64_t kernel, offset;  // input position = offset + t · stride
 };
 struct Phase {
   int64_t first, step, count, stride;  // outputs first + t · step for t < count
@@ -116,14 +116,14 @@ void for_phases(const lz_call& call, const Problem<T>& p, F f) {
 // Sums over the channels of a group: tiles of pixels × output channels.
 template <class T>
 void by_tiles(const lz_call& call, const Problem<T>& p);
-// Kernels of 3 × 3 places in steps of one, where it is quicker than tiles.
+// Kernels of 3 × 3 with stride 1, where it is quicker than tiles.
 bool suits_winograd(const Problem<float>& p);
 void by_winograd(const lz_call& call, const Problem<float>& p);
 // One channel and one output a group: vectors of channels. x and w have channels in a row.
 template <class T>
 void by_lanes(const lz_call& call, const Problem<T>& p);
-// Long sums for few output places, as gradients by weights are. x has its batch in a row and w its outputs;
-// of one image whose channels do not mix, x and w have channels in a row.
+// Long sums for few output positions, as gradients by weights are. x has its batch in a row and w its
+// outputs; of one image whose channels do not mix, x and w have channels in a row.
 template <class T>
 void by_sums(const lz_call& call, const Problem<T>& p);
 

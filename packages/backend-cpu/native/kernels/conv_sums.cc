@@ -1,6 +1,6 @@
-// Convolution with more kernel places than output places, as a gradient by weights is: every output place
-// sums outer products of input batch and output channels over all places of the kernel. Inputs beyond the
-// edge are left out by shortening the sums, so nothing is padded.
+// Convolution with more kernel positions than output positions, as a gradient by weights is: every output
+// position sums outer products of input batch and output channels over all positions of the kernel. Inputs
+// beyond the edge are left out by shortening the sums, so nothing is padded.
 #include <cstring>
 
 #include "kernels/conv.h"
@@ -8,7 +8,8 @@
 namespace lazuli::conv {
 namespace {
 
-// The kernel places that meet an input at one output place: first + t · step, with inputs begin + t · stride.
+// The kernel positions that meet an input at one output position: first + t · step, with inputs begin + t ·
+// stride.
 struct Meeting {
   int64_t first, step, count, begin, stride;
 };
@@ -36,7 +37,7 @@ std::vector<Meeting> meetings_of(const Axis& axis) {
   return all;
 }
 
-// Those of a meeting whose kernel places are in [from, to).
+// Those of a meeting whose kernel positions are in [from, to).
 Meeting within(Meeting m, int64_t from, int64_t to) {
   const int64_t skip = m.first >= from ? 0 : std::min(m.count, ceil_div(from - m.first, m.step));
   m.first += skip * m.step;
@@ -55,8 +56,8 @@ class Sums {
     width_ = (lanewise_ ? 4 : 2) * loop_.lanes;
     panels_ = ceil_div(columns_, width_);
     groups_ = lanewise_ ? 1 : p.groups;
-    // A unit is a piece of the last axis at one place of the others; a chunk is some units whose operands fit
-    // a cache.
+    // A unit is a piece of the last axis at one position of the others; a chunk is some units whose operands
+    // fit a cache.
     const int64_t each = (p.batch + std::min(columns_, width_)) * int64_t(sizeof(T));
     chunk_ = std::clamp<int64_t>((int64_t{192} << 10) / each, 32, 1024);
     const int64_t last = p.axes[2].kernel;
@@ -65,7 +66,7 @@ class Sums {
     parts_ = ceil_div(last, length_);
     units_ = p.channels * p.axes[0].kernel * p.axes[1].kernel * parts_;
     per_chunk_ = std::max<int64_t>(1, chunk_ / length_);
-    image_ = p.output_places() * p.groups * p.outputs;
+    image_ = p.output_positions() * p.groups * p.outputs;
   }
 
   void run() {
@@ -80,8 +81,9 @@ class Sums {
     if (splits > 1) std::fill_n(sums, size * splits, T(0));
     Leases<T> packed(call_, lanewise_ ? 0 : per_chunk_ * length_ * width_);
     Leases<ConvRun<T>> runs(call_, lanewise_ ? (2 * kTaps + 1) * per_chunk_ : per_chunk_);
-    const double price = double(units_ * length_) / double(splits) * double(p_.output_places() * p_.batch) *
-                         double(std::min(columns_, width_)) * kPrice<T> * (lanewise_ ? 2 : 1);
+    const double price = double(units_ * length_) / double(splits) *
+                         double(p_.output_positions() * p_.batch) * double(std::min(columns_, width_)) *
+                         kPrice<T> * (lanewise_ ? 2 : 1);
     parallel(call_, pieces * splits, price, [&](int64_t begin, int64_t end) {
       const typename Leases<T>::Lease panel(packed);
       const typename Leases<ConvRun<T>>::Lease run(runs);
@@ -116,7 +118,7 @@ class Sums {
   }
 
   struct Unit {
-    int64_t channel, place[2], from, to;
+    int64_t channel, position[2], from, to;
   };
   Unit unit_at(int64_t index) const {
     const int64_t part = index % parts_, row = index / parts_;
@@ -141,22 +143,23 @@ class Sums {
         pack_unit(w, unit_at(u), count, readable, packed + (u - first) * length_ * readable);
       w_step = readable;
     }
-    int64_t place = 0;
+    int64_t position = 0;
     for (const Meeting& a : meetings_[0]) {
       for (const Meeting& b : meetings_[1]) {
         for (const Meeting& c : meetings_[2]) {
-          const int64_t at = place++;
+          const int64_t at = position++;
           int64_t n = 0;
           for (int64_t u = first; u < last; u++) {
             const Unit unit = unit_at(u);
-            const Meeting i = within(a, unit.place[0], unit.place[0] + 1),
-                          j = within(b, unit.place[1], unit.place[1] + 1), k = within(c, unit.from, unit.to);
+            const Meeting i = within(a, unit.position[0], unit.position[0] + 1),
+                          j = within(b, unit.position[1], unit.position[1] + 1),
+                          k = within(c, unit.from, unit.to);
             if (i.count == 0 || j.count == 0 || k.count == 0) continue;
             const T* from = x + unit.channel * p_.x_channel + i.begin * axes[0].x_step +
                             j.begin * axes[1].x_step + k.begin * axes[2].x_step;
             const T* weights = pack ? packed + ((u - first) * length_ + k.first - unit.from) * readable
-                                    : w + unit.channel * p_.w_channel + unit.place[0] * axes[0].w_step +
-                                          unit.place[1] * axes[1].w_step + k.first * axes[2].w_step;
+                                    : w + unit.channel * p_.w_channel + unit.position[0] * axes[0].w_step +
+                                          unit.position[1] * axes[1].w_step + k.first * axes[2].w_step;
             runs[n++] = {from, weights, k.count};
           }
           if (n == 0) continue;
@@ -174,8 +177,8 @@ class Sums {
     }
   }
 
-  // Channels that do not mix. Neighbouring output places of the last axis share the kernel places at which
-  // all of them meet an input; the rest is summed for each.
+  // Channels that do not mix. Neighbouring output positions of the last axis share the kernel positions at
+  // which all of them meet an input; the rest is summed for each.
   void chunk_lanes(int64_t panel, int64_t first, int64_t last, T* y, ConvRun<T>* memory) const {
     const Axis* axes = p_.axes;
     const int64_t column = panel * width_, count = std::min(width_, columns_ - column);
@@ -192,11 +195,11 @@ class Sums {
           for (int64_t t = 0; t < together; t++) offsets[t] = t * axes[2].stride * axes[2].x_step;
           for (int64_t u = first; u < last; u++) {
             const Unit unit = unit_at(u);
-            const Meeting i = within(a, unit.place[0], unit.place[0] + 1),
-                          j = within(b, unit.place[1], unit.place[1] + 1);
+            const Meeting i = within(a, unit.position[0], unit.position[0] + 1),
+                          j = within(b, unit.position[1], unit.position[1] + 1);
             if (i.count == 0 || j.count == 0) continue;
             const T* from = x + i.begin * axes[0].x_step + j.begin * axes[1].x_step;
-            const T* weights = w + unit.place[0] * axes[0].w_step + unit.place[1] * axes[1].w_step;
+            const T* weights = w + unit.position[0] * axes[0].w_step + unit.position[1] * axes[1].w_step;
             const auto add = [&](ConvRun<T>* list, int64_t& n, const Meeting& k) {
               if (k.count > 0)
                 list[n++] = {from + k.begin * axes[2].x_step, weights + k.first * axes[2].w_step, k.count};
@@ -229,8 +232,8 @@ class Sums {
 
   // The columns of a panel that is not full, with zeros behind them.
   void pack_unit(const T* w, const Unit& unit, int64_t count, int64_t width, T* to) const {
-    const T* from = w + unit.channel * p_.w_channel + unit.place[0] * p_.axes[0].w_step +
-                    unit.place[1] * p_.axes[1].w_step;
+    const T* from = w + unit.channel * p_.w_channel + unit.position[0] * p_.axes[0].w_step +
+                    unit.position[1] * p_.axes[1].w_step;
     for (int64_t k = unit.from; k < unit.to; k++, to += width) {
       std::memcpy(to, from + k * p_.axes[2].w_step, size_t(count) * sizeof(T));
       std::fill(to + count, to + width, T(0));

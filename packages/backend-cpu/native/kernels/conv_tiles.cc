@@ -63,7 +63,7 @@ class Tiles {
     direct_ = true;
     for (int i = 0; i < kAxes; i++)
       direct_ &= low_[i] >= 0 && low_[i] + reach_[i] + (count(i) - 1) * phase_[i]->stride < p_.axes[i].in;
-    // A block is rows_ × width_ pixels of one image and one place of the first axis.
+    // A block is rows_ × width_ pixels of one image and one index of the first axis.
     constexpr int64_t kPixels = 512;
     parts_ = ceil_div(count(2), kPixels);
     width_ = ceil_div(count(2), parts_);
@@ -129,12 +129,12 @@ class Tiles {
     }
   }
 
-  struct Place {
+  struct Block {
     int64_t image, plane, row, column, rows, columns;
   };
-  Place place_of(int64_t block) const {
+  Block block_at(int64_t block) const {
     const int64_t part = block % parts_, band = block / parts_ % bands_;
-    Place at{block / parts_ / bands_ / count(0),
+    Block at{block / parts_ / bands_ / count(0),
              block / parts_ / bands_ % count(0),
              band * rows_,
              part * width_,
@@ -148,7 +148,7 @@ class Tiles {
   void block(const T* w, int64_t group, int64_t index, int64_t panel, int64_t panel_end, T* tile,
              int64_t* offsets, T** pointers) const {
     const ConvLoops<T>& loop = loops<T>();
-    const Place at = place_of(index);
+    const Block at = block_at(index);
     const int64_t pixels = at.rows * at.columns;
     const T** from = const_cast<const T**>(pointers);
     T** to = pointers + rows_ * width_;
@@ -202,15 +202,15 @@ class Tiles {
     }
   }
   int64_t output(int axis, int64_t t) const { return phase_[axis]->first + t * phase_[axis]->step; }
-  // The input place of the lowest tap at output t.
+  // The input position of the lowest tap at output t.
   int64_t input(int axis, int64_t t) const { return low_[axis] + t * phase_[axis]->stride; }
 
-  const T* in_place(const T* x, const Place& at, int64_t* step) const {
+  const T* in_place(const T* x, const Block& at, int64_t* step) const {
     for (int i = 0; i < kAxes; i++) step[i] = p_.axes[i].x_step;
     return x + input(0, at.plane) * step[0] + input(1, at.row) * step[1] + input(2, at.column) * step[2];
   }
 
-  const T* fill_tile(const T* x, const Place& at, int64_t n, T* tile, int64_t* step) const {
+  const T* fill_tile(const T* x, const Block& at, int64_t n, T* tile, int64_t* step) const {
     const int64_t rows = (at.rows - 1) * phase_[1]->stride + reach_[1] + 1;
     const int64_t columns = (at.columns - 1) * phase_[2]->stride + reach_[2] + 1;
     step[2] = n;

@@ -1,4 +1,4 @@
-// Convolution of two axes with 3 × 3 places in steps of one, by Winograd's minimal filtering: 2 × 2 pixels
+// Convolution of two axes with 3 × 3 kernels and stride 1, by Winograd's minimal filtering: 2 × 2 pixels
 // take 16 products for each pair of channels, where the definition takes 36. The input's tiles are
 // transformed into 16 matrices of tiles × channels, each of which meets a matrix of transformed weights, and
 // the 16 results become pixels. What of it is under way stays in the second cache.
@@ -10,8 +10,8 @@
 namespace lazuli::conv {
 namespace {
 
-constexpr int64_t kPlaces = 16, kTaps = 9;
-// Floats between neighbouring places of a transform beyond what they need, so that they share no cache set.
+constexpr int64_t kElements = 16, kTaps = 9;
+// Floats between neighbouring elements of a transform beyond what they need, so that they share no cache set.
 constexpr int64_t kGap = 16;
 
 class Winograd {
@@ -27,7 +27,7 @@ class Winograd {
         tiles_(p.batch * high_ * wide_),
         row_(ceil_div(p.channels, kGap) * kGap) {
     if (row_ % 128 == 0) row_ += kGap;
-    const int64_t most = kCache / int64_t(sizeof(float)) / (kPlaces * (row_ + 2 * tile_.lanes));
+    const int64_t most = kCache / int64_t(sizeof(float)) / (kElements * (row_ + 2 * tile_.lanes));
     each_ = std::clamp<int64_t>(most, 24, 96) / tile_.tile_rows * tile_.tile_rows;
     each_ = std::min(each_, tiles_);
     panels_each_ = columns_.panels();
@@ -42,14 +42,14 @@ class Winograd {
     const int64_t panel_groups = ceil_div(columns_.panels(), panels_each_);
     const int64_t items = ceil_div(tiles_, each_) * panel_groups;
     Leases<float> blocks(call_, block_size());
-    Leases<float*> pointers(call_, kPlaces + tile_.tile_rows + 5 * each_);
+    Leases<float*> pointers(call_, kElements + tile_.tile_rows + 5 * each_);
     wild_ = scratch<char>(call_, items);
     // Nanoseconds of the products, and of a channel's or column's transform.
     constexpr double kTransform = 1.2;
     const double channels = double(p_.channels),
                  columns = double(std::min(panels_each_ * 2 * columns_.lanes, columns_.padded()));
     const double price =
-        double(each_) * (kPlaces * channels * columns * kPrice<float> + (channels + columns) * kTransform);
+        double(each_) * (kElements * channels * columns * kPrice<float> + (channels + columns) * kTransform);
     parallel(call_, items, price, [&](int64_t begin, int64_t end) {
       const typename Leases<float>::Lease memory(blocks);
       const typename Leases<float*>::Lease pointer(pointers);
@@ -70,16 +70,16 @@ class Winograd {
     int64_t first, count;
   };
   int64_t block_size() const {
-    return kPlaces * v_step_ + tile_.tile_rows * kPlaces * 2 * columns_.lanes + p_.channels;
+    return kElements * v_step_ + tile_.tile_rows * kElements * 2 * columns_.lanes + p_.channels;
   }
   int64_t u_step(int64_t panel) const { return p_.channels * columns_.width(panel) + kGap; }
-  float* u_panel(int64_t panel) const { return u_ + panel * kPlaces * u_step(0); }
+  float* u_panel(int64_t panel) const { return u_ + panel * kElements * u_step(0); }
 
-  // For every panel: [place][channel][width], zeros where there is no output channel.
+  // For every panel: [element][channel][width], zeros where there is no output channel.
   void transform_weights() {
     constexpr int64_t kChannels = 64;
     const int64_t parts = ceil_div(p_.channels, kChannels), items = columns_.panels() * parts;
-    u_ = scratch<float>(call_, columns_.panels() * kPlaces * u_step(0));
+    u_ = scratch<float>(call_, columns_.panels() * kElements * u_step(0));
     Leases<float> packed(call_, kTaps * kChannels * 2 * columns_.lanes);
     uint32_t* largest = scratch<uint32_t>(call_, items);
     parallel(call_, items, double(kChannels * 2 * columns_.lanes) * 5, [&](int64_t begin, int64_t end) {
@@ -154,11 +154,11 @@ class Winograd {
   }
 
   void block(const Tiles& tiles, int64_t panel, int64_t panel_end, float* memory, float** pointers) const {
-    float *v = memory, *m = v + kPlaces * v_step_,
-          *zeros = m + tile_.tile_rows * kPlaces * 2 * columns_.lanes;
+    float *v = memory, *m = v + kElements * v_step_,
+          *zeros = m + tile_.tile_rows * kElements * 2 * columns_.lanes;
     std::fill_n(zeros, p_.channels, 0.0f);
     const float** x = const_cast<const float**>(pointers);
-    float **rows = pointers + kPlaces, **results = rows + each_, **y = results + tile_.tile_rows;
+    float **rows = pointers + kElements, **results = rows + each_, **y = results + tile_.tile_rows;
     for (int64_t i = 0; i < tiles.count; i++) {
       rows[i] = v + i * row_;
       pixels(tiles.first + i, y + 4 * i);
@@ -168,16 +168,16 @@ class Winograd {
     const int64_t parts = ceil_div(tiles.count, tile_.tile_rows);
     for (int64_t j = panel; j < panel_end; j++) {
       const int64_t width = columns_.width(j), column = columns_.begin(j);
-      for (int64_t r = 0; r < tile_.tile_rows; r++) results[r] = m + r * kPlaces * width;
+      for (int64_t r = 0; r < tile_.tile_rows; r++) results[r] = m + r * kElements * width;
       for (int64_t part = 0; part < parts; part++) {
         const int64_t begin = tiles.count * part / parts, end = tiles.count * (part + 1) / parts;
-        for (int64_t place = 0; place < kPlaces; place++) {
-          const int64_t offset = place * v_step_, pixels = 4 * (end - begin);
+        for (int64_t element = 0; element < kElements; element++) {
+          const int64_t offset = element * v_step_, pixels = 4 * (end - begin);
           // The results' lines are fetched while the products run, some with each.
-          for (int64_t i = pixels * place / kPlaces; i < pixels * (place + 1) / kPlaces; i++)
+          for (int64_t i = pixels * element / kElements; i < pixels * (element + 1) / kElements; i++)
             fetch(y[4 * begin + i], column, columns_.count(j));
-          tile_.tile({rows + begin, results, &offset, u_panel(j) + place * u_step(j), 1, p_.channels,
-                      place * width, int32_t(end - begin), int32_t(width), 0, false});
+          tile_.tile({rows + begin, results, &offset, u_panel(j) + element * u_step(j), 1, p_.channels,
+                      element * width, int32_t(end - begin), int32_t(width), 0, false});
         }
         for (int64_t i = begin; i < end; i++) {
           float* to[4];
@@ -233,7 +233,7 @@ bool suits_winograd(const Problem<float>& p) {
   // products are left.
   constexpr int64_t kChannels = 16, kPairs = 128;
   if (p.channels < kChannels || p.channels * p.outputs < kPairs) return false;
-  return 2 * kTaps * a.out * b.out >= 3 * kPlaces * ceil_div(a.out, 2) * ceil_div(b.out, 2);
+  return 2 * kTaps * a.out * b.out >= 3 * kElements * ceil_div(a.out, 2) * ceil_div(b.out, 2);
 }
 
 void by_winograd(const lz_call& call, const Problem<float>& p) { Winograd(call, p).run(); }

@@ -21,7 +21,7 @@ struct Job {
   bool streaming;  // the operands are more than the caches hold
 };
 
-// The share of one of `count` extremes, and what the other places have: 0, or NaN where the share is not
+// The share of one of `count` extremes, and what the other elements have: 0, or NaN where the share is not
 // finite.
 template <class T>
 std::array<T, 2> shares(T g, int64_t count) {

@@ -153,15 +153,15 @@ void for_numbers(bool apart, int64_t count, int64_t n, F&& f) {
 // lines, to rows that follow each other, and back. Complex numbers move as doubles.
 void columns_to_rows(const float* x, int64_t step, float* rows, int64_t row, int64_t n, int64_t count,
                      int parts) {
-  if (parts == 1) return fft_table(0.0f).turn(x, step, rows, row, n, count);
-  fft_table(0.0).turn(reinterpret_cast<const double*>(x), step / 2, reinterpret_cast<double*>(rows), row / 2,
-                      n, count);
+  if (parts == 1) return fft_table(0.0f).transpose(x, step, rows, row, n, count);
+  fft_table(0.0).transpose(reinterpret_cast<const double*>(x), step / 2, reinterpret_cast<double*>(rows),
+                           row / 2, n, count);
 }
 void rows_to_columns(const float* rows, int64_t row, float* y, int64_t step, int64_t n, int64_t count,
                      int parts) {
-  if (parts == 1) return fft_table(0.0f).turn(rows, row, y, step, count, n);
-  fft_table(0.0).turn(reinterpret_cast<const double*>(rows), row / 2, reinterpret_cast<double*>(y), step / 2,
-                      count, n);
+  if (parts == 1) return fft_table(0.0f).transpose(rows, row, y, step, count, n);
+  fft_table(0.0).transpose(reinterpret_cast<const double*>(rows), row / 2, reinterpret_cast<double*>(y),
+                           step / 2, count, n);
 }
 
 // n real numbers along an axis to n/2 + 1 complex ones.
@@ -179,7 +179,7 @@ void transform_real(const lz_call& call, const View& in, const View& out, int nd
       [&](const int64_t* a, const int64_t* b, int64_t count, T* work, T* rows, const FftCrew<T>* crew) {
         const T* x = static_cast<const T*>(in.data);
         auto* y = static_cast<float*>(out.data);
-        const Rows places(count, row);
+        const Rows packed_rows(count, row);
         if (!even || from != 1) {
           bool moved = false;
           if constexpr (std::is_same_v<T, float>) {
@@ -193,10 +193,10 @@ void transform_real(const lz_call& call, const View& in, const View& out, int nd
             });
           }
           x = rows;
-          a = places.offsets;
+          a = packed_rows.offsets;
         }
         T* z = rows;
-        const int64_t* at = places.offsets;
+        const int64_t* at = packed_rows.offsets;
         if constexpr (std::is_same_v<T, float>) {
           if (direct) z = y, at = b;
         }
@@ -231,7 +231,7 @@ void transform_to_real(const lz_call& call, const View& in, const View& out, int
                  const FftCrew<float>* crew) {
                const auto* x = static_cast<const float*>(in.data);
                auto* y = static_cast<float*>(out.data);
-               const Rows places(count, row);
+               const Rows packed_rows(count, row);
                const bool packed = even && from == 2;
                if (!packed && neighbours(a, count, 2)) {
                  columns_to_rows(x + a[0], from, rows, row, h + 1, count, 2);
@@ -253,8 +253,8 @@ void transform_to_real(const lz_call& call, const View& in, const View& out, int
                    z[2 * (n - k) + 1] = -z[2 * k + 1];
                  }
                }
-               plan->run({rows, places.offsets, 2, false, true},
-                         {direct ? y : rows, direct ? b : places.offsets, 2, false, true}, count,
+               plan->run({rows, packed_rows.offsets, 2, false, true},
+                         {direct ? y : rows, direct ? b : packed_rows.offsets, 2, false, true}, count,
                          float(scale), work, crew);
                if (direct) return;
                if (even && neighbours(b, count, 1))
@@ -285,7 +285,7 @@ void fft(const lz_call& call) {
     require(call, fits, "[fft] the shapes of input and output do not fit");
   }
   require(call, y.dtype == (real && inverse ? LZ_FLOAT32 : LZ_COMPLEX64),
-          "[fft] the output has a wrong dtype");
+          "[fft] the output has the wrong dtype");
   if (x.dtype != LZ_COMPLEX64 && !(real && !inverse && (x.dtype == LZ_FLOAT32 || x.dtype == LZ_FLOAT64)))
     fail_dtype(call, "fft", x.dtype);
   if (y.size == 0 || x.size == 0) return;

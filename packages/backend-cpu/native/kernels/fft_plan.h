@@ -33,8 +33,8 @@ using FftCrew =
 
 // A transform of n numbers, by one of three ways:
 //   lines        as many lines at once as there are lanes;
-//   split        n = rows · columns, a line at a time: lanes are the columns, then, after a turn of each
-//   number, the rows
+//   split        n = rows · columns, a line at a time: lanes are the columns, then, after a transposition of
+//   each number, the rows
 //                (the four-step algorithm: Bailey, "FFTs in external or hierarchical memory", 1990);
 //   convolution  a line at a time by Bluestein's algorithm, for lengths that do not split.
 template <class T>

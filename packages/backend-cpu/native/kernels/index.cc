@@ -2,7 +2,7 @@
 // into offsets; what follows only moves or combines elements. An index outside its axis fails the call before
 // anything is written.
 //
-// Updates of one place happen in the order of the indices: threads divide the places, not the indices.
+// Updates of one element happen in the order of the indices: threads divide the elements, not the indices.
 #include <atomic>
 #include <cstring>
 
@@ -146,7 +146,7 @@ void scatter(const lz_call& call) {
   for (int d = 0; d < x.ndim && fits; d++)
     fits = updates.shape[index_ndim + d] <= x.shape[d] || updates.size == 0;
   require(call, fits, "[scatter] the updates' shape or dtype does not fit x and the indices");
-  // More updates than places: sums and products of halves are rounded once, and not at every update.
+  // More updates than elements: sums and products of halves are rounded once, and not at every update.
   const bool wide = (x.dtype == LZ_FLOAT16 || x.dtype == LZ_BFLOAT16) && updates.size > y.size &&
                     (Update(mode) == Update::add || Update(mode) == Update::multiply);
   const int32_t dtype = wide ? int32_t{LZ_FLOAT32} : x.dtype;
@@ -165,16 +165,16 @@ void scatter(const lz_call& call) {
   inner.collapse();
   const int64_t size = inner.size(), n = updates.size / size, bytes = itemsize(dtype);
   const void* values = contiguous<void>(call, updates);
-  void* places = y.data;
+  void* target = y.data;
   if (wide) {
     values = widened(call, x.dtype, values, updates.size);
-    places = widened(call, x.dtype, y.data, y.size);
+    target = widened(call, x.dtype, y.data, y.size);
   }
   const char* from = static_cast<const char*>(values);
   const int last = inner.ndim - 1;
   const int64_t to_step = inner.ndim ? inner.strides[0][last] : 1,
                 from_step = inner.ndim ? inner.strides[1][last] : 1;
-  // The updates of places from low to high: chosen without branches, which random places would make guesses,
+  // The updates of offsets from low to high: chosen without branches, which random indices would mispredict,
   // and fetched some steps ahead.
   constexpr int64_t kBlock = 2048, kAhead = 8, kLine = 64;
   const int64_t fetched =
@@ -191,12 +191,12 @@ void scatter(const lz_call& call) {
       for (int64_t k = 0; k < count; k++) {
         const int64_t next = first + chosen[std::min(k + kAhead, count - 1)];
         for (int64_t b = 0; b < fetched; b += kLine) {
-          __builtin_prefetch(static_cast<char*>(places) + offsets[next] * bytes + b, 1);
+          __builtin_prefetch(static_cast<char*>(target) + offsets[next] * bytes + b, 1);
           __builtin_prefetch(from + next * size * bytes + b);
         }
         const int64_t i = first + chosen[k];
         for_runs(inner, 0, size, [&](const std::array<int64_t, 2>& at, int64_t items) {
-          run(static_cast<char*>(places) + (offsets[i] + at[0]) * bytes, to_step,
+          run(static_cast<char*>(target) + (offsets[i] + at[0]) * bytes, to_step,
               from + (i * size + at[1]) * bytes, from_step, items);
         });
       }
@@ -214,7 +214,7 @@ void scatter(const lz_call& call) {
   });
   if (!wide) return;
   dispatch_among<floating_types>(y.dtype, [&]<class T>() {
-    const float* sums = static_cast<const float*>(places);
+    const float* sums = static_cast<const float*>(target);
     for (int64_t i = 0; i < y.size; i++) data<T>(y)[i] = T(sums[i]);
   });
 }
@@ -224,7 +224,7 @@ int64_t* line_offsets(const lz_call& call, const char* op, const lz_operand& x, 
                       int64_t axis, int64_t step) {
   bool fits = indices.ndim == x.ndim;
   for (int d = 0; d < x.ndim && fits; d++) fits = d == axis || indices.shape[d] == x.shape[d];
-  require(call, fits, "[%s] the indices must have the shape of x but for the axis", op);
+  require(call, fits, "[%s] the indices must have the shape of x except along the axis", op);
   int64_t* offsets = scratch<int64_t>(call, indices.size);
   add_offsets(call, op, indices, axis, x.shape[axis], x.shape[axis], step, true, offsets);
   return offsets;
@@ -276,7 +276,7 @@ void put_along_axis(const lz_call& call) {
     if (d < axis) outer.push(x.shape[d], {steps[d], order[d], values.strides[d]});
     if (d > axis) inner *= x.shape[d];
   }
-  Layout<1> line;  // the values of one place of the outer axes
+  Layout<1> line;  // the values of one index of the outer axes
   for (int d = axis; d < x.ndim; d++) line.push(indices.shape[d], {values.strides[d]});
   const int64_t bytes = itemsize(x.dtype), length = line.size();
   parallel(call, outer.size(), 4.0 * double(length), [&](int64_t begin, int64_t end) {

@@ -30,7 +30,7 @@ void each_factored(const lz_call& call, const char* op, const char* failure, con
 }
 
 template <class T>
-void turn(const lz_call& call, bool blocks, const T* from, int64_t rows, int64_t columns, T* to) {
+void transpose_matrix(const lz_call& call, bool blocks, const T* from, int64_t rows, int64_t columns, T* to) {
   if constexpr (!is_complex<T>) {
     if (blocks) return transpose_by_all(call, from, rows, columns, to);
   }
@@ -52,7 +52,7 @@ void lu_typed(const lz_call& call, const Batch& batch) {
   const T* from = contiguous<T>(call, call.in[0]);
   T* packed = data<T>(call.out[0]);
   auto* pivots = data<uint32_t>(call.out[1]);
-  auto* places = data<uint32_t>(call.out[2]);
+  auto* permutation = data<uint32_t>(call.out[2]);
   const int64_t m = batch.rows, k = batch.k(), size = batch.size();
   const auto carve = [&](Pieces& pieces) {
     return std::tuple{pieces.take<T>(size), pieces.take<int>(k), pieces.take<uint32_t>(m)};
@@ -67,9 +67,9 @@ void lu_typed(const lz_call& call, const Batch& batch) {
                      T* y = packed + i * size;
                      const bool good = all_finite(x, size);
                      if (size > 0 && good) {
-                       turn(call, blocks, x, m, batch.columns, a);
+                       transpose_matrix(call, blocks, x, m, batch.columns, a);
                        factor_lu(call, blocks, m, batch.columns, a, exchanged);
-                       turn(call, blocks, a, batch.columns, m, y);
+                       transpose_matrix(call, blocks, a, batch.columns, m, y);
                      } else {
                        std::fill_n(y, size, T(kNan<T>));
                        for (int64_t j = 0; j < k; j++) exchanged[j] = int(j) + 1;
@@ -79,7 +79,7 @@ void lu_typed(const lz_call& call, const Batch& batch) {
                        pivots[i * k + j] = uint32_t(exchanged[j] - 1);
                        std::swap(order[j], order[exchanged[j] - 1]);
                      }
-                     for (int64_t j = 0; j < m; j++) places[i * m + order[j]] = uint32_t(j);
+                     for (int64_t j = 0; j < m; j++) permutation[i * m + order[j]] = uint32_t(j);
                      return true;
                    });
 }
@@ -116,7 +116,7 @@ void solve_typed(const lz_call& call, const Batch& batch, int64_t columns) {
                        return true;
                      }
                      std::copy_n(as + i * n * n, n * n, a);
-                     turn(call, blocks, bs + i * size, n, columns, b);
+                     transpose_matrix(call, blocks, bs + i * size, n, columns, b);
                      if (!factor_lu(call, blocks, n, n, a, pivots)) return false;
                      bool solved = false;
                      if constexpr (!is_complex<T>) {
@@ -125,7 +125,7 @@ void solve_typed(const lz_call& call, const Batch& batch, int64_t columns) {
                      }
                      if (!solved)
                        lapack::getrs_transposed(batch.n(), int(columns), a, batch.n(), pivots, b, batch.n());
-                     turn(call, blocks, b, columns, n, x);
+                     transpose_matrix(call, blocks, b, columns, n, x);
                      return true;
                    });
 }

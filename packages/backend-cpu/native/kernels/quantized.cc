@@ -299,7 +299,7 @@ void quantized_matmul(const lz_call& call) {
   const lz_operand &x = call.in[0], &y = call.out[0];
   bool fits = y.ndim == x.ndim;
   for (int d = 0; d < x.ndim - 2 && fits; d++) fits = x.shape[d] == w.shape[d] && y.shape[d] == x.shape[d];
-  require(call, fits, "[%s] the axes in front differ", op);
+  require(call, fits, "[%s] the leading axes differ", op);
   if (y.size == 0) return;
   const int64_t rows = x.shape[x.ndim - 2];
   Layout<3> batch;

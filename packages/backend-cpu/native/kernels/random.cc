@@ -42,7 +42,7 @@ void random_bits(const lz_call& call) {
   bool fits = (width == 1 || width == 2 || width == 4) && y.dtype == dtype && keys.dtype == LZ_UINT32 &&
               keys.ndim >= 1 && keys.shape[keys.ndim - 1] == 2 && y.ndim >= keys.ndim - 1;
   for (int d = 0; d < keys.ndim - 1 && fits; d++) fits = y.shape[d] == keys.shape[d];
-  require(call, fits, "[randomBits] the keys or the output have a wrong shape or dtype");
+  require(call, fits, "[randomBits] the keys or the output have the wrong shape or dtype");
   if (y.size == 0) return;
   const uint32_t* key = contiguous<uint32_t>(call, keys);
   const int64_t n = keys.size / 2, bytes = y.size / n * width, words = (bytes + 3) / 4, half = words / 2;

@@ -246,14 +246,15 @@ class Blocks {
                   to_step = tile_.strides[1][inner];
     // Tiles that lie across are turned some at a time.
     const bool turned = inner > 0 && from_step == 1 && tile_.strides[1][inner - 1] == 1;
-    const auto turn = turned ? move_table().transpose[job_.itemsize] : nullptr;
-    const int outer = turn ? inner - 1 : inner;
+    const auto transpose = turned ? move_table().transpose[job_.itemsize] : nullptr;
+    const int outer = transpose ? inner - 1 : inner;
     Cursor<2> cursor(tile_, outer, 0);
-    for (int64_t i = 0, n = length_ / count / (turn ? tile_.shape[outer] : 1); i < n; i++, cursor.next()) {
+    for (int64_t i = 0, n = length_ / count / (transpose ? tile_.shape[outer] : 1); i < n;
+         i++, cursor.next()) {
       const char* from = address(cell + cursor.offset[0]);
       char* to = memory + cursor.offset[1] * job_.itemsize;
-      if (turn)
-        turn(from, tile_.strides[0][outer], tile_.shape[outer], count, to, to_step);
+      if (transpose)
+        transpose(from, tile_.strides[0][outer], tile_.shape[outer], count, to, to_step);
       else if (from_step == 1 && to_step == 1)
         std::memcpy(to, from, size_t(count * job_.itemsize));
       else

@@ -1,5 +1,5 @@
-// concatenate, pad, sliceUpdate and arange: results put together from pieces at places that their parameters
-// say.
+// concatenate, pad, sliceUpdate and arange: results put together from pieces at positions that their
+// parameters say.
 #include "kernels/families.h"
 #include "kernels/update.h"
 
@@ -7,7 +7,7 @@ namespace lazuli {
 namespace {
 
 // Copies x into y from `first`, an element of y, on.
-void place(const lz_call& call, const lz_operand& x, const lz_operand& y, int64_t first) {
+void copy_to(const lz_call& call, const lz_operand& x, const lz_operand& y, int64_t first) {
   Layout<2> layout;
   int64_t step[kMaxDims];
   row_major(y.shape, y.ndim, step);
@@ -34,7 +34,7 @@ void concatenate(const lz_call& call) {
           (long long)y.shape[axis]);
   int64_t at = 0;
   for (int i = 0; i < call.n_in; i++) {
-    if (call.in[i].size > 0) place(call, call.in[i], y, at * step);
+    if (call.in[i].size > 0) copy_to(call, call.in[i], y, at * step);
     at += call.in[i].shape[axis];
   }
 }
@@ -60,7 +60,7 @@ void pad(const lz_call& call) {
                [&](int64_t begin, int64_t end) { std::fill(data<U>(y) + begin, data<U>(y) + end, fill); });
     });
   }
-  if (x.size > 0) place(call, x, y, first);
+  if (x.size > 0) copy_to(call, x, y, first);
 }
 
 void slice_update(const lz_call& call) {

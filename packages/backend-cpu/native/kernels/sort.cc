@@ -18,7 +18,7 @@ using unsigned_of = std::conditional_t<
     std::conditional_t<Size == 2, uint16_t, std::conditional_t<Size == 4, uint32_t, uint64_t>>>;
 
 // Flipping all bits of negative numbers and the sign of the others orders floats as unsigned integers. Where
-// places are sorted, −0 has the key of 0, so that the two keep their order; where values are, it stays
+// indices are sorted, −0 has the key of 0, so that the two keep their order; where values are, it stays
 // itself.
 template <bool Arg, class T>
 auto key_of(T value) {
@@ -51,11 +51,11 @@ T value_of(U key) {
   }
 }
 
-// The items to sort: keys with the places they came from, or keys alone.
+// The items to sort: keys with the indices they came from, or keys alone.
 template <class U>
 struct Item {
   U key;
-  uint32_t place;
+  uint32_t index;
 };
 template <class U>
 U key_in(const Item<U>& item) {
@@ -105,14 +105,14 @@ I* sort_items(I* items, I* other, int64_t n) {
 template <class T>
 void order_complex(const T* x, int64_t n, uint32_t* order) {
   for (int64_t i = 0; i < n; i++) order[i] = uint32_t(i);
-  // Places tell equal numbers apart, which makes any sort stable.
+  // Indices tell equal numbers apart, which makes any sort stable.
   std::sort(order, order + n, [x](uint32_t a, uint32_t b) {
     if (less_nan_last(x[a], x[b])) return true;
     return !less_nan_last(x[b], x[a]) && a < b;
   });
 }
 
-// Sorts one row into `to`, which takes values or, for R = uint32_t with Arg, places.
+// Sorts one row into `to`, which takes values or, for R = uint32_t with Arg, indices.
 template <bool Arg, class T, class R>
 void sort_row(const T* x, int64_t n, void* memory, R* to) {
   if constexpr (is_complex<T>) {
@@ -129,7 +129,7 @@ void sort_row(const T* x, int64_t n, void* memory, R* to) {
     auto* items = static_cast<Item<U>*>(memory);
     for (int64_t i = 0; i < n; i++) items[i] = {key_of<true>(x[i]), uint32_t(i)};
     const Item<U>* sorted = sort_items(items, items + n, n);
-    for (int64_t i = 0; i < n; i++) to[i] = sorted[i].place;
+    for (int64_t i = 0; i < n; i++) to[i] = sorted[i].index;
   } else {
     using U = decltype(key_of<Arg>(T{}));
     auto* keys = static_cast<U*>(memory);

@@ -26,7 +26,7 @@ Moments joined_pieces(const Moments* parts, int64_t step, int64_t n) {
   return all;
 }
 
-// Gives moments of kept elements: emit(place in the output, step there, moments, how many). Long reductions
+// Gives moments of kept elements: emit(offset in the output, step there, moments, how many). Long reductions
 // are cut into pieces; what these give is joined in order.
 template <class F>
 void moments_of_rows(const lz_call& call, const Job& job, F&& emit) {

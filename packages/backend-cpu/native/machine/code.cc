@@ -87,7 +87,7 @@ struct MachineCode::Parts {
     to[2 * operands] = reinterpret_cast<void*>(1);
     code.entry()(to, n, memory);
   }
-  // The word outputs, which streaming stores need on a border.
+  // The word outputs, which streaming stores need on a boundary.
   std::vector<int> words;
 };
 

@@ -31,7 +31,7 @@ class MachineCode {
   // Makes ready for runs that are `streaming`, which means that outputs are too large to stay in the caches.
   // For one thread, while no other runs this.
   void prepare_streaming();
-  // Scratch memory for one call of run, which starts on a 64-byte border.
+  // Scratch memory for one call of run, which starts on a 64-byte boundary.
   size_t scratch_bytes() const;
   // Elements 0 … n-1, whose addresses are given; an output may be exactly an input. From several threads at
   // once, each with its own scratch memory.

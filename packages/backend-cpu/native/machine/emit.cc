@@ -65,8 +65,8 @@ class Emitter {
 
   // --- Order
 
-  // Drops what nothing reads, splits what is done once from what every turn does, and lets stores wait for
-  // the last load, since an output's memory may be an input's.
+  // Drops what nothing reads, splits what is done once from what every iteration does, and lets stores wait
+  // for the last load, since an output's memory may be an input's.
   void arrange() {
     values_.resize(code_.size());
     std::vector<bool> needed(code_.size());
@@ -93,7 +93,7 @@ class Emitter {
   }
 
   void lay_out_literals(Emitted& made) {
-    // Tables first: they are vectors, on a border.
+    // Tables first: they are vectors, on an aligned boundary.
     const size_t copies = wide_ ? 1 : 8;
     size_t bytes = 0;
     for (const Do what : {Do::table, Do::literal}) {
@@ -207,7 +207,7 @@ class Emitter {
   }
 
   // A register for a value that has none.
-  void place(int id) {
+  void allocate(int id) {
     RegisterFile& file = file_of(id);
     int reg = file.take(id);
     if (reg < 0) {
@@ -233,7 +233,7 @@ class Emitter {
 
   asmjit::Operand use(int id) {
     if (in_memory(id)) {
-      place(id);
+      allocate(id);
       load_home(id);
     } else if (!value(id).pinned) {
       file_of(id).lock(value(id).reg);
@@ -273,7 +273,7 @@ class Emitter {
   }
 
   asmjit::Operand define(int id) {
-    place(id);
+    allocate(id);
     return reg_operand(id);
   }
 
@@ -392,43 +392,43 @@ class Emitter {
     return reg_operand(id);
   }
 
-  // The result takes the place of one of the three: 132 means first·third + second, and so on.
+  // The result overwrites one of the three: 132 means first·third + second, and so on.
   void write_fma(int id, const Instruction& it) {
     const FmaForms forms = fma_forms(it.what);
     const int a = it.args[0], b = it.args[1], c = it.args[2];
-    int place_of = -1;
+    int overwritten = -1;
     for (int each : {c, a, b})
-      if (place_of < 0 && dies(each, it)) place_of = each;
-    const bool takes_over = place_of >= 0;
+      if (overwritten < 0 && dies(each, it)) overwritten = each;
+    const bool takes_over = overwritten >= 0;
     if (!takes_over) {
-      place_of = c;
+      overwritten = c;
       for (int each : {a, b, c})
-        if (in_memory(each)) place_of = each;
+        if (in_memory(each)) overwritten = each;
     }
     // The two others, the last of which may be in memory.
-    int second = place_of == c ? a : c, third = place_of == c ? b : place_of == a ? b : a;
+    int second = overwritten == c ? a : c, third = overwritten == c ? b : overwritten == a ? b : a;
     bool by_213 = false;
     if (in_memory(second) && !in_memory(third)) {
-      by_213 = place_of != c;
+      by_213 = overwritten != c;
       std::swap(second, third);
     }
     const asmjit::Operand x = use(second), y = use_or_memory(third);
     asmjit::Operand to;
     if (takes_over) {
-      use(place_of);
-      to = take_over(place_of, id, it);
+      use(overwritten);
+      to = take_over(overwritten, id, it);
     } else {
       // Written before the others are read, so it shares no register with them.
-      const bool from_memory = in_memory(place_of);
+      const bool from_memory = in_memory(overwritten);
       to = define(id);
       if (from_memory) {
-        copy_home(place_of, to);
+        copy_home(overwritten, to);
       } else {
-        emit(Id::kIdVmovaps, to, reg_operand(place_of));
+        emit(Id::kIdVmovaps, to, reg_operand(overwritten));
       }
       release(it);
     }
-    emit(place_of == c ? forms.by_231 : by_213 ? forms.by_213 : forms.by_132, to, x, y);
+    emit(overwritten == c ? forms.by_231 : by_213 ? forms.by_213 : forms.by_132, to, x, y);
   }
 
   void copy_home(int id, const asmjit::Operand& to) {
@@ -442,7 +442,7 @@ class Emitter {
 
   // --- Memory
 
-  // The address of this turn's elements of an operand.
+  // The address of this iteration's elements of an operand.
   x86::Mem element(const Instruction& it) {
     const x86::Gp base = operand_pointer(it.operand);
     if (it.invariant) return x86::ptr(base);

@@ -13,7 +13,7 @@
 namespace lazuli::machine {
 
 // Runs the sequence over elements 0 … n-1 of some rows; n is a positive multiple of the lanes, `scratch` is
-// scratch memory on a 64-byte border. The table, which is written to, has the addresses of the operands'
+// scratch memory on a 64-byte boundary. The table, which is written to, has the addresses of the operands'
 // first elements, then the bytes from row to row of each, then the number of rows.
 using Entry = void (*)(void** table, int64_t n, char* scratch);
 inline size_t table_size(int operands) { return 2 * size_t(operands) + 1; }

@@ -47,7 +47,7 @@ struct Instruction {
   uint8_t detail = 0;  // a shift's count, a predicate, a rounding
   Format format = Format::word;
   bool mask = false;       // the result is a mask
-  bool invariant = false;  // the same in every turn
+  bool invariant = false;  // the same in every iteration
   int16_t operand = -1;
   int args[3] = {-1, -1, -1};
   uint32_t bits = 0;             // a literal's

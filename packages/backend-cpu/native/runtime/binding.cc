@@ -162,7 +162,7 @@ napi_value submit(Call& call) {
   Queue& queue = queue_at(call, 1);
   const int64_t* words = attached_words(call, queue.index(), count);
   const bool tell = call.has(2) && call.integer(2, "tell", 0, 1) == 1;
-  if (tell && !call.instance->queues.tell) call.refuse("nobody is to be told: call onDone first");
+  if (tell && !call.instance->queues.tell) call.refuse("there is no listener: call onDone first");
   return call.number(double(call.instance->queues.submit(queue, words, size_t(count), tell)));
 }
 
@@ -322,7 +322,7 @@ struct View {
     std::unique_ptr<View> view(static_cast<View*>(hint));
     auto& views = view->shared->views;
     const auto found = views.find(view->buffer.get());
-    // A newer view of the same buffer may have taken the place.
+    // A newer view of the same buffer may have replaced it.
     if (found != views.end() && found->second == view->weak) views.erase(found);
     if (view->weak) view->shared->garbage.push_back(view->weak);
     if (view->shared->closed) view->shared->sweep(env);
@@ -351,7 +351,8 @@ napi_value host_view(Call& call) {
   view->shared = it.shared;
   const napi_status status = napi_create_external_arraybuffer(call.env, buffer->data, buffer->bytes,
                                                               View::finalize, view.get(), &out);
-  if (status != napi_ok) call.refuse("this runtime does not let native memory be an ArrayBuffer; use read()");
+  if (status != napi_ok)
+    call.refuse("this runtime does not allow an ArrayBuffer over native memory; use read()");
   View* made = view.release();
   call.check(napi_create_reference(call.env, out, 0, &made->weak));
   it.shared->views[buffer] = made->weak;

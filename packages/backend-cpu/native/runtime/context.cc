@@ -51,7 +51,7 @@ lz_status Context::do_run(lz_context* self, const char* primitive, const lz_oper
                           const lz_operand* out, int32_t n_out, const int64_t* params, int64_t n_params) {
   const lz_kernel kernel = registry().named(primitive);
   if (!kernel) {
-    do_fail(self, "there is no kernel of %s to run", primitive);
+    do_fail(self, "there is no kernel for %s to run", primitive);
     return LZ_FAILED;
   }
   // Of its own: the outer call's scratch memory and pieces stay the outer call's.

@@ -1,4 +1,4 @@
-// Lent to kernels: threads, scratch memory, a place for an error.
+// Lent to kernels: threads, scratch memory, where an error is written.
 #ifndef LAZULI_RUNTIME_CONTEXT_H
 #define LAZULI_RUNTIME_CONTEXT_H
 

@@ -205,7 +205,7 @@ Executor::Outcome Executor::run_kernel(const int64_t* next, const int64_t* end) 
   return context_.call(kernel, call, &message_) ? Outcome::done : Outcome::failed;
 }
 
-// The cost of an op on a small array: no operand but its place.
+// The cost of an op on a small array: no operand but its location.
 Executor::Outcome Executor::run_dense(const int64_t* next, const int64_t* end) {
   constexpr uint32_t kMost = 16;
   if (end - next < 3) return fail("malformed record: DENSE lacks its result");
@@ -215,9 +215,10 @@ Executor::Outcome Executor::run_dense(const int64_t* next, const int64_t* end) {
   if (!program) return fail("there is no scalar program " + std::to_string(id));
   if (n_in > kMost || n_in != program->inputs().size() || program->outputs().size() != 1 ||
       end - next != int64_t(n_in) + 3)
-    return fail("malformed record: DENSE does not have what its program takes");
+    return fail("malformed record: DENSE does not have the inputs that its program takes");
   const uint32_t immediates = bits >> 16, singles = bits & 0xffff;
-  if ((immediates | singles) >> n_in) return fail("malformed record: DENSE has a bit for no input");
+  if ((immediates | singles) >> n_in)
+    return fail("malformed record: DENSE has a bit for an input that is not there");
   next += 2;
   char* addresses[kMost + 1];
   for (uint32_t i = 0; i <= n_in; i++, next++) {

@@ -31,12 +31,12 @@ class PagedTable {
   // Null when the key is beyond kLimit.
   T* make(uint64_t key) {
     if (key >= kLimit) return nullptr;
-    std::atomic<T*>& place = pages_[key / kPageSize];
-    T* page = place.load(std::memory_order_acquire);
+    std::atomic<T*>& entry = pages_[key / kPageSize];
+    T* page = entry.load(std::memory_order_acquire);
     if (!page) {
       std::unique_ptr<T[]> made(new T[kPageSize]());
       // Where another thread was faster, its page is the one.
-      if (place.compare_exchange_strong(page, made.get(), std::memory_order_acq_rel)) page = made.release();
+      if (entry.compare_exchange_strong(page, made.get(), std::memory_order_acq_rel)) page = made.release();
     }
     return page + key % kPageSize;
   }

@@ -9,8 +9,8 @@
 namespace lazuli {
 
 // Runs body(begin, end) over [0, n) in chunks of at least `grain`, on the caller and the pool. The chunks'
-// borders are unspecified, so a result must not depend on them. The body must not throw. Aim at 10 to 30 µs
-// of work a grain.
+// boundaries are unspecified, so a result must not depend on them. The body must not throw. Aim at 10 to 30
+// µs of work a grain.
 template <class F>
 void parallel_for(lz_context* ctx, int64_t n, int64_t grain, F&& body) {
   using Body = std::remove_reference_t<F>;

@@ -15,8 +15,8 @@ constexpr int64_t kTile = 16;
 // Columns further apart than this do not share a cache line.
 constexpr int64_t kLine = 64;
 
-// Contiguous rows between places `to_stride` and `from_stride` apart. A full tile's row is one constant-size
-// move.
+// Contiguous rows between locations `to_stride` and `from_stride` apart. A full tile's row is one
+// constant-size move.
 template <class T>
 void copy_rows(char* to, const char* from, int64_t rows, int64_t cols, int64_t to_stride,
                int64_t from_stride) {
@@ -158,10 +158,10 @@ PatchCursor::PatchCursor(const Patches& patches, char* const* bases, char** at, 
   if (patches.row_axis >= 0) take(patches.row_axis, patches.tile_rows);
   for (int axis = last - 1; axis >= 0; axis--)
     if (axis != patches.row_axis) take(axis, 1);
-  place();
+  locate();
 }
 
-void PatchCursor::place() {
+void PatchCursor::locate() {
   for (int i = 0; i < patches_.width; i++) at_[i] = bases_[i];
   for (int axis = 0; axis < int(patches_.shape.size()); axis++) {
     if (index_[axis] == 0) continue;
@@ -187,7 +187,7 @@ void PatchCursor::next() {
   for (int axis = last - 1; axis >= 0 && !more; axis--) {
     if (axis != patches_.row_axis) more = advance(axis, 1);
   }
-  place();
+  locate();
 }
 
 int64_t PatchCursor::rows() const {

@@ -37,7 +37,7 @@ class PatchCursor {
   int64_t cols() const;
 
  private:
-  void place();
+  void locate();
 
   const Patches& patches_;
   char* const* bases_;

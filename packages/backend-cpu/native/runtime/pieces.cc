@@ -71,7 +71,7 @@ void MapPieces::begin(char* const* addresses) {
   if (!call_.code && !v.once.empty()) call_.once();
 }
 
-void MapPieces::place(int64_t row, int64_t column, char** at) const {
+void MapPieces::locate(int64_t row, int64_t column, char** at) const {
   for (int i = 0; i < call_.operands; i++) at[i] = call_.bases[i] + column * steps_[size_t(i)];
   for (int axis = int(rows_.shape.size()) - 1; axis >= 0; axis--) {
     const int64_t length = rows_.shape[size_t(axis)], index = axis == 0 ? row : row % length;
@@ -126,7 +126,7 @@ void MapPieces::work(const Span& span) const {
     if (i == out && span.to) steps[i] = length * call_.item(i);
   }
   const auto start = [&](int64_t r) {
-    place(span.row + r, span.column, at);
+    locate(span.row + r, span.column, at);
     if (span.to) at[out] = span.to + r * length * call_.item(out);
   };
   start(0);

@@ -45,8 +45,8 @@ class MapPieces {
     char* to = nullptr;  // where the result goes instead of its own memory
   };
   void work(const Span& span) const;
-  // Where the operands of a place are.
-  void place(int64_t row, int64_t column, char** at) const;
+  // Where the operands of a row and column are.
+  void locate(int64_t row, int64_t column, char** at) const;
 
   MapCall call_;
   int64_t columns_;

@@ -52,19 +52,20 @@ void Plan::join() {
     if (step.is_prologue && step.n_out == 1 && after.kernel && after.n_in > 0) {
       const size_t made = step.first + size_t(step.n_in);
       const lz_operand& x = operands_[after.first];
-      const bool same = places_[made].binding == places_[after.first].binding &&
-                        places_[made].offset == places_[after.first].offset && (x.flags & LZ_CONTIGUOUS) &&
-                        x.size == operands_[made].size && x.dtype == operands_[made].dtype && x.ndim > 0;
+      const bool same = locations_[made].binding == locations_[after.first].binding &&
+                        locations_[made].offset == locations_[after.first].offset &&
+                        (x.flags & LZ_CONTIGUOUS) && x.size == operands_[made].size &&
+                        x.dtype == operands_[made].dtype && x.ndim > 0;
       if (same)
         after.prologue = MapPieces::make(step.job, operands_.data() + step.first, x.shape[x.ndim - 1]);
     }
-    // Work before a kernel and work after it share the place of their addresses: a kernel has one of them.
+    // Work before a kernel and work after it share a table of addresses: a kernel has one of them.
     if (!step.kernel || step.prologue || step.n_out != 1 || !after.is_epilogue) continue;
     const lz_operand& result = operands_[step.first + size_t(step.n_in)];
     if (result.ndim < 1 || !(result.flags & LZ_CONTIGUOUS) || result.size != after.job.n) continue;
-    const Place& made = places_[step.first + size_t(step.n_in)];
+    const Location& made = locations_[step.first + size_t(step.n_in)];
     for (size_t k = after.first; k < after.first + size_t(after.n_in); k++) {
-      if (places_[k].binding != made.binding || places_[k].offset != made.offset) continue;
+      if (locations_[k].binding != made.binding || locations_[k].offset != made.offset) continue;
       step.pieces = MapPieces::make(after.job, operands_.data() + after.first, result.shape[result.ndim - 1]);
       break;
     }
@@ -74,7 +75,7 @@ void Plan::join() {
 bool Plan::overlap(size_t a, size_t b) const {
   const char *x = static_cast<const char*>(operands_[a].data),
              *y = static_cast<const char*>(operands_[b].data);
-  const Place &p = places_[a], &q = places_[b];
+  const Location &p = locations_[a], &q = locations_[b];
   return x + p.low < y + q.high && y + q.low < x + p.high;
 }
 
@@ -82,11 +83,11 @@ bool Plan::is_prologue_of(const Step& work, const Step& kernel) const {
   const size_t made = work.first + size_t(work.n_in), results = kernel.first + size_t(kernel.n_in);
   for (size_t i = results; i < results + size_t(kernel.n_out); i++) {
     for (size_t k = work.first; k <= made; k++)
-      if (places_[k].binding != kUnbound && overlap(i, k)) return false;
+      if (locations_[k].binding != kUnbound && overlap(i, k)) return false;
   }
   // Other operands of the kernel are in memory.
   for (size_t k = kernel.first + 1; k < results; k++)
-    if (places_[k].binding != kUnbound && overlap(made, k)) return false;
+    if (locations_[k].binding != kUnbound && overlap(made, k)) return false;
   return true;
 }
 
@@ -94,7 +95,7 @@ bool Plan::joins(const Step& kernel, const Step& work) const {
   const size_t result = kernel.first + size_t(kernel.n_in), outputs = work.first + size_t(work.n_in);
   const lz_operand& made = operands_[result];
   for (size_t i = work.first; i < outputs + size_t(work.n_out); i++) {
-    if (places_[i].binding == kUnbound) continue;
+    if (locations_[i].binding == kUnbound) continue;
     const lz_operand& x = operands_[i];
     const bool same = x.data == made.data && x.dtype == made.dtype && (x.flags & LZ_CONTIGUOUS);
     if (!same && overlap(i, result) &&
@@ -102,7 +103,7 @@ bool Plan::joins(const Step& kernel, const Step& work) const {
       return false;
     if (i < outputs) continue;
     for (size_t k = kernel.first; k < result; k++)
-      if (places_[k].binding != kUnbound && overlap(i, k)) return false;
+      if (locations_[k].binding != kUnbound && overlap(i, k)) return false;
   }
   return true;
 }
@@ -164,9 +165,10 @@ void Plan::add_step(const int64_t* record, const int64_t* end, int64_t*& strides
     if (!immediate) need(extent.id, extent.low, extent.high, itemsize(x.dtype));
     operands_.push_back(x);
     if (immediate)
-      places_.push_back({kUnbound, 0, 0, 0});
+      locations_.push_back({kUnbound, 0, 0, 0});
     else
-      places_.push_back({extent.id, extent.offset, extent.low - extent.offset, extent.high - extent.offset});
+      locations_.push_back(
+          {extent.id, extent.offset, extent.low - extent.offset, extent.high - extent.offset});
   }
   if (opcode == kRun) {
     step.kernel = registry().find(id);
@@ -205,7 +207,8 @@ bool Plan::run(char** addresses, Context& context, std::string* error) const {
     addresses[n_in_ + n_out_] = static_cast<char*>(arena->data);
   }
   for (size_t i = 0; i < operands_.size(); i++) {
-    if (places_[i].binding != kUnbound) operands_[i].data = addresses[places_[i].binding] + places_[i].offset;
+    if (locations_[i].binding != kUnbound)
+      operands_[i].data = addresses[locations_[i].binding] + locations_[i].offset;
   }
   char* at[510];
   for (size_t next = 0; next < steps_.size(); next++) {
@@ -213,8 +216,8 @@ bool Plan::run(char** addresses, Context& context, std::string* error) const {
     if (step.plan) {
       const int count = step.plan->n_in_ + step.plan->n_out_;
       for (int i = 0; i < count; i++) {
-        const Place& place = pairs_[step.first + size_t(i)];
-        nested_[size_t(i)] = addresses[place.binding] + place.offset;
+        const Location& location = pairs_[step.first + size_t(i)];
+        nested_[size_t(i)] = addresses[location.binding] + location.offset;
       }
       if (!step.plan->run(nested_.data(), context, error)) return false;
       continue;
@@ -248,7 +251,7 @@ bool Plan::run(char** addresses, Context& context, std::string* error) const {
     }
     if (context.prologue) {
       context.prologue = nullptr;
-      *error = "a kernel that reads only memory was given work that makes its operand";
+      *error = "a kernel that reads only memory was given a prologue that makes its operand";
       return false;
     }
   }

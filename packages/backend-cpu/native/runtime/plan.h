@@ -58,7 +58,7 @@ class Plan {
     const int64_t* params = nullptr;
     int64_t n_params = 0;
   };
-  struct Place {
+  struct Location {
     uint32_t binding;
     int64_t offset;
     int64_t low, high;  // what an operand reaches, in bytes from its address
@@ -82,8 +82,8 @@ class Plan {
   std::vector<Step> steps_;
   // A replay writes addresses into these; a plan belongs to one command buffer and never contains itself.
   mutable std::vector<lz_operand> operands_;
-  std::vector<Place> places_;  // of operands_
-  std::vector<Place> pairs_;   // of nested plans
+  std::vector<Location> locations_;  // of operands_
+  std::vector<Location> pairs_;      // of nested plans
   mutable std::vector<char*> nested_;
   std::vector<int64_t> needed_, alignment_;  // by binding
 };

@@ -294,7 +294,7 @@ void Pool::run(int64_t n, int64_t grain, Body body, void* arg) {
     body(arg, 0, n);
     return;
   }
-  // Borders at multiples of 64 keep threads off each other's cache lines.
+  // Boundaries at multiples of 64 keep threads off each other's cache lines.
   int64_t chunk = std::max(grain, n / (int64_t(workers + 1) * kChunks));
   if (chunk > 256) chunk = (chunk + 63) / 64 * 64;
   const int64_t chunks = (n + chunk - 1) / chunk;

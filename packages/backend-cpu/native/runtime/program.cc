@@ -204,8 +204,8 @@ Program::Program(const int64_t* words, size_t count) {
     const int first = op == Op::select ? 1 : 0;
     for (int k = first; k < arity; k++) {
       if (lowering.dtype(args[k]) != argument) {
-        refuse(where + ": arguments must have one dtype, received " + dtype_name(lowering.dtype(args[k])) +
-               " and " + dtype_name(argument));
+        refuse(where + ": arguments must have the same dtype, received " +
+               dtype_name(lowering.dtype(args[k])) + " and " + dtype_name(argument));
       }
     }
     if (op == Op::select && lowering.dtype(args[0]) != LZ_BOOL) {

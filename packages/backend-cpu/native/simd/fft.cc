@@ -412,7 +412,7 @@ void pack(const T* x, T* z, int64_t h, const T* w) {
 }
 
 template <class T>
-void turn(const T* x, int64_t x_step, T* y, int64_t y_step, int64_t rows, int64_t columns) {
+void transpose(const T* x, int64_t x_step, T* y, int64_t y_step, int64_t rows, int64_t columns) {
   const Lanes<T> d;
   constexpr int64_t L = lane_count<T>();
   for (int64_t i = 0; i < rows; i += L) {
@@ -450,7 +450,8 @@ void multiply_rows(const T* x, const T* a, T* y, int64_t n) {
 }
 
 template <class T>
-constexpr FftTable<T> kTable = {lane_count<T>(), lines<T>, unpack<T>, pack<T>, turn<T>, multiply_rows<T>};
+constexpr FftTable<T> kTable = {lane_count<T>(), lines<T>,     unpack<T>,
+                                pack<T>,         transpose<T>, multiply_rows<T>};
 
 }  // namespace
 

@@ -10,7 +10,7 @@
 namespace lazuli {
 
 inline constexpr int kFftStages = 40;  // a length below 2^63 has fewer factors
-// Numbers between the two buffers of work: at a power of 2 apart, equal places look like a dependency to the
+// Numbers between the two buffers of work: at a power of 2 apart, equal indices look like a dependency to the
 // processor.
 inline constexpr int kFftGap = 5;
 inline constexpr int kFftLargestRadix = 31;  // lengths with a larger prime factor go by way of a convolution
@@ -58,7 +58,7 @@ struct FftTable {
   // The way back, up to a factor 2h: from h + 1 numbers the h whose inverse transform are the pairs.
   void (*pack)(const T* x, T* z, int64_t h, const T* w);
   // y[j·y_step + i] = x[i·x_step + j] for i < rows and j < columns.
-  void (*turn)(const T* x, int64_t x_step, T* y, int64_t y_step, int64_t rows, int64_t columns);
+  void (*transpose)(const T* x, int64_t x_step, T* y, int64_t y_step, int64_t rows, int64_t columns);
   // y = x·a of complex numbers; y may be x.
   void (*multiply)(const T* x, const T* a, T* y, int64_t n);
 };

@@ -1,4 +1,4 @@
-// Moving much memory: rows from many places.
+// Moving much memory: rows from many locations.
 #ifndef LAZULI_SIMD_MOVES_H
 #define LAZULI_SIMD_MOVES_H
 

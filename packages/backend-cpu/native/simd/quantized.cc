@@ -64,7 +64,7 @@ HWY_INLINE void dot_some(const PackedRows& p, int64_t first, const float* x, V t
   constexpr int kPer = 32 / kBits;
   const int64_t N = int64_t(hn::Lanes(d)), count = p.columns / kPer;
   const int shift = log2_of(p.format.group / kPer);
-  const auto places = hn::IndicesFromVec(d, hn::ShiftRightSame(hn::Iota(u, 0), shift));
+  const auto lane_of = hn::IndicesFromVec(d, hn::ShiftRightSame(hn::Iota(u, 0), shift));
   const uint32_t* words[kRows];
   const float* scales[kRows];
   V sum[kRows];
@@ -83,7 +83,7 @@ HWY_INLINE void dot_some(const PackedRows& p, int64_t first, const float* x, V t
     }
     steps<kBits, kCode, kRows>(w, x, table, part);
     for (int r = 0; r < kRows; r++) {
-      const V scale = hn::TableLookupLanes(hn::LoadU(d, scales[r] + (at >> shift)), places);
+      const V scale = hn::TableLookupLanes(hn::LoadU(d, scales[r] + (at >> shift)), lane_of);
       sum[r] = hn::MulAdd(part[r], scale, sum[r]);
     }
   }
@@ -234,9 +234,9 @@ void decode_in_lanes(const uint32_t* words, int64_t n, V table, float* y) {
   const auto shift = hn::Mul(lane, hn::Set(u, uint32_t(kBits)));
   int64_t i = 0;
   if (N >= kPer) {
-    const auto places = hn::IndicesFromVec(u, hn::ShiftRightSame(hn::Iota(u, 0), log2_of(kPer)));
+    const auto lane_of = hn::IndicesFromVec(u, hn::ShiftRightSame(hn::Iota(u, 0), log2_of(kPer)));
     for (; i + N <= n; i += N) {
-      const W w = hn::TableLookupLanes(some_words(words + i / kPer, N / kPer), places);
+      const W w = hn::TableLookupLanes(some_words(words + i / kPer, N / kPer), lane_of);
       hn::StoreU(value_of<kBits, kCode>(hn::Shr(w, shift), table), d, y + i);
     }
   } else {
@@ -316,13 +316,13 @@ void arrange(const float* x, int64_t columns, CodeFormat format, bool half, floa
   }
   const int64_t N = int64_t(hn::Lanes(Floats())), per = 32 / format.bits, count = columns / per;
   const hn::RebindToSigned<Floats> i;
-  const auto places = hn::Mul(hn::Iota(i, 0), hn::Set(i, int32_t(per)));
+  const auto offsets = hn::Mul(hn::Iota(i, 0), hn::Set(i, int32_t(per)));
   for (int64_t at = 0; at < count; at += N) {
     for (int j = 0; j < int(per); j++) {
       const float factor = in_place(format.bits, format.code, j) ? 1.0f / float(1 << (j * format.bits)) : 1;
       if (at + N <= count) {
         const Floats d;
-        hn::StoreU(hn::Mul(hn::GatherIndex(d, x + at * per + j, places), hn::Set(d, factor)), d, to);
+        hn::StoreU(hn::Mul(hn::GatherIndex(d, x + at * per + j, offsets), hn::Set(d, factor)), d, to);
         to += N;
         continue;
       }

@@ -40,7 +40,7 @@ inline constexpr int kBlockWords = 32 % kBits == 0 ? 1 : kBits;
 template <int kBits>
 inline constexpr int kBlockCodes = kBlockWords<kBits> * 32 / kBits;
 
-// StoreAt makes what writes the codes of a block, from the place of its first one in the vector's columns.
+// StoreAt makes what writes the codes of a block, from the position of its first one in the vector's columns.
 template <int kBits, Code kCode, class StoreAt>
 HWY_INLINE void unpack_as(const TurnedCodes& t, const StoreAt& store_at) {
   const Floats d;

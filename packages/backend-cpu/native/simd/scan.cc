@@ -45,11 +45,11 @@ struct Shifted {
   const Doubles d;
   hn::Mask<Doubles> there;
   decltype(hn::IndicesFromVec(Doubles(), hn::Iota(hn::RebindToUnsigned<Doubles>(), 0))) from;
-  Shifted() : there(), from(places()) {
+  Shifted() : there(), from(shifted()) {
     const hn::RebindToSigned<Doubles> i;
     there = hn::RebindMask(d, hn::Gt(hn::Iota(i, 0), hn::Set(i, kBy - 1)));
   }
-  static auto places() {
+  static auto shifted() {
     const hn::RebindToUnsigned<Doubles> u;
     HWY_ALIGN uint64_t lanes[kMost];
     for (int64_t i = 0; i < kMost; i++) lanes[i] = uint64_t(i < kBy ? 0 : i - kBy);

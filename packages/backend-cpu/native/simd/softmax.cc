@@ -56,7 +56,7 @@ HWY_INLINE float sum_exp(const T* x, int64_t n, float max, F each) {
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(a, b)));
 }
 
-// The same place of the next row, or some way ahead where rows are short.
+// The same column of the next row, or some way ahead where rows are short.
 template <class T>
 HWY_INLINE const T* ahead(const T* x, int64_t stride) {
   constexpr int64_t kLeast = 4096 / int64_t(sizeof(T));

@@ -1,5 +1,5 @@
 // The transforms around the products of a Winograd convolution F(2×2, 3×3), after Lavin and Gray, "Fast
-// algorithms for convolutional neural networks", 2015. The sixteen places of a transform lie `step` apart.
+// algorithms for convolutional neural networks", 2015. The sixteen elements of a transform lie `step` apart.
 #ifndef LAZULI_SIMD_WINOGRAD_H
 #define LAZULI_SIMD_WINOGRAD_H
 
@@ -10,7 +10,7 @@
 namespace lazuli {
 
 struct WinogradTable {
-  // n kernels of 3 × 3 places, w[place · n + i]: u = 4 · G w Gᵀ, so that nothing is rounded but sums.
+  // n kernels of 3 × 3, w[element · n + i]: u = 4 · G w Gᵀ, so that nothing is rounded but sums.
   void (*weights)(const float* w, int64_t n, float* u, int64_t step);
   // A tile of 4 × 4 pixels of n channels: v = Bᵀ x B.
   void (*input)(const float* const* x, int64_t n, float* v, int64_t step);

@@ -8,10 +8,10 @@ namespace {
 
 Value masked(const Array& x, const Array* mask, int64_t block, const Shape& at) {
   if (mask == nullptr) return x.get(at);
-  Shape place = at;
+  Shape block_at = at;
   const size_t n = at.size();
-  place[n - 2] /= block, place[n - 1] /= block;
-  const Value m = mask->get(place);
+  block_at[n - 2] /= block, block_at[n - 1] /= block;
+  const Value m = mask->get(block_at);
   if (mask->dtype == LZ_BOOL) return m == 0.0 ? Value(0) : x.get(at);
   return x.get(at) * m;
 }
@@ -53,9 +53,9 @@ void one(int32_t dtype, const Shape& batch, int64_t m, int64_t n, int64_t k, int
       scale += std::abs(term);
     }
     if (of[0]) {
-      Shape place = at;
-      place[last - 1] /= block, place[last] /= block;
-      const Value factor = of[0]->get(place);
+      Shape block_at = at;
+      block_at[last - 1] /= block, block_at[last] /= block;
+      const Value factor = of[0]->get(block_at);
       sum *= of[0]->dtype == LZ_BOOL ? Value(factor != 0.0) : factor;
     }
     const bool half = dtype == LZ_FLOAT16 || dtype == LZ_BFLOAT16;

@@ -44,9 +44,10 @@ void one(int32_t dtype, const std::vector<Axis>& axes, int64_t batch, int64_t gr
           Shape i{at[0]}, j{at.back()};
           for (size_t d = 0; d < axes.size(); d++) {
             const Axis& a = axes[d];
-            const int64_t place = at[d + 1] * a.stride + k[d] * a.kernel_dilation - a.low;
-            if (place < 0 || place % a.input_dilation != 0 || place / a.input_dilation >= a.in) return;
-            i.push_back(place / a.input_dilation);
+            const int64_t position = at[d + 1] * a.stride + k[d] * a.kernel_dilation - a.low;
+            if (position < 0 || position % a.input_dilation != 0 || position / a.input_dilation >= a.in)
+              return;
+            i.push_back(position / a.input_dilation);
             j.push_back(flip ? a.kernel - 1 - k[d] : k[d]);
           }
           i.push_back(at.back() / outputs * channels + k.back());
@@ -83,7 +84,7 @@ LZ_TEST(conv_random) {
   }
 }
 
-// Two axes of 3 × 3 places in steps of one, for which there is an algorithm of its own.
+// Two axes of 3 × 3 kernels with stride 1, for which there is an algorithm of its own.
 LZ_TEST(conv_squares) {
   for (int round = 0; round < 16; round++) {
     const int32_t dtypes[] = {LZ_FLOAT32, LZ_FLOAT32, LZ_FLOAT16, LZ_BFLOAT16};

@@ -82,9 +82,9 @@ double epsilon(int32_t dtype) {
   }
 }
 Value round_to(int32_t dtype, Value value) {
-  uint64_t place[2];
-  write(dtype, place, value);
-  return read(dtype, place);
+  uint64_t bits[2];
+  write(dtype, bits, value);
+  return read(dtype, bits);
 }
 
 constexpr int64_t kGuard = 64;
@@ -355,10 +355,10 @@ void check_close(const Array& got, const std::function<Value(const Shape&)>& wan
       passed++;
       return;
     }
-    std::string place;
-    for (auto i : index) place += std::to_string(i) + ",";
+    std::string position;
+    for (auto i : index) position += std::to_string(i) + ",";
     char text[200];
-    std::snprintf(text, sizeof text, " at (%s): got %.9g%+.9gi, want %.9g%+.9gi", place.c_str(), g.real(),
+    std::snprintf(text, sizeof text, " at (%s): got %.9g%+.9gi, want %.9g%+.9gi", position.c_str(), g.real(),
                   g.imag(), w.real(), w.imag());
     check(false, what + text);
   });

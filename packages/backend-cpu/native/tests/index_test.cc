@@ -78,7 +78,7 @@ void gather_and_scatter(int32_t dtype, int round) {
         list.set(i, std::max(list.get(i).real() - double(longer), -double(shape[size_t(axes[a])])));
     }
   }
-  const auto place = [&](const Shape& at, size_t rank) {
+  const auto source_of = [&](const Shape& at, size_t rank) {
     Shape where = part(at, rank, at.size());
     for (size_t a = 0; a < axes.size(); a++)
       where[size_t(axes[a])] += resolve(inputs[a + 1], part(at, 0, rank), shape[size_t(axes[a])]);
@@ -87,7 +87,8 @@ void gather_and_scatter(int32_t dtype, int round) {
   Array y = zeros(dtype, joined(count, slice));
   check_ok(run("gather", inputs, {y}, joined(words(axes), words(slice))), "gather");
   check_close(
-      y, [&](const Shape& at) { return x.get(place(at, count.size())); }, 0, 0, "gather from " + describe(x));
+      y, [&](const Shape& at) { return x.get(source_of(at, count.size())); }, 0, 0,
+      "gather from " + describe(x));
 
   const int64_t mode = uniform(0, 4);
   const Array updates = random_layout(dtype, y.shape, -2, 2);
@@ -97,7 +98,7 @@ void gather_and_scatter(int32_t dtype, int round) {
   inputs.erase(inputs.begin() + 1);
   for_each_index(updates.shape, [&](const Shape& at) {
     const int64_t i = [&] {
-      Shape where = place(at, count.size());
+      Shape where = source_of(at, count.size());
       int64_t flat = 0;
       for (size_t d = 0; d < shape.size(); d++) flat = flat * shape[d] + where[d];
       return flat;
@@ -142,19 +143,19 @@ LZ_TEST(index_along_axis) {
       Shape shape = x.shape;
       shape[axis] = uniform(0, 6);
       const Array at = indices_for(x.shape[axis], shape);
-      const auto place = [&](Shape i) {
+      const auto source_of = [&](Shape i) {
         i[axis] = resolve(at, i, x.shape[axis]);
         return i;
       };
       Array y = zeros(dtype, shape), z = zeros(dtype, x.shape), want = zeros(dtype, x.shape);
       check_ok(run("takeAlongAxis", {x, at}, {y}, {int64_t(axis)}), "takeAlongAxis");
       check_close(
-          y, [&](const Shape& i) { return x.get(place(i)); }, 0, 0, "takeAlongAxis of " + describe(x));
+          y, [&](const Shape& i) { return x.get(source_of(i)); }, 0, 0, "takeAlongAxis of " + describe(x));
       const int64_t mode = uniform(0, 1);
       const Array values = random_layout(dtype, shape, -2, 2);
       for (int64_t i = 0; i < x.size(); i++) want.set(i, x.get(i));
       for_each_index(shape, [&](const Shape& i) {
-        const Shape where = place(i);
+        const Shape where = source_of(i);
         int64_t flat = 0;
         for (size_t d = 0; d < where.size(); d++) flat = flat * x.shape[d] + where[d];
         want.set(flat, combine(mode, dtype, want.get(flat), values.get(i)));

@@ -67,8 +67,8 @@ void rectangular(int32_t dtype, const Shape& batch, int64_t m, int64_t n) {
   const std::string text = describe(a);
 
   const Array packed = zeros(dtype, with(batch, {m, n})), pivots = zeros(LZ_UINT32, with(batch, {k})),
-              places = zeros(LZ_UINT32, with(batch, {m}));
-  check_ok(run("lu", {a}, {packed, pivots, places}), "lu " + text);
+              permutation = zeros(LZ_UINT32, with(batch, {m}));
+  check_ok(run("lu", {a}, {packed, pivots, permutation}), "lu " + text);
   const Array q = zeros(dtype, with(batch, {m, k})), r = zeros(dtype, with(batch, {k, n}));
   check_ok(run("qr", {a}, {q, r}), "qr " + text);
   const Array s = zeros(real_of(dtype), with(batch, {k})), alone = zeros(real_of(dtype), with(batch, {k}));
@@ -84,11 +84,11 @@ void rectangular(int32_t dtype, const Shape& batch, int64_t m, int64_t n) {
     }
   }
   for (int64_t b = 0; b < count; b++) {
-    const Matrix want = matrix(a, b), factors = matrix(packed, b), place = matrix(places, b, true);
+    const Matrix want = matrix(a, b), factors = matrix(packed, b), order = matrix(permutation, b, true);
     Matrix low{m, k, std::vector<Value>(size_t(m * k))}, up{k, n, std::vector<Value>(size_t(k * n))};
     for (int64_t i = 0; i < m; i++) {
-      const auto row = int64_t(place.at(i, 0).real());
-      check(row >= 0 && row < m, "lu: a place is out of bounds");
+      const auto row = int64_t(order.at(i, 0).real());
+      check(row >= 0 && row < m, "lu: a row is out of bounds");
       for (int64_t j = 0; j < k; j++) low.at(i, j) = row == j ? 1.0 : row > j ? factors.at(row, j) : 0.0;
     }
     for (int64_t i = 0; i < k; i++) {

@@ -28,9 +28,9 @@ void check_product(const std::string& what, const Array& y, const Array& a, cons
     double scale = 0;
     Value want = alpha * product(a, b, at, &scale);
     if (c) {
-      Shape place(at.end() - int64_t(c->shape.size()), at.end());
-      for (size_t d = 0; d < place.size(); d++) place[d] = c->shape[d] == 1 ? 0 : place[d];
-      want += beta * c->get(place);
+      Shape index(at.end() - int64_t(c->shape.size()), at.end());
+      for (size_t d = 0; d < index.size(); d++) index[d] = c->shape[d] == 1 ? 0 : index[d];
+      want += beta * c->get(index);
     }
     if (is_integer(y.dtype)) want = y.dtype == LZ_BOOL ? Value(want != 0.0) : round_to(y.dtype, want);
     const double narrow = y.dtype == LZ_FLOAT16 || y.dtype == LZ_BFLOAT16 ? eps : 0;

@@ -47,14 +47,16 @@ void arrange(const Array& x, size_t axis) {
     const auto low = first_nan != v.end() ? first_nan : std::min_element(v.begin(), v.end(), before);
     check(most.get(at).real() == double(high - v.begin()), "argmax" + what);
     check(least.get(at).real() == double(low - v.begin()), "argmin" + what);
-    std::vector<size_t> places(v.size());
-    std::iota(places.begin(), places.end(), size_t(0));
-    std::stable_sort(places.begin(), places.end(), [&](size_t a, size_t b) { return nan_last(v[a], v[b]); });
+    std::vector<size_t> sorted_by(v.size());
+    std::iota(sorted_by.begin(), sorted_by.end(), size_t(0));
+    std::stable_sort(sorted_by.begin(), sorted_by.end(),
+                     [&](size_t a, size_t b) { return nan_last(v[a], v[b]); });
     bool same = true, same_order = true;
     for (size_t i = 0; i < v.size(); i++) {
       at[axis] = int64_t(i);
-      same &= close(sorted.get(at), v[places[i]], 0, 0) || (is_nan(sorted.get(at)) && is_nan(v[places[i]]));
-      same_order &= order.get(at).real() == double(places[i]);
+      same &=
+          close(sorted.get(at), v[sorted_by[i]], 0, 0) || (is_nan(sorted.get(at)) && is_nan(v[sorted_by[i]]));
+      same_order &= order.get(at).real() == double(sorted_by[i]);
     }
     check(same, "sort" + what);
     check(same_order, "argsort" + what);

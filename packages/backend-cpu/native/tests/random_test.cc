@@ -130,7 +130,7 @@ LZ_TEST(random_layouts) {
     }
   }
   check_fails(run("randomBits", {zeros(LZ_UINT32, {3})}, {zeros(LZ_UINT32, {2})}, {4, 0}),
-              "[randomBits] the keys or the output have a wrong shape or dtype");
+              "[randomBits] the keys or the output have the wrong shape or dtype");
 }
 
 LZ_TEST(bench_random) {

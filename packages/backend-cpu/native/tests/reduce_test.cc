@@ -105,13 +105,13 @@ LZ_TEST(reduce_empty_and_special) {
     }
   }
   for (int64_t n : {3, 17, 100, 1000}) {
-    for (int64_t place : {int64_t(0), n / 2, n - 1}) {
+    for (int64_t index : {int64_t(0), n / 2, n - 1}) {
       for (int32_t dtype : {LZ_FLOAT32, LZ_FLOAT64, LZ_BFLOAT16, LZ_FLOAT16}) {
         Array x = random_array(dtype, {n});
-        x.set(place, NAN);
+        x.set(index, NAN);
         one("max", x, {true});
         one("min", x, {true});
-        x.set(place, -INFINITY);
+        x.set(index, -INFINITY);
         one("max", x, {true});
         one("sum", x, {true});
       }

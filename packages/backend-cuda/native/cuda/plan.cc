@@ -68,7 +68,7 @@ std::string Gpu::run_plan(const uint32_t* words, size_t count) {
   const uint32_t id = count > 0 ? words[0] : UINT32_MAX;
   if (id >= plans_.size() || !plans_[id]) return "there is no such plan";
   Plan& plan = *plans_[id];
-  if (count != 1 + 3 * size_t{plan.bindings}) return "a plan is run with other bindings than it has";
+  if (count != 1 + 3 * size_t{plan.bindings}) return "a plan is run with bindings other than its own";
   std::vector<DevicePointer> bound(plan.bindings);
   for (uint32_t i = 0; i < plan.bindings; i++) {
     const uint32_t* w = words + 1 + 3 * i;

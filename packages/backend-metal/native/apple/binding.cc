@@ -21,7 +21,7 @@ Device& device(Info info) {
 
 uint32_t id(Info info, size_t i) { return uint32_t(number(info, i)); }
 std::string text(Info info, size_t i) {
-  if (!info[i].IsString()) throw Failure("expected a text");
+  if (!info[i].IsString()) throw Failure("expected a string");
   return info[i].As<Napi::String>();
 }
 

@@ -153,7 +153,7 @@ bool Device::wire(double bytes) {
   Pool pool;
   if (!responds(device_, newResidencySet)) return false;
   if (bytes > double(recommendedMaxWorkingSetSize(device_)))
-    throw Failure("more bytes than the device's working set may have cannot stay in memory");
+    throw Failure("the device's working set cannot hold that many bytes");
   if (!residency_) {
     const Owned descriptor = make("MTLResidencySetDescriptor");
     Id error = nullptr;
@@ -336,14 +336,14 @@ void Device::start_capture(const std::string& path) {
   if (!manager || !supportsDestination(manager, CaptureDestinationGPUTraceDocument))
     throw Failure(
         "Metal cannot capture into a file; METAL_CAPTURE_ENABLED=1 must be set before the process starts");
-  if (isCapturing(manager)) throw Failure("a capture is under way already");
+  if (isCapturing(manager)) throw Failure("a capture is already under way");
   const Owned descriptor = make("MTLCaptureDescriptor");
   setCaptureObject(descriptor, device_);
   setDestination(descriptor, CaptureDestinationGPUTraceDocument);
   setOutputURL(descriptor, fileURLWithPath(class_named("NSURL"), string_of(path)));
   Id error = nullptr;
   if (!startCapture(manager, descriptor, &error))
-    throw Failure("Metal does not begin to capture: " + described(error, "it gave no reason"));
+    throw Failure("Metal does not start the capture: " + described(error, "it gave no reason"));
   captures_ = true;
 }
 

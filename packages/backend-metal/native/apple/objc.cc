@@ -72,7 +72,7 @@ std::string text_of(Id string) {
 
 Id string_of(const std::string& text) {
   if (Id made = stringWithCString(class_named("NSString"), text.c_str(), UTF8StringEncoding)) return made;
-  throw Failure("a text is not UTF-8");
+  throw Failure("a string is not UTF-8");
 }
 
 bool responds(Id object, const Named& message) { return respondsToSelector(object, message.sel()); }

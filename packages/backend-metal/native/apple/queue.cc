@@ -101,7 +101,7 @@ void Queue::Encoder::record(Op op, const uint32_t* w, uint32_t size) {
       if (index >= kBuffers || w[2] >= tables_.buffers.size() || !tables_.buffers[w[2]].object)
         throw Failure("there is no such buffer");
       if ((w[3] | uint64_t{w[4]} << 32) > tables_.buffers[w[2]].length)
-        throw Failure("an offset is behind a buffer's end");
+        throw Failure("an offset is beyond a buffer's end");
       bound_[index] = w;
       if (encoder_) bind(index);
       return;

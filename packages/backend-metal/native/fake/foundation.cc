@@ -4,7 +4,7 @@ namespace lz::fake {
 
 Id Array::at(UInteger i) {
   if (i < all.size()) return all[i]->id();
-  violation("objectAtIndex: is behind the end of an NSArray");
+  violation("objectAtIndex: is beyond the end of an NSArray");
   return nullptr;
 }
 void Array::dealloc() {

@@ -135,7 +135,7 @@ std::string Checker::access(u32 lane, uintptr_t address, u32 size, AccessKind ki
       if (address >= r.begin && address < r.reach) behind = &r;
     }
     if (!region && behind)
-      return std::string(writes ? "writes" : "reads") + " behind the end of buffer " +
+      return std::string(writes ? "writes" : "reads") + " beyond the end of buffer " +
              std::to_string(behind->buffer) + ": " + bytes_at(address - behind->begin, size) + " of " +
              std::to_string(behind->end - behind->begin);
     if (!region) return {};

@@ -43,7 +43,7 @@ std::string Stream::record(Op op, const uint32_t* w, uint32_t size) {
       Block* block = w[2] < tables_.buffers.size() ? tables_.buffers[w[2]] : nullptr;
       if (index >= kBuffers || !block) return "there is no such buffer";
       if (offset > block->length)
-        return "the offset " + std::to_string(offset) + " is behind the buffer's end";
+        return "the offset " + std::to_string(offset) + " is beyond the buffer's end";
       bindings_[index] = {block->data + offset, block->length - offset,
                           block->reach ? block->reach - offset : 0, false};
       return {};

@@ -300,7 +300,7 @@ std::string in_words(double seconds) {
 std::string describe_fault(const Fault& fault, const Dispatch& d) {
   if (fault.signal == kTimeSignal)
     return "did not end within " + in_words(time_limit()) +
-           " seconds: a loop without an end? LAZULI_METAL_TIME_LIMIT sets another limit, 0 none";
+           " seconds: an endless loop? LAZULI_METAL_TIME_LIMIT sets another limit, 0 none";
   if (fault.signal == SIGFPE) return "divides an integer by zero";
   if (fault.signal == SIGILL) return "reached code that must not be reached";
   const auto address = fault.address;
@@ -319,10 +319,10 @@ std::string describe_fault(const Fault& fault, const Dispatch& d) {
   }
   if (nearest < kBuffers) {
     const Binding& b = d.bindings[nearest];
-    return "accesses memory behind the end of buffer " + std::to_string(nearest) + ": byte " +
+    return "accesses memory beyond the end of buffer " + std::to_string(nearest) + ": byte " +
            std::to_string(address - reinterpret_cast<uintptr_t>(b.data)) + " of " + std::to_string(b.length);
   }
-  return "accesses memory that it has no right to (an index out of bounds, or recursion without end)";
+  return "accesses memory that it may not access (an index out of bounds, or endless recursion)";
 }
 
 std::atomic<u32> chosen_workers{0};

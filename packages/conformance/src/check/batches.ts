@@ -30,7 +30,7 @@ const unrefused = (
   })
 
 /** Where the batch axis may stand. */
-const PLACES: Readonly<Record<string, (x: mx.Array, i: number) => number>> = {
+const BATCH_AXES: Readonly<Record<string, (x: mx.Array, i: number) => number>> = {
   first: () => 0,
   last: (x) => x.ndim,
   "first and last in turn": (x, i) => (i % 2 ? 0 : x.ndim),
@@ -50,8 +50,8 @@ function compareWithLoops(
     )
     const want = examples[0].map((_, i) => mx.stack(examples.map((example) => example[i])))
     const tried = new Set<string>()
-    for (const [name, place] of Object.entries(PLACES)) {
-      const inAxes = inputs.map((x, i) => (batched.includes(i) ? place(x, i) : null))
+    for (const [name, axisOf] of Object.entries(BATCH_AXES)) {
+      const inAxes = inputs.map((x, i) => (batched.includes(i) ? axisOf(x, i) : null))
       if (tried.has(inAxes.join())) continue
       tried.add(inAxes.join())
       const stacked = inputs.map((x, i) => (inAxes[i] === null ? x : mx.stack([x, others[i], x], inAxes[i])))
@@ -73,7 +73,7 @@ export const vmapColumn: Column = {
   name: "vmap",
   check: onReference((application) => {
     const { inputs, primitive } = application
-    if (primitive.facts.opaque) return "a user's own rules need not be what the function does"
+    if (primitive.facts.opaque) return "a user's own rules need not match the function"
     if (inputs.length === 0) return "no inputs"
     const f = functionOf(application)
     const others = inputs.map(another)

@@ -34,7 +34,7 @@ test("rules of six arguments that are wrong for three of them together", () => {
   const check = (name: string, rules: Partial<PrimitiveRules<object>>) =>
     opCheck(definePrimitive({ name: `@lazuli/conformance-test/${name}`, ...right, ...rules }), [{ inputs }], {
       columns,
-    }).results.map(({ status, reason }) => `${status}${reason === null ? "" : `: ${reason.slice(0, 18)}`}`)
+    }).results.map(({ status, reason }) => `${status}${reason === null ? "" : `: ${reason.slice(0, 22)}`}`)
   expect({
     right: check("sixRight", {}),
     "the vjp": check("sixVjp", {
@@ -51,7 +51,7 @@ test("rules of six arguments that are wrong for three of them together", () => {
     }),
   }).toEqual({
     right: ["ok", "ok"],
-    "the vjp": ["ok", "failed: by inputs 1,3,4 of"],
-    "the jvp": ["failed: by inputs 1,3,4: e", "failed: by inputs 1,3,4: ⟨"],
+    "the vjp": ["ok", "failed: w.r.t. inputs 1,3,4 of"],
+    "the jvp": ["failed: w.r.t. inputs 1,3,4: e", "failed: w.r.t. inputs 1,3,4: ⟨"],
   })
 })

@@ -51,7 +51,7 @@ export function onReference(check: Column["check"]): Column["check"] {
 /** The function to differentiate, or why there is none: what a user's own rules give is no matter unless they are `own`. */
 export function settingOf(application: Application, own = false): Setting | string {
   const { inputs, primitive } = application
-  if (primitive.facts.opaque && !own) return "a user's own rules need not be what the function does"
+  if (primitive.facts.opaque && !own) return "a user's own rules need not match the function"
   const smooth = inputs.flatMap((x, i) => (isInexact(x.dtype) ? [i] : []))
   if (smooth.length === 0) return "no floating inputs"
   const all = functionOf(application)
@@ -111,7 +111,7 @@ export const jvpColumn: Column = {
         const [y, t] = [outputs[i], tangents[i]]
         if (t.dtype !== y.dtype || t.shape.join() !== y.shape.join())
           throw new CheckFailure(
-            `by inputs ${which}: the tangent is ${t.dtype.name}[${t.shape}] of an output ${y.dtype.name}[${y.shape}]`,
+            `w.r.t. inputs ${which}: the tangent is ${t.dtype.name}[${t.shape}] of an output ${y.dtype.name}[${y.shape}]`,
           )
         const got = flat(t)
         const at = (h: number): mx.Array => f(...xs.map((x, k) => x.add(ts[which[k]].multiply(h))))[i]
@@ -120,7 +120,7 @@ export const jvpColumn: Column = {
           compared++
           if (!(Math.abs(got[k] - slope) <= tolerance * (1 + Math.abs(slope))))
             throw new CheckFailure(
-              `by inputs ${which}: element ${k} of output ${i} is ${got[k]}, the difference quotient ${slope}`,
+              `w.r.t. inputs ${which}: element ${k} of output ${i} is ${got[k]}, the difference quotient ${slope}`,
             )
         })
       }
@@ -150,14 +150,14 @@ export const vjpColumn: Column = {
       grads.forEach((g, i) => {
         if (g.dtype !== xs[i].dtype || g.shape.join() !== xs[i].shape.join())
           throw new CheckFailure(
-            `by inputs ${which}: the cotangent is ${g.dtype.name}[${g.shape}] of an input ${xs[i].dtype.name}[${xs[i].shape}]`,
+            `w.r.t. inputs ${which}: the cotangent is ${g.dtype.name}[${g.shape}] of an input ${xs[i].dtype.name}[${xs[i].shape}]`,
           )
-        expectClose(`by inputs ${which} of ${smooth}`, g, whole[smooth.indexOf(which[i])], near)
+        expectClose(`w.r.t. inputs ${which} of ${smooth}`, g, whole[smooth.indexOf(which[i])], near)
       })
       const forward = counted.reduce((sum, i) => sum + dot(cs[i], tangents[i]), 0)
       const back = grads.reduce((sum, g, k) => sum + dot(g, directions[k]), 0)
       if (Number.isFinite(forward) && !(Math.abs(forward - back) <= near * (1 + Math.abs(forward))))
-        throw new CheckFailure(`by inputs ${which}: ⟨c, J·t⟩ is ${forward}, ⟨Jᵀ·c, t⟩ ${back}`)
+        throw new CheckFailure(`w.r.t. inputs ${which}: ⟨c, J·t⟩ is ${forward}, ⟨Jᵀ·c, t⟩ ${back}`)
     }
     return null
   }),
@@ -182,7 +182,7 @@ export const secondOrderColumn: Column = {
       slopes(at, 1e-6).forEach((slope, k) => {
         if (Number.isNaN(slope) || Math.abs(got[k] - slope) <= 3e-5 * (1 + Math.abs(slope))) return
         throw new CheckFailure(
-          `forward over reverse: element ${k} by input ${smooth[i]} is ${got[k]}, the difference quotient ${slope}`,
+          `forward over reverse: element ${k} w.r.t. input ${smooth[i]} is ${got[k]}, the difference quotient ${slope}`,
         )
       })
     })

@@ -102,6 +102,6 @@ test("partial derivatives in another dtype", () => {
   })
   const input = mx.array(numbers(4)).astype(mx.float32)
   expect(opCheck(apply, [{ inputs: [input] }], { columns: [dtypesColumn] }).results[0].reason).toBe(
-    "in float16: its partial derivative by input 0 is float32 of an output in float16 (sample 0: float32[4])",
+    "in float16: its partial derivative w.r.t. input 0 is float32 of an output in float16 (sample 0: float32[4])",
   )
 })

@@ -72,7 +72,7 @@ function checkRules(primitive: Primitive, { params, inputs }: Application, setti
     if (!(partial instanceof mx.Array) || partial.dtype === mx.complex64) continue
     if (partial.dtype !== outputs[0].dtype)
       throw new CheckFailure(
-        `its partial derivative by input ${k} is ${partial.dtype.name} of an output in ${outputs[0].dtype.name}`,
+        `its partial derivative w.r.t. input ${k} is ${partial.dtype.name} of an output in ${outputs[0].dtype.name}`,
       )
   }
 }

@@ -85,8 +85,8 @@ test("other choices, and mistakes", () => {
 })
 
 test("lu without pivots, or with pivots that say something else", () => {
-  const check = (packed: mx.Array, pivots: number[], places: number[], a: mx.Array): string[] => {
-    const outputs = [packed, mx.array(pivots, mx.uint32), mx.array(places, mx.uint32)]
+  const check = (packed: mx.Array, pivots: number[], permutation: number[], a: mx.Array): string[] => {
+    const outputs = [packed, mx.array(pivots, mx.uint32), mx.array(permutation, mx.uint32)]
     const pairs = INVARIANTS.lu({ inputs: [a], outputs, reference: outputs, params: {} })
     return Object.entries(pairs).flatMap(([what, [got, want]]) =>
       mx.allclose(got, want, 1e-6, 1e-6).item() ? [] : [what],
@@ -128,7 +128,7 @@ test("lu without pivots, or with pivots that say something else", () => {
       [1, 0],
       a,
     ),
-  ).toEqual(["the places that follow from the pivots"])
+  ).toEqual(["the permutation that follows from the pivots"])
 })
 
 test("eigenvalues count with their multiplicity", () => {

@@ -57,11 +57,11 @@ const eigenvectors = (a: mx.Array, w: mx.Array, v: mx.Array): [mx.Array, mx.Arra
   v.multiply(w.expandDims(-2).astype(v.dtype)),
 ]
 
-/** The order of rows after exchanges of row i with row pivots[i], as the places where the rows went. */
-function placesAfter(pivots: mx.Array, count: number): mx.Array {
+/** The order of rows after exchanges of row i with row pivots[i], as a permutation: where each row went. */
+function permutationAfter(pivots: mx.Array, count: number): mx.Array {
   const k = pivots.shape.at(-1) as number
   const lists = pivots.size > 0 ? (pivots.reshape([-1, k]).tolist() as number[][]) : []
-  const places = lists.flatMap((list) => {
+  const permutation = lists.flatMap((list) => {
     const order = globalThis.Array.from({ length: count }, (_, i) => i)
     list.forEach((p, i) => {
       ;[order[i], order[p]] = [order[p], order[i]]
@@ -71,7 +71,7 @@ function placesAfter(pivots: mx.Array, count: number): mx.Array {
   const without = globalThis.Array.from({ length: count }, (_, i) => i)
   const shape = [...pivots.shape.slice(0, -1), count]
   return lists.length > 0
-    ? mx.array(places, mx.uint32).reshape(shape)
+    ? mx.array(permutation, mx.uint32).reshape(shape)
     : mx.broadcastTo(mx.array(without, mx.uint32), shape)
 }
 
@@ -117,7 +117,7 @@ export const INVARIANTS: Readonly<Record<string, Invariant>> = {
     }
   },
   eigvals: ({ inputs: [a], outputs: [w] }) => eigenvalues(a, w),
-  lu: ({ inputs: [a], outputs: [packed, pivots, places] }) => {
+  lu: ({ inputs: [a], outputs: [packed, pivots, permutation] }) => {
     const [m, n] = packed.shape.slice(-2)
     const k = Math.min(m, n)
     const low = mx.tril(columns(packed, 0, k), -1).add(mx.eye(m, { m: k, dtype: packed.dtype }))
@@ -125,10 +125,10 @@ export const INVARIANTS: Readonly<Record<string, Invariant>> = {
     const sizes = mx.abs(low)
     // A pivot is the largest |re| + |im| of its column, which is at most √2 times the modulus.
     const bound = mx.full(sizes.shape, packed.dtype === mx.complex64 ? Math.SQRT2 : 1, sizes.dtype)
-    const permuted = mx.takeAlongAxis(low, mx.broadcastTo(places.expandDims(-1), low.shape), -2)
+    const permuted = mx.takeAlongAxis(low, mx.broadcastTo(permutation.expandDims(-1), low.shape), -2)
     return {
       "L[p]·U": [permuted.matmul(up), a],
-      "the places that follow from the pivots": [placesAfter(pivots, m), places],
+      "the permutation that follows from the pivots": [permutationAfter(pivots, m), permutation],
       "L where it exceeds what pivots allow": [mx.maximum(sizes, bound), bound],
     }
   },

@@ -73,8 +73,8 @@ test("the jvp of MLX's documentation, whose condition is inverted", () => {
   expect(failures(report)).toMatchInlineSnapshot(`
     {
       "dtypes": "in float32: ⟨c, J·t⟩ is …, ⟨Jᴴ·c, t⟩ … (sample 0: float64[2,3], float64[3] with {"alpha":2,"beta":3})",
-      "jvp": "by inputs 0: element 0 of output 0 is …, the difference quotient … (sample 0: float64[2,3], float64[3] with {"alpha":2,"beta":3})",
-      "vjp": "by inputs 0: ⟨c, J·t⟩ is …, ⟨Jᵀ·c, t⟩ … (sample 0: float64[2,3], float64[3] with {"alpha":2,"beta":3})",
+      "jvp": "w.r.t. inputs 0: element 0 of output 0 is …, the difference quotient … (sample 0: float64[2,3], float64[3] with {"alpha":2,"beta":3})",
+      "vjp": "w.r.t. inputs 0: ⟨c, J·t⟩ is …, ⟨Jᵀ·c, t⟩ … (sample 0: float64[2,3], float64[3] with {"alpha":2,"beta":3})",
     }
   `)
 })
@@ -103,14 +103,14 @@ test("derivatives that are wrong for some arguments, some orders, some dtypes", 
     {
       "constant to itself": {
         "dtypes": "in complex64: ⟨c, J·t⟩ is …, ⟨Jᴴ·c, t⟩ … (sample 0: float64[2,3], float64[3] with {"alpha":2,"beta":3})",
-        "second order": "forward over reverse: element 0 by input 0 is 0, the difference quotient … (sample 0: float64[2,3], float64[3] with {"alpha":2,"beta":3})",
+        "second order": "forward over reverse: element 0 w.r.t. input 0 is 0, the difference quotient … (sample 0: float64[2,3], float64[3] with {"alpha":2,"beta":3})",
       },
       "right only when all are wanted": {
-        "vjp": "by inputs 0 of 0,1: element 0 is …, expected … (sample 0: float64[2,3], float64[3] with {"alpha":2,"beta":3})",
+        "vjp": "w.r.t. inputs 0 of 0,1: element 0 is …, expected … (sample 0: float64[2,3], float64[3] with {"alpha":2,"beta":3})",
       },
       "twice too large": {
         "dtypes": "in float32: ⟨c, J·t⟩ is …, ⟨Jᴴ·c, t⟩ … (sample 0: float64[2,3], float64[3] with {"alpha":2,"beta":3})",
-        "vjp": "by inputs 0: ⟨c, J·t⟩ is …, ⟨Jᵀ·c, t⟩ … (sample 0: float64[2,3], float64[3] with {"alpha":2,"beta":3})",
+        "vjp": "w.r.t. inputs 0: ⟨c, J·t⟩ is …, ⟨Jᵀ·c, t⟩ … (sample 0: float64[2,3], float64[3] with {"alpha":2,"beta":3})",
       },
     }
   `)

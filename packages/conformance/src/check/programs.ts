@@ -131,7 +131,8 @@ export const exportColumn: Column = {
       return null
     } catch (error) {
       // Files hold no functions: custom functions, checkpoints and kernels from source are refused by design.
-      if (error instanceof mx.TransformError && error.message.includes("It takes code")) return error.message
+      if (error instanceof mx.TransformError && error.message.includes("It depends on code"))
+        return error.message
       throw error
     } finally {
       rmSync(folder, { recursive: true, force: true })

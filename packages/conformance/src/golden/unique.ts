@@ -168,7 +168,7 @@ function checkQuantized(got: HostValues[], want: HostValues[], c: GoldenCase): v
     throw new Mismatch(`${different} of ${a.length} quantized values differ`)
 }
 
-/** Element `kth` in its sorted place, smaller ones before and larger ones after it; topk as a set. */
+/** Element `kth` in its sorted position, smaller ones before and larger ones after it; topk as a set. */
 function checkPartition(got: mx.Array, want: EncodedArray, c: GoldenCase): void {
   const rule = c.compare as NonNullable<GoldenCase["compare"]>
   const expected = arrayOf(want)

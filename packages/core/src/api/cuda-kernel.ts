@@ -49,7 +49,7 @@ const body = operation(
   names,
   (...values: unknown[]): CudaKernel => {
     if (maker === null)
-      throw new DeviceError("cudaKernel", "no CUDA backend is there to compile a kernel", {
+      throw new DeviceError("cudaKernel", "there is no CUDA backend to compile a kernel", {
         hint: 'import "@lazuli/backend-cuda"',
       })
     return maker(

@@ -11,7 +11,7 @@ const cudaBackend = (): Backend | undefined => listBackends().find(({ name }) =>
 function backend(): Backend {
   const found = cudaBackend()
   if (!found)
-    throw new DeviceError("cuda", "no CUDA backend is there", { hint: 'import "@lazuli/backend-cuda"' })
+    throw new DeviceError("cuda", "there is no CUDA backend", { hint: 'import "@lazuli/backend-cuda"' })
   return found
 }
 

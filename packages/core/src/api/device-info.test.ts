@@ -23,7 +23,7 @@ test("what there is not", () => {
   expect(() => mx.metal.getActiveMemory()).toThrow("no backend serves")
   expect(() => mx.metal.startCapture("x.gputrace")).toThrow("no backend serves")
   expect(() => mx.fast.metalKernel("twice", ["x"], ["y"], "")).toThrowErrorMatchingInlineSnapshot(
-    `[DeviceError: [metalKernel] no Metal backend is there to compile a kernel. import "@lazuli/backend-metal"]`,
+    `[DeviceError: [metalKernel] there is no Metal backend to compile a kernel. import "@lazuli/backend-metal"]`,
   )
   expect(() => mx.fast.metalKernel({ names: "twice" } as never)).toThrowErrorMatchingInlineSnapshot(
     `[ArgumentError: [metalKernel] has no parameter "names"; it takes name, inputNames, outputNames, source, header, ensureRowContiguous, atomicOutputs, compileOptions, reference, stream. Did you mean "name"?]`,

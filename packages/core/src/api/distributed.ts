@@ -180,7 +180,7 @@ function other(op: string, name: string, rank: unknown, group: unknown): [Proces
   if (its.size() === 1) throw new DeviceError(op, "a group of one process has nobody to talk to")
   const at = asRank(op, name, rank, its)
   if (at === its.rank())
-    throw new ArgumentError(op, `${name} must be another rank than this process's own, ${at}`)
+    throw new ArgumentError(op, `${name} must be a rank other than this process's own, ${at}`)
   return [its, at]
 }
 

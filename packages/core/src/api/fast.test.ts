@@ -144,7 +144,7 @@ test("errors", () => {
   const sdpa = (k: mx.Array, mask: unknown) =>
     a.scaledDotProductAttention(q, k, k, { scale: 1, mask: mask as null })
   expect(() => sdpa(mx.zeros([1, 3, 3, 8]), null)).toThrowErrorMatchingInlineSnapshot(
-    `[ShapeError: [scaledDotProductAttention] the heads of q are no multiple of those of k: q (1, 4, 3, 8), k (1, 3, 3, 8), v (1, 3, 3, 8)]`,
+    `[ShapeError: [scaledDotProductAttention] the heads of q are not a multiple of those of k: q (1, 4, 3, 8), k (1, 3, 3, 8), v (1, 3, 3, 8)]`,
   )
   expect(() => sdpa(mx.zeros([1, 2, 3, 6]), null)).toThrowErrorMatchingInlineSnapshot(
     `[ShapeError: [scaledDotProductAttention] the features of q and k differ: q (1, 4, 3, 8), k (1, 2, 3, 6), v (1, 2, 3, 6)]`,

@@ -360,7 +360,7 @@ function shift(name: string, by: (n: number) => number) {
 }
 const fftshiftArgs = shift("fftshift", (n) => Math.floor(n / 2))
 /**
- * Moves the zero frequency from the first place to the middle, along some axes or all.
+ * Moves the zero frequency from the beginning to the middle, along some axes or all.
  * @throws ShapeError when an axis is out of bounds
  * @example
  * mx.fft.fftshift(mx.fft.fftfreq(4)).tolist() // => [-0.5, -0.25, 0, 0.25]

@@ -66,7 +66,7 @@ function asBound(op: string, limit: number): number {
   if (limit === Infinity || (Number.isSafeInteger(limit) && limit >= 0)) return limit
   throw new ArgumentError(
     op,
-    `limit must be a whole number of bytes from 0 on, or Infinity, received ${describe(limit)}`,
+    `limit must be a non-negative integer (bytes) or Infinity, received ${describe(limit)}`,
   )
 }
 

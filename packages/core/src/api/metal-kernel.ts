@@ -111,7 +111,7 @@ const body = operation(
   names,
   (...values: unknown[]): MetalKernel => {
     if (maker === null)
-      throw new DeviceError("metalKernel", "no Metal backend is there to compile a kernel", {
+      throw new DeviceError("metalKernel", "there is no Metal backend to compile a kernel", {
         hint: 'import "@lazuli/backend-metal"',
       })
     return maker(

@@ -17,7 +17,7 @@ export interface Exchange {
 
 /** Processes that talk to each other. `mx.distributed.init()` gives the group of all. */
 export class ProcessGroup {
-  /** This process's place among the members. */
+  /** This process's number among the members, from 0. */
   rank(): number {
     return 0
   }

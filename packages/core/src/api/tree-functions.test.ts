@@ -40,12 +40,12 @@ test("arrays are leaves", () => {
 })
 
 test("mistakes are named", () => {
-  expect(() => mx.treeUnflatten([['a', 1], ['a.b', 2]])).toThrowErrorMatchingInlineSnapshot(`[ArgumentError: [treeUnflatten] "a" is a leaf and the beginning of other names]`) // biome-ignore format: pairs
+  expect(() => mx.treeUnflatten([['a', 1], ['a.b', 2]])).toThrowErrorMatchingInlineSnapshot(`[ArgumentError: [treeUnflatten] "a" is both a leaf and the prefix of other names]`) // biome-ignore format: pairs
   expect(() => mx.treeMap((a) => a, { a: 1 }, { b: 1 })).toThrowErrorMatchingInlineSnapshot(
     `[ArgumentError: [treeMap] tree 2 has no leaf "a"]`,
   )
   expect(() => mx.treeMerge({ a: 1 }, { a: 2 })).toThrowErrorMatchingInlineSnapshot(
-    `[ArgumentError: [treeMerge] both trees have a value at the same place. Give a function that combines them]`,
+    `[ArgumentError: [treeMerge] both trees have a value at the same path. Give a function that combines them]`,
   )
   expect(() => mx.treeReduce((a) => a, {})).toThrowErrorMatchingInlineSnapshot(
     `[ArgumentError: [treeReduce] the tree is empty and there is no initial value]`,

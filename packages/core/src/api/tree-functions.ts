@@ -110,7 +110,7 @@ function build(entries: readonly (readonly [string, unknown])[], start: number, 
   for (const entry of entries) {
     const [name] = entry
     if (name.length < start)
-      throw new ArgumentError("treeUnflatten", `"${name}" is a leaf and the beginning of other names`)
+      throw new ArgumentError("treeUnflatten", `"${name}" is both a leaf and the prefix of other names`)
     const end = name.indexOf(".", start)
     const key = name.slice(start, end < 0 ? undefined : end)
     const group = groups.get(key)
@@ -120,9 +120,10 @@ function build(entries: readonly (readonly [string, unknown])[], start: number, 
   const children = [...groups].map(
     ([key, group]) => [key, build(group, start + key.length + 1, level + 1)] as const,
   )
-  const places = children.map(([key]) => (/^\d+$/.test(key) ? Number(key) : Number.NaN))
-  if (places.some(Number.isNaN) || new Set(places).size < places.length) return Object.fromEntries(children)
-  const length = places.reduce((last, place) => Math.max(last, place + 1), 0)
+  const indices = children.map(([key]) => (/^\d+$/.test(key) ? Number(key) : Number.NaN))
+  if (indices.some(Number.isNaN) || new Set(indices).size < indices.length)
+    return Object.fromEntries(children)
+  const length = indices.reduce((last, index) => Math.max(last, index + 1), 0)
   if (length - children.length > MAX_GAPS)
     throw new ArgumentError(
       "treeUnflatten",
@@ -136,7 +137,7 @@ function build(entries: readonly (readonly [string, unknown])[], start: number, 
 /** The number of missing numbers that a list may have: names from a file must not decide how much memory is taken. */
 const MAX_GAPS = 65536
 
-/** Replaces the leaves of `tree`; `rest` are the parts of the further trees at its place. */
+/** Replaces the leaves of `tree`; `rest` are the parts of the further trees at its path. */
 function map(
   op: string,
   fn: (path: string, ...leaves: unknown[]) => unknown,
@@ -174,9 +175,9 @@ function leafTest(rest: readonly unknown[]): [trees: readonly unknown[], isLeaf:
 }
 
 /**
- * A tree of the same structure with `fn` applied to each leaf, and to what further trees have at the same places (a leaf, or a whole
+ * A tree of the same structure with `fn` applied to each leaf, and to what further trees have at the same paths (a leaf, or a whole
  * part). A trailing function says what not to look into.
- * @throws ArgumentError when a further tree lacks a place
+ * @throws ArgumentError when a further tree lacks a path
  * @example
  * mx.treeMap((x, y) => x + y, { a: [1, 2] }, { a: [10, 20] }) // => { a: [11, 22] }
  */
@@ -235,7 +236,7 @@ export function treeReduce<R, L = Array>(
 const REDUCE = parametersOf({ fn: "function", isLeaf: "function?" })
 
 /**
- * One tree of two: objects by key, lists by place, with `merge` where both have a leaf.
+ * One tree of two: objects by key, lists by index, with `merge` where both have a leaf.
  * @throws ArgumentError when both have a leaf and there is no `merge`
  * @example
  * mx.treeMerge({ a: 1 }, { b: { c: 2 } }) // => { a: 1, b: { c: 2 } }
@@ -275,7 +276,7 @@ function mergeAt(
     )
   }
   if (merge === null)
-    throw new ArgumentError("treeMerge", "both trees have a value at the same place", {
+    throw new ArgumentError("treeMerge", "both trees have a value at the same path", {
       hint: "Give a function that combines them",
     })
   return merge(a, b)

@@ -19,13 +19,14 @@ import { copyOutLater, item, tolist, toTypedArray } from "./readback"
 
 /** The number that JavaScript's own operators see. @throws ShapeError or DTypeError where it is no number */
 function numberOf(a: Array): number | bigint | boolean {
-  const hint = "operators are methods, as x.greater(0) and x.negative(); item() and tolist() give values"
+  const hint = "operators are methods, such as x.greater(0) and x.negative(); item() and tolist() give values"
   if (a.size !== 1)
     throw new ShapeError("number", `needs an array of one element, received shape ${format(a.shape)}`, {
       hint,
     })
   const value = item(a)
-  if (value instanceof Complex) throw new DTypeError("number", "a complex64 array is no number", { hint })
+  if (value instanceof Complex)
+    throw new DTypeError("number", "a complex64 array has no single number", { hint })
   return value
 }
 

@@ -76,7 +76,7 @@ export const stridesIn = ({ strides }: Layout, node: Node): Strides | null =>
 const isWhole = (world: World, node: Node): boolean =>
   world.stridesOf(node) === null && world.offsetOf(node) === 0 && world.bytesOf(node) === node.nbytes
 
-/** True if an elementwise application may write an output over an input: its elements lie at the same places. */
+/** True if an elementwise application may write an output over an input: its elements lie at the same locations. */
 export const overlays = (world: World, output: Node, input: Node): boolean =>
   input.nbytes === output.nbytes && input.dtype.size === output.dtype.size && isWhole(world, input)
 

@@ -84,7 +84,7 @@ export class MemoryLimit {
       op,
       `out of memory${memory === this.home ? "" : ` of ${memory.name}`}: needs ${needed} bytes more with ${active - scratch} active, limit ${limit}`,
       {
-        hint: "Nothing was computed, and every array is as it was: dispose others or raise the limit (mx.setMemoryLimit), and try again",
+        hint: "Nothing was computed and no array has changed: dispose of others or raise the limit (mx.setMemoryLimit), and try again",
       },
     )
   }

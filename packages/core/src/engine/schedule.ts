@@ -32,7 +32,7 @@ function refuse(node: Node): never {
 export function schedule(roots: readonly Node[]): Application[] {
   if (scheduling)
     throw new TransformError("eval", "a decomposition needs the value of an array", {
-      hint: "Semantics state what is computed from which arrays; they cannot evaluate them while they do",
+      hint: "A decomposition states how arrays are computed; it cannot evaluate them",
     })
   scheduling = true
   try {

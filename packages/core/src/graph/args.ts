@@ -71,7 +71,7 @@ function refuseExtra(op: string, parameters: readonly Parameter[], args: readonl
   throw new ArgumentError(op, `takes at most ${count} arguments (${names}), received ${args.length}`)
 }
 
-/** Puts what is given by name in its place, and gives the stream. */
+/** Puts what is given by name at its position, and gives the stream. */
 function takeOptions(
   op: string,
   parameters: readonly Parameter[],

@@ -260,7 +260,7 @@ export function setBackend(name: string | null, device: DeviceType = "cpu"): voi
   if (!backend)
     throw new RegistryError(
       "setBackend",
-      `there is no backend ${typeof name === "string" ? `"${name}"` : describe(name)}; registered are ${backends.map((b) => b.name).join(", ") || "none"}`,
+      `there is no backend ${typeof name === "string" ? `"${name}"` : describe(name)}; registered: ${backends.map((b) => b.name).join(", ") || "none"}`,
     )
   serving[backend.device] = backend
 }

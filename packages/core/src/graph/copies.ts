@@ -1,6 +1,6 @@
 /**
  * Copies of this package in one process. Each has classes, primitives and backends of its own, so that one copy's arrays mean nothing to
- * the other; errors that come of it say so, with both places and the cure.
+ * the other; errors that come of it say so, with both paths and the cure.
  */
 import { existsSync, readFileSync } from "node:fs"
 import { dirname, join } from "node:path"

@@ -64,7 +64,7 @@ export function setArrayConstructor(make: Make): void {
 /** All element types, by code. */
 export const dtypes: Dtype[] = []
 
-/** The properties that dtypes inherit. Own properties stay few and alike, so that the engine reads them from one place in memory. */
+/** The properties that dtypes inherit. Own properties stay few and alike, so that the engine reads them from one location in memory. */
 const prototype: Dtype = Object.create(Function.prototype, {
   toString: {
     value(this: Dtype) {
@@ -88,7 +88,7 @@ markCopy(prototype)
 export const Dtype: abstract new () => Dtype = Object.assign(
   function Dtype(): never {
     throw new DTypeError("Dtype", "cannot be constructed", {
-      hint: "mx.float32 and its kin are all there are",
+      hint: "Use one that exists, such as mx.float32",
     })
   },
   { prototype },

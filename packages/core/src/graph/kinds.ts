@@ -1,5 +1,5 @@
 /**
- * Kinds of arguments: what a public function takes in a place, in words and as a test. Functions name the kinds of their parameters, and
+ * Kinds of arguments: what a public function takes at a position, in words and as a test. Functions name the kinds of their parameters, and
  * what does not fit is refused before the function looks at it. How many arguments there are, and by which names, is args.ts's.
  */
 import { Complex } from "./complex-number"
@@ -71,7 +71,7 @@ const table = {
   finite: { expected: "a finite number", accepts: (v: unknown) => Number.isFinite(v) },
   positive: { expected: "a number above 0", accepts: (v: unknown) => isNumber(v) && (v as number) > 0 },
   nonNegative: {
-    expected: "a number that is not negative",
+    expected: "a non-negative number",
     accepts: (v: unknown) => within(v, 0, Number.POSITIVE_INFINITY),
   },
   probability: { expected: "a number from 0 to 1", accepts: isProbability },

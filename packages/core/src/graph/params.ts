@@ -83,7 +83,10 @@ const checks: Record<string, (v: unknown) => boolean> = {
 /** Throws unless every parameter has a kind that there is. */
 export function checkSchema(op: string, schema: unknown): void {
   if (typeof schema !== "object" || schema === null || globalThis.Array.isArray(schema))
-    throw new RegistryError(op, `params must be an object of kinds by name, received ${describe(schema)}`)
+    throw new RegistryError(
+      op,
+      `params must be an object that maps names to kinds, received ${describe(schema)}`,
+    )
   for (const [key, type] of Object.entries(schema)) {
     if (globalThis.Array.isArray(type) && type.length > 0 && type.every((each) => typeof each === "string"))
       continue

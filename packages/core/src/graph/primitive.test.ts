@@ -135,7 +135,7 @@ test("a decomposition that reads a value is refused, and evaluation goes on", ()
       .add(1)
       .tolist(),
   ).toThrowErrorMatchingInlineSnapshot(
-    `[TransformError: [eval] a decomposition needs the value of an array. Semantics state what is computed from which arrays; they cannot evaluate them while they do]`,
+    `[TransformError: [eval] a decomposition needs the value of an array. A decomposition states how arrays are computed; it cannot evaluate them]`,
   )
   expect(mx.ones([3]).add(1).tolist()).toEqual([2, 2, 2])
 })

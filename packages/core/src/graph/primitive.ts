@@ -184,12 +184,12 @@ function stored(name: string, apply: (inputs: readonly Array[], values?: AnyPara
     const isParams = values === undefined || (typeof values === "object" && values !== null)
     if (!globalThis.Array.isArray(inputs) || !inputs.every((x) => x instanceof ArrayClass) || !isParams)
       throw new RegistryError(name, "takes a list of arrays, and parameters by name")
-    if (more.length > 0) throw new RegistryError(name, "takes inputs and parameters alone")
+    if (more.length > 0) throw new RegistryError(name, "takes only inputs and parameters")
     return apply(inputs, values)
   }
 }
 
-/** Every primitive's rules in one object shape, so that the engine reads them from one place in memory. */
+/** Every primitive's rules in one object shape, so that the engine reads them from one location in memory. */
 function uniformRules(rules: PrimitiveRules<AnyParams>): PrimitiveRules<AnyParams> {
   const {
     infer,

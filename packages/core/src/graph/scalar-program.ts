@@ -139,14 +139,14 @@ export function resultDtype(op: ScalarOp, args: readonly Dtype[]): Dtype {
     if (args[1] !== args[2])
       throw new DTypeError(
         "select",
-        `both branches must have one dtype, received ${args[1].name} and ${args[2].name}`,
+        `both branches must have the same dtype, received ${args[1].name} and ${args[2].name}`,
       )
     return args[1]
   }
   if (args.length === 2 && args[0] !== args[1]) {
     throw new DTypeError(
       op,
-      `both arguments must have one dtype, received ${args[0].name} and ${args[1].name}`,
+      `both arguments must have the same dtype, received ${args[0].name} and ${args[1].name}`,
     )
   }
   if (comparisons.has(op) || op === "logicalNot") return bool_

@@ -1,5 +1,5 @@
 /**
- * Files read in bounded pieces, and written beside their place and renamed, so that no reader ever sees half of one.
+ * Files read in bounded pieces, and written under another name beside the final one and renamed, so that no reader ever sees half of one.
  */
 import {
   closeSync,
@@ -54,7 +54,7 @@ export class BoundedFile {
     this.size = stats.size
     if (!stats.isFile()) {
       closeSync(this.fd)
-      throw this.error("is no regular file")
+      throw this.error("is not a regular file")
     }
     // A packed file is counted by its format.
     if (maxBytes !== null && this.size > maxBytes) {
@@ -78,7 +78,7 @@ export class BoundedFile {
     let done = 0
     while (done < length) {
       const got = readSync(this.fd, out, done, Math.min(length - done, PART), offset + done)
-      if (got === 0) throw this.error("became shorter while it was read")
+      if (got === 0) throw this.error("shrank while it was being read")
       done += got
     }
   }
@@ -169,7 +169,7 @@ export function swapBytes(bytes: Uint8Array, dtype: Dtype): void {
 }
 
 /**
- * Writes a new file of these parts: beside its place under another name first. A file that was there keeps its permissions, and a link
+ * Writes a new file of these parts: under another name beside the final one first. A file that was there keeps its permissions, and a link
  * to it stays a link.
  */
 export function writeBeside(path: string, parts: Iterable<Uint8Array>): void {

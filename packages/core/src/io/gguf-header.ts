@@ -5,7 +5,7 @@ import type { BoundedFile } from "./files"
 
 const CHUNK = 65536
 
-/** A place in a file that moves on with what is read. */
+/** A position in a file, which advances with what is read. */
 export class HeaderReader {
   /** Where the next value begins. */
   position = 0
@@ -50,13 +50,13 @@ export class HeaderReader {
   text(): string {
     const length = this.u64()
     if (length > this.file.size - this.position)
-      throw this.file.error(`claims a text of ${length} bytes in a file of ${this.file.size}`)
+      throw this.file.error(`claims a string of ${length} bytes in a file of ${this.file.size}`)
     try {
       if (length > CHUNK) return this.decoder.decode(this.bytes(length))
       const at = this.take(length)
       return this.decoder.decode(this.chunk.subarray(at, at + length))
     } catch (cause) {
-      if (cause instanceof TypeError) throw this.file.error("holds a text that is no UTF-8", { cause })
+      if (cause instanceof TypeError) throw this.file.error("holds a string that is not UTF-8", { cause })
       throw cause
     }
   }

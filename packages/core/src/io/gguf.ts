@@ -71,11 +71,11 @@ function readValue(header: HeaderReader, type: number, key: string): GgufValue {
   if (type === STRING) return header.text()
   const dtype = valueTypes.get(type)
   if (dtype) return readNumbers(header, dtype, [])
-  if (type !== LIST) throw header.file.error(`${quoted(key)} has a value of the unknown type ${type}`)
+  if (type !== LIST) throw header.file.error(`${quoted(key)} has a value of unknown type ${type}`)
   const itemType = header.u32()
   const itemDtype = valueTypes.get(itemType)
   if (!itemDtype && itemType !== STRING)
-    throw header.file.error(`${quoted(key)} is a list of the type ${itemType}, which is not supported`)
+    throw header.file.error(`${quoted(key)} is a list of type ${itemType}, which is not supported`)
   // A string takes at least the eight bytes of its length.
   const length = header.count(itemDtype ? itemDtype.size : 8, `${quoted(key)} claims a list`)
   if (itemDtype) return readNumbers(header, itemDtype, [length])
@@ -113,11 +113,13 @@ function readTensor(header: HeaderReader, alignment: number, formats: typeof blo
   const begin = header.u64()
   const dtype = ggufNames.dtypeOf.get(type)
   const blocks = formats.get(type)
-  if (!dtype && !blocks) throw file.error(`${what} has the unknown or unsupported type ${type}`)
+  if (!dtype && !blocks) throw file.error(`${what} has unknown or unsupported type ${type}`)
   if (begin % alignment !== 0) throw file.error(`${what} does not begin at a multiple of ${alignment} bytes`)
   const inner = shape[axes - 1] ?? 1
   if (blocks && (axes === 0 || inner % blocks.elements !== 0))
-    throw file.error(`${what} of type ${blocks.name} has rows of ${inner}, no multiple of ${blocks.elements}`)
+    throw file.error(
+      `${what} of type ${blocks.name} has rows of ${inner}, not a multiple of ${blocks.elements}`,
+    )
   const length = blocks
     ? bytesOfShape([...shape.slice(0, -1), inner / blocks.elements], blocks.bytes, file.size)
     : bytesOfShape(shape, (dtype as Dtype).size, file.size)
@@ -133,15 +135,15 @@ function readTensor(header: HeaderReader, alignment: number, formats: typeof blo
 export function readGguf(file: BoundedFile, formats = blockFormats): Gguf {
   const header = new HeaderReader(file)
   if (file.size < 24 || Buffer.from(header.bytes(4)).toString("latin1") !== "GGUF")
-    throw file.error("is no GGUF file")
+    throw file.error("is not a GGUF file")
   const version = header.u32()
-  if (version !== 2 && version !== 3) throw file.error(`has the unsupported version ${version}`)
+  if (version !== 2 && version !== 3) throw file.error(`has unsupported version ${version}`)
   const tensorCount = header.count(24, "claims")
   const keyCount = header.count(13, "claims")
   const metadata = new Map<string, GgufValue>()
   for (let i = 0; i < keyCount; i++) {
     const key = header.text()
-    if (metadata.has(key)) throw file.error(`${quoted(key)} is there twice`)
+    if (metadata.has(key)) throw file.error(`${quoted(key)} appears twice`)
     metadata.set(key, readValue(header, header.u32(), key))
   }
   const alignment = alignmentOf(metadata.get(ALIGNMENT_KEY))
@@ -178,7 +180,7 @@ function checkNames(file: BoundedFile, tensors: readonly Tensor[]): void {
   const known = new Set<string>()
   for (const tensor of tensors)
     for (const name of namesOf(tensor)) {
-      if (known.has(name)) throw file.error(`the name ${quoted(name)} is there twice`)
+      if (known.has(name)) throw file.error(`the name ${quoted(name)} appears twice`)
       known.add(name)
     }
 }
@@ -222,7 +224,7 @@ function valueBytes(op: string, key: string, value: unknown): Uint8Array[] {
   if (value.ndim > 1 || value.size === 0)
     throw new ArgumentError(
       op,
-      `the metadata ${quoted(key)} must have at most one axis and some element, received shape [${value.shape.join(", ")}]`,
+      `the metadata ${quoted(key)} must have at most one axis and at least one element, received shape [${value.shape.join(", ")}]`,
     )
   const elements = bytesOf(copyOut(value))
   return value.ndim === 0 ? [word(type), elements] : [word(LIST), word(type), long(value.size), elements]

@@ -206,7 +206,7 @@ describe("hostile files are refused", () => {
       `"[load] …/t.safetensors: tensor "w" of float32 and shape [2] does not fit the bytes 0 to 4 of 8"`,
     )
     expect(() => mx.load("a.txt")).toThrowErrorMatchingInlineSnapshot(
-      `[ArgumentError: [load] the format the string "txt" of a.txt is unknown. Known are npy, npz, safetensors and gguf]`,
+      `[ArgumentError: [load] the format the string "txt" of a.txt is unknown. Known formats are npy, npz, safetensors and gguf]`,
     )
     expect(() => mx.load(path("missing.npy"))).toThrow(/ENOENT/)
   })

@@ -111,7 +111,7 @@ export function load(
   const format = options.format ?? path.slice(path.lastIndexOf(".") + 1)
   if (!FORMATS.includes(format as string))
     throw new ArgumentError("load", `the format ${describe(format)} of ${path} is unknown`, {
-      hint: `Known are ${FORMATS.slice(0, -1).join(", ")} and ${FORMATS.at(-1)}`,
+      hint: `Known formats are ${FORMATS.slice(0, -1).join(", ")} and ${FORMATS.at(-1)}`,
     })
   if (options.returnMetadata && format !== "safetensors" && format !== "gguf")
     throw new ArgumentError("load", `returnMetadata needs a safetensors or gguf file, received ${path}`)

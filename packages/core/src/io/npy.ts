@@ -35,9 +35,9 @@ export function npyLead(
   size: number,
   fail: (fact: string) => FormatError,
 ): [number, number] {
-  if (preamble.length < 10 || MAGIC.some((b, i) => preamble[i] !== b)) throw fail("is no .npy file")
+  if (preamble.length < 10 || MAGIC.some((b, i) => preamble[i] !== b)) throw fail("is not an .npy file")
   const major = preamble[6]
-  if (major < 1 || major > 3) throw fail(`has the unknown format version ${major}`)
+  if (major < 1 || major > 3) throw fail(`has unknown format version ${major}`)
   const begin = major === 1 ? 10 : 12
   if (preamble.length < begin) throw fail("ends in its header")
   const view = new DataView(preamble.buffer, preamble.byteOffset, preamble.byteLength)
@@ -59,7 +59,7 @@ export function parseNpyHeader(
   if (!descr || !order || !sizes) throw fail("has a header that cannot be read")
   if (descr[2].startsWith("O")) throw fail("holds pickled Python objects, which are never read")
   const dtype = npyNames.dtypeOf.get(descr[2])
-  if (!dtype) throw fail(`has elements of the unknown type ${descr[2]}`)
+  if (!dtype) throw fail(`has elements of unknown type ${descr[2]}`)
   const shape = sizes[1]
     .split(",")
     .map((part) => part.trim().replace(/L$/, ""))
@@ -72,7 +72,7 @@ export function parseNpyHeader(
     )
   if (length < available)
     throw fail(`holds ${available - length} bytes after its elements`, {
-      hint: "A file to which several arrays were saved, one after the other, is not read; NumPy's savez writes a file of several",
+      hint: "A file with several arrays saved one after the other is not supported; NumPy's savez saves several in one file",
     })
   return { dtype, shape, length, fortran: order[1] === "True", swapped: descr[1] === ">" }
 }

@@ -55,7 +55,7 @@ function findDirectory(file: BoundedFile): { begin: number; length: number; coun
   const bytes = Buffer.from(file.read(file.size - tail, tail))
   let end = tail - 22
   while (end >= 0 && bytes.readUInt32LE(end) !== END) end--
-  if (end < 0) throw file.error("is no ZIP archive")
+  if (end < 0) throw file.error("is not a ZIP archive")
   let count = bytes.readUInt16LE(end + 10)
   let length = bytes.readUInt32LE(end + 12)
   let begin = bytes.readUInt32LE(end + 16)
@@ -95,8 +95,7 @@ function readDirectory(file: BoundedFile): Member[] {
     )
     const method = bytes.readUInt16LE(at + 10)
     if (bytes.readUInt16LE(at + 8) & 1) throw file.error(`${quoted(name)} is encrypted`)
-    if (method !== 0 && method !== 8)
-      throw file.error(`${quoted(name)} uses the unknown compression ${method}`)
+    if (method !== 0 && method !== 8) throw file.error(`${quoted(name)} uses unknown compression ${method}`)
     if (local + 30 > file.size) throw file.error(`${quoted(name)} points outside the archive`)
     const head = Buffer.from(file.read(local, 30))
     if (head.readUInt32LE(0) !== LOCAL) throw file.error(`${quoted(name)} points outside the archive`)
@@ -110,7 +109,7 @@ function readDirectory(file: BoundedFile): Member[] {
   }
   const names = new Set<string>()
   for (const { name } of members) {
-    if (names.has(name)) throw file.error(`${quoted(name)} is there twice`)
+    if (names.has(name)) throw file.error(`${quoted(name)} appears twice`)
     names.add(name)
   }
   // Bytes that many entries share would be unpacked many times.
@@ -133,7 +132,7 @@ function checkTotal(file: BoundedFile, members: readonly Member[]): void {
   const deflated = members.filter((member) => member.deflated)
   const [size, packed] = [sum(deflated, "size"), sum(deflated, "length")]
   if (size > Math.max(USUAL_BYTES, packed * USUAL_RATIO))
-    throw file.error(`would unpack ${packed} bytes to ${size}, as archives made to exhaust the memory do`, {
+    throw file.error(`would unpack ${packed} bytes to ${size}, as archives made to exhaust memory do`, {
       hint: `If you trust it, load it with { maxBytes: ${Math.max(total, file.size)} }`,
     })
 }
@@ -177,7 +176,7 @@ function checkSum(got: number, member: Member, fail: (fact: string) => FormatErr
   if (got !== member.crc) throw fail("has a wrong checksum")
 }
 
-/** Reads a stored member's elements straight into their place. */
+/** Reads a stored member's elements straight into the array. */
 function readStored(file: BoundedFile, member: Member): Array {
   const fail = failFor(file, member)
   const { begin, size } = member
@@ -330,7 +329,7 @@ export function* archive(
   yield end
 }
 
-/** The directory's end in 64 bits (its entries, bytes and place), and what points to it. */
+/** The directory's end in 64 bits (its entries, bytes and offset), and what points to it. */
 function wideEnd([count, length, offset]: readonly number[]): Buffer {
   const end = Buffer.alloc(76)
   end.writeUInt32LE(END64)

@@ -47,10 +47,10 @@ function readEntry(file: BoundedFile, name: string, value: unknown, available: n
   const { dtype: dtypeName, shape, data_offsets: offsets } = value
   const dtype = safetensorsNames.dtypeOf.get(dtypeName as string)
   if (dtypeName === undefined) throw file.error(`${what} has no dtype`)
-  if (!dtype) throw file.error(`${what} has the unknown dtype ${describe(dtypeName)}`)
+  if (!dtype) throw file.error(`${what} has unknown dtype ${describe(dtypeName)}`)
   if (!globalThis.Array.isArray(shape) || !shape.every(isSize))
     throw file.error(
-      `${what} has a malformed shape: ${isList(shape) ? "a list of other things than sizes" : describe(shape)}`,
+      `${what} has a malformed shape: ${isList(shape) ? "a list of things other than sizes" : describe(shape)}`,
     )
   if (!globalThis.Array.isArray(offsets) || offsets.length !== 2 || !offsets.every(isSize))
     throw file.error(`${what} has malformed data_offsets`)
@@ -78,7 +78,7 @@ function checkKeys(file: BoundedFile, text: string): void {
     if (text[next] !== ":") continue
     const key = JSON.parse(text.slice(begin, at + 1)) as string
     const keys = open[open.length - 1]
-    if (keys.has(key)) throw file.error(`${quoted(key)} is there twice`)
+    if (keys.has(key)) throw file.error(`${quoted(key)} appears twice`)
     keys.add(key)
   }
 }
@@ -108,9 +108,9 @@ export function readSafetensors(file: BoundedFile): Safetensors {
     text = new TextDecoder("utf-8", { fatal: true }).decode(file.read(8, length))
     header = JSON.parse(text)
   } catch (cause) {
-    throw file.error("the header is no JSON", { cause })
+    throw file.error("the header is not JSON", { cause })
   }
-  if (!isPlainObject(header)) throw file.error("the header is no JSON object")
+  if (!isPlainObject(header)) throw file.error("the header is not a JSON object")
   checkKeys(file, text)
   const metadata = header.__metadata__ ?? {}
   if (!isPlainObject(metadata) || Object.values(metadata).some((v) => typeof v !== "string"))

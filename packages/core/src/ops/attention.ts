@@ -219,7 +219,7 @@ function check(q: Array, k: Array, v: Array): void {
   if (!sameShape(k.shape.slice(1, 3), v.shape.slice(1, 3)))
     throw new ShapeError(op, `the heads and positions of k and v differ: ${shapes()}`)
   if (k.shape[1] === 0 ? q.shape[1] > 0 : q.shape[1] % k.shape[1] !== 0)
-    throw new ShapeError(op, `the heads of q are no multiple of those of k: ${shapes()}`)
+    throw new ShapeError(op, `the heads of q are not a multiple of those of k: ${shapes()}`)
 }
 
 const attentionArgs = operation(

@@ -63,23 +63,23 @@ const inputsOf = (c: Case, seed = 1): [mx.Array, mx.Array] => [
 ]
 
 /** All index vectors below `shape`. */
-const places = (shape: number[]): number[][] =>
+const indicesBelow = (shape: number[]): number[][] =>
   shape.reduce<number[][]>(
     (all, n) => all.flatMap((head) => Array.from({ length: n }, (_, i) => [...head, i])),
     [[]],
   )
 
-/** Every input element meets every kernel element and adds to the place where the two land. */
+/** Every input element meets every kernel element and adds to the output element where the two meet. */
 function scattered(x: mx.Array, w: mx.Array, c: Case): Map<string, number> {
   const out = new Map<string, number>()
   const [xs, ws] = [numbers(x), numbers(w)]
-  for (const [i, at] of places(x.shape).entries())
-    for (const [k, place] of places(w.shape).entries()) {
-      const [channel, output] = [at[at.length - 1], place[0]]
+  for (const [i, at] of indicesBelow(x.shape).entries())
+    for (const [k, kernelAt] of indicesBelow(w.shape).entries()) {
+      const [channel, output] = [at[at.length - 1], kernelAt[0]]
       if (Math.floor(channel / c.inGroup) !== Math.floor(output / c.outGroup)) continue
-      if (channel % c.inGroup !== place[place.length - 1]) continue
+      if (channel % c.inGroup !== kernelAt[kernelAt.length - 1]) continue
       const landing = c.axes.map((a, axis) => {
-        const tap = c.flip ? a.kernel - 1 - place[axis + 1] : place[axis + 1]
+        const tap = c.flip ? a.kernel - 1 - kernelAt[axis + 1] : kernelAt[axis + 1]
         return (at[axis + 1] * a.inputDilation - tap * a.kernelDilation + a.low) / a.stride
       })
       const key = [at[0], ...landing, output].join()
@@ -96,7 +96,7 @@ describe("the reference", () => {
         const y = conv([x, w], paramsOf(c))
         const want = scattered(x, w, c)
         const got = numbers(y)
-        for (const [i, at] of places(y.shape).entries())
+        for (const [i, at] of indicesBelow(y.shape).entries())
           expect(got[i]).toBeCloseTo(want.get(at.join()) ?? 0, 9)
       }),
       { numRuns: 150, seed: 1 },

@@ -140,7 +140,7 @@ export const conv: Apply<ConvParams> = definePrimitive({
 
 const range = (n: number): number[] => globalThis.Array.from({ length: n }, (_, i) => i)
 
-/** A kernel for the way back: input and output channels change places within each group. */
+/** A kernel for the way back: input and output channels are swapped within each group. */
 function transposeKernel(w: Array, groups: number): Array {
   if (groups === 1) return w.swapaxes(0, -1)
   return w
@@ -151,7 +151,7 @@ function transposeKernel(w: Array, groups: number): Array {
 
 /**
  * dx[i] = Σ g[o] · w[k] over o · stride = i · inputDilation + low − k · kernelDilation. With k counted from the end that is a convolution
- * of g in which stride and input dilation have changed places.
+ * of g in which stride and input dilation are swapped.
  */
 function inputGradient(x: Array, w: Array, g: Array, p: ConvParams): Array {
   if (x.size === 0 || w.size === 0 || g.size === 0) return zeros(x.shape, x.dtype)
@@ -173,8 +173,8 @@ function inputGradient(x: Array, w: Array, g: Array, p: ConvParams): Array {
 
 /**
  * dw[k] = Σ x[i] · g[o] over the same triples: a convolution of x with the kernel g in which stride and kernel dilation have changed
- * places, channels are the batch, and the batch is summed over. Where there are groups the batch is a spatial axis of x and g, so that both
- * stay views.
+ * positions, channels are the batch, and the batch is summed over. Where there are groups the batch is a spatial axis of x and g, so that
+ * both stay views.
  */
 function weightGradient(x: Array, w: Array, g: Array, p: ConvParams): Array {
   if (x.size === 0 || w.size === 0 || g.size === 0) return zeros(w.shape, w.dtype)
@@ -239,13 +239,13 @@ function convolveHost(x: HostArray, w: HostArray, out: HostArray, p: ConvParams)
   const [outputs, perGroup] = [w.shape[0], w.shape[axes + 1]]
   const channels = perGroup * p.groups
   const inGroup = outputs / p.groups
-  const places = sizeOf(out.shape.slice(1, -1))
+  const positions = sizeOf(out.shape.slice(1, -1))
   const [image, kernel] = [sizeOf(x.shape.slice(1)), sizeOf(w.shape.slice(1))]
-  for (let o = 0; o < places; o++) {
+  for (let o = 0; o < positions; o++) {
     // The elements that meet at this position, axis by axis, as offsets into one image and one kernel.
     let taps: [number, number][] = [[0, 0]]
     let rest = o
-    let size = places
+    let size = positions
     for (let axis = 0; axis < axes; axis++) {
       size /= out.shape[axis + 1]
       const meeting = pairs[axis][Math.floor(rest / size)]
@@ -261,7 +261,7 @@ function convolveHost(x: HostArray, w: HostArray, out: HostArray, p: ConvParams)
         for (const [k, i] of taps)
           for (let j = 0; j < perGroup; j++)
             sum += x.data[first + i * channels + j] * w.data[c * kernel + k * perGroup + j]
-        out.data[(n * places + o) * outputs + c] = sum
+        out.data[(n * positions + o) * outputs + c] = sum
       }
   }
 }

@@ -27,10 +27,10 @@ function diagonalOf(op: string, x: Array, offset: number, axis1: number, axis2: 
   const left = Math.max(offset, 0)
   const count = Math.max(0, Math.min(rows - top, columns - left))
   const flat = x.transpose([...others, row, column]).flatten(-2)
-  const places = arange(count)
+  const positions = arange(count)
     .multiply(columns + 1)
     .add(count > 0 ? top * columns + left : 0)
-  return take(flat, places, -1)
+  return take(flat, positions, -1)
 }
 
 const diagonalArgs = operation(
@@ -74,11 +74,14 @@ const diagArgs = operation("diag", { a: "array", k: "integer?" }, (x: Array, k: 
   const size = n + Math.abs(k)
   const target = zeros([size, size], x.dtype)
   if (n === 0) return target
-  const places = arange(n)
-  return scatter([target, x.reshape([n, 1, 1]), places.add(Math.max(-k, 0)), places.add(Math.max(k, 0))], {
-    axes: [0, 1],
-    mode: "add",
-  })
+  const positions = arange(n)
+  return scatter(
+    [target, x.reshape([n, 1, 1]), positions.add(Math.max(-k, 0)), positions.add(Math.max(k, 0))],
+    {
+      axes: [0, 1],
+      mode: "add",
+    },
+  )
 })
 /**
  * The k-th diagonal of a matrix, or the matrix that has a vector as its k-th diagonal and zeros elsewhere.

@@ -65,7 +65,7 @@ describe("cdist", () => {
     expect(mx.cdist(mx.ones([1, 2], mx.int32), mx.ones([1, 2], mx.int32)).dtype).toBe(mx.float32)
     expect(flat(mx.cdist(mx.full([1, 2], 300, mx.float16), mx.zeros([1, 2], mx.float16)))).toEqual([424.25])
     expect(() => mx.cdist(mx.ones([3]), mx.ones([2, 3]))).toThrow(
-      "[cdist] needs matrices with rows of one length",
+      "[cdist] needs matrices with rows of the same length",
     )
     expect(() => mx.cdist(a, mx.ones([2, 4]))).toThrow("received shapes (3, 3) and (2, 4)")
     expect(() => mx.cdist(a, b, -1)).toThrow("[cdist] p must be a number of at least 0, received -1")

@@ -40,7 +40,7 @@ const distances: Apply<{ p: number }> = definePrimitive({
     if (a.dtype.kind !== "floating" || a.dtype !== b.dtype)
       throw new DTypeError(
         "cdist",
-        `expected rows of one floating dtype, received ${a.dtype.name} and ${b.dtype.name}`,
+        `expected rows of the same floating dtype, received ${a.dtype.name} and ${b.dtype.name}`,
       )
     return { shape: [...a.shape.slice(0, -1), b.shape[b.shape.length - 2]], dtype: a.dtype }
   },
@@ -86,7 +86,7 @@ const cdistArgs = operation(
     if (x.ndim < 2 || y.ndim < 2 || x.shape[x.ndim - 1] !== y.shape[y.ndim - 1])
       throw new ShapeError(
         "cdist",
-        `needs matrices with rows of one length, received shapes ${format(x.shape)} and ${format(y.shape)}`,
+        `needs matrices with rows of the same length, received shapes ${format(x.shape)} and ${format(y.shape)}`,
       )
     const batch = broadcastShapes("cdist", x.shape.slice(0, -2), y.shape.slice(0, -2))
     const [left, right] = [x, y].map((z) => broadcastTo(toDtype(z, dtype), [...batch, ...z.shape.slice(-2)]))

@@ -11,14 +11,14 @@ const numbers = (a: mx.Array): number[] =>
 function byLoops(inputs: string[], output: string, operands: mx.Array[], sizes = SIZES): number[] {
   const letters = [...new Set(inputs.join("") + output)]
   const data = operands.map((x) => numbers(x))
-  const place = (term: string, shape: readonly number[], at: Record<string, number>): number =>
+  const offsetOf = (term: string, shape: readonly number[], at: Record<string, number>): number =>
     [...term].reduce((p, c, axis) => p * shape[axis] + (shape[axis] === 1 ? 0 : at[c]), 0)
   const outShape = [...output].map((c) => sizes[c])
   const result = new globalThis.Array<number>(outShape.reduce((a, b) => a * b, 1)).fill(0)
   const visit = (i: number, at: Record<string, number>): void => {
     if (i === letters.length) {
-      const term = inputs.reduce((p, input, k) => p * data[k][place(input, operands[k].shape, at)], 1)
-      result[place(output, outShape, at)] += term
+      const term = inputs.reduce((p, input, k) => p * data[k][offsetOf(input, operands[k].shape, at)], 1)
+      result[offsetOf(output, outShape, at)] += term
       return
     }
     for (let v = 0; v < sizes[letters[i]]; v++) visit(i + 1, { ...at, [letters[i]]: v })

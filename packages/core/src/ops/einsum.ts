@@ -159,8 +159,8 @@ export function einsum(...args: unknown[]): Array {
 }
 
 /**
- * The order in which {@link einsum} contracts its operands: for each step the places of those that leave the list, while the result joins
- * it at the end; and a text with the cost of that order beside that of doing all at once.
+ * The order in which {@link einsum} contracts its operands: for each step the positions of those that leave the list, while the result
+ * joins it at the end; and a text with the cost of that order beside that of doing all at once.
  * @throws what einsum throws
  * @example
  * const [a, b, c] = [mx.zeros([5, 8]), mx.zeros([8, 10]), mx.zeros([10, 7])]

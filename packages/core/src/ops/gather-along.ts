@@ -39,7 +39,7 @@ function checkAlong(op: string, x: Meta, indices: Meta, axis: number): void {
   if (x.shape.length !== indices.shape.length || x.shape.some((n, i) => i !== axis && n !== indices.shape[i]))
     throw new ShapeError(
       op,
-      `the sizes of the array and of the indices must agree but for axis ${axis}, received shapes ${format(x.shape)} and ${format(indices.shape)}`,
+      `the sizes of the array and of the indices must agree except along axis ${axis}, received shapes ${format(x.shape)} and ${format(indices.shape)}`,
     )
   // A kernel that cannot refuse positions would read what is not there.
   if (x.shape[axis] === 0 && sizeOf(indices.shape) > 0)

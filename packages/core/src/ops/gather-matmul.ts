@@ -40,7 +40,7 @@ export function checkMatrixIndices(op: string, lhs: Meta, rhs: Meta): void {
   if (!sameShape(lhs.shape, rhs.shape) || lhs.shape.length !== 1)
     throw new ShapeError(
       op,
-      `needs two lists of indices of one length, received shapes ${format(lhs.shape)} and ${format(rhs.shape)}`,
+      `needs two lists of indices of the same length, received shapes ${format(lhs.shape)} and ${format(rhs.shape)}`,
     )
 }
 
@@ -70,15 +70,15 @@ export function stackExamples(
   index: Array,
   indexAxis: number | null,
 ): { matrices: Array[]; index: Array } {
-  const places =
+  const positions =
     indexAxis === null ? broadcastTo(index, [size, ...index.shape]) : moveToFront(index, indexAxis)
-  if (axes.every((axis) => axis === null)) return { matrices: matrices.slice(), index: places.flatten() }
+  if (axes.every((axis) => axis === null)) return { matrices: matrices.slice(), index: positions.flatten() }
   const stacked = matrices.map((x, i) => {
     const axis = axes[i]
     return (axis === null ? broadcastTo(x, [size, ...x.shape]) : moveToFront(x, axis)).flatten(0, 1)
   })
   const count = stacked[0].shape[0] / Math.max(size, 1)
-  const signed = toDtype(places, int32)
+  const signed = toDtype(positions, int32)
   const normal = where(signed.less(0), signed.add(count), signed)
   const inside = normal.greaterEqual(0).logicalAnd(normal.less(count))
   const shifted = normal.add(arange(size, { dtype: int32 }).multiply(count).expandDims(1))

@@ -23,7 +23,7 @@ function checkIndices(op: string, indices: readonly Meta[]): void {
     if (!sameShape(index.shape, indices[0].shape))
       throw new ShapeError(
         op,
-        `all index arrays must have one shape, received ${format(indices[0].shape)} and ${format(index.shape)}`,
+        `all index arrays must have the same shape, received ${format(indices[0].shape)} and ${format(index.shape)}`,
       )
   }
 }
@@ -115,10 +115,10 @@ export const gather: Apply<GatherParams> = definePrimitive({
       const batch = indices.length > 0 ? indices[0].ndim : 0
       return { outputs: [gather([moveToFront(x, xAxis as number), ...indices], params)], axes: [batch] }
     }
-    const places = batchedIndices(indices, batches, size)
-    if (xAxis === null) return { outputs: [gather([x, ...places], { axes, sliceSizes })], axes: [0] }
-    const { shape, ndim } = places[0]
-    const out = gather([moveToFront(x, xAxis), exampleNumbers(size, ndim - 1, shape), ...places], {
+    const positions = batchedIndices(indices, batches, size)
+    if (xAxis === null) return { outputs: [gather([x, ...positions], { axes, sliceSizes })], axes: [0] }
+    const { shape, ndim } = positions[0]
+    const out = gather([moveToFront(x, xAxis), exampleNumbers(size, ndim - 1, shape), ...positions], {
       axes: [0, ...shifted],
       sliceSizes: [1, ...sliceSizes],
     })
@@ -208,9 +208,9 @@ export const scatter: Apply<ScatterParams> = definePrimitive({
         axes: [0],
       }
     }
-    const places = batchedIndices(indices, batches, size)
-    const { shape, ndim } = places[0]
-    const inputs = [target, values.expandDims(ndim), exampleNumbers(size, ndim - 1, shape), ...places]
+    const positions = batchedIndices(indices, batches, size)
+    const { shape, ndim } = positions[0]
+    const inputs = [target, values.expandDims(ndim), exampleNumbers(size, ndim - 1, shape), ...positions]
     return { outputs: [scatter(inputs, { axes: [0, ...shifted], mode })], axes: [0] }
   },
 })

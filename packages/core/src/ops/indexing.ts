@@ -90,7 +90,7 @@ function containsBoolean(list: readonly unknown[]): boolean {
   return typeof first === "boolean"
 }
 
-/** An index expression, understood: a rectangle of x, then places in it, then where the result's axes stand. */
+/** An index expression, understood: a rectangle of x, then positions in it from index arrays, then where the result's axes stand. */
 interface Plan {
   /** The rectangle, along every axis of x. */
   readonly start: number[]
@@ -99,9 +99,9 @@ interface Plan {
   /** Axes of the rectangle that a number picked: they vanish. */
   readonly picked: number[]
   /** Index arrays, and which axes they index once the picked ones are gone. */
-  readonly places: Array[]
+  readonly positions: Array[]
   readonly axes: number[]
-  /** Among the axes that no array indexes: before which one the places' axes stand. */
+  /** Among the axes that no array indexes: before which one the positions' axes stand. */
   readonly before: number
   /** Positions, in the result, of axes of size 1 that null inserts. */
   readonly inserted: number[]
@@ -119,31 +119,31 @@ function understand(op: string, x: Array, specs: readonly Spec[]): Plan {
     stop: [],
     strides: [],
     picked: [],
-    places: [],
+    positions: [],
     axes: [],
     before: 0,
     inserted: [],
     whole: true,
   }
   const hasArrays = items.some((item) => item instanceof Array)
-  /** Ranges of items that hold places: numbers count beside arrays. */
+  /** Ranges of items that hold positions: numbers count beside arrays. */
   let groups = 0
   let inGroup = false
   let axis = 0
   let before = 0
   let whole = true
-  /** Result axes so far, without those of the places; and where nulls stand among them. */
+  /** Result axes so far, without those of the positions; and where nulls stand among them. */
   let plain = 0
-  const nulls: { at: number; afterPlaces: boolean }[] = []
+  const nulls: { at: number; afterPositions: boolean }[] = []
   for (const item of items) {
-    const place = item instanceof Array || (hasArrays && typeof item === "number")
-    if (place && !inGroup) {
+    const isPosition = item instanceof Array || (hasArrays && typeof item === "number")
+    if (isPosition && !inGroup) {
       groups++
       if (groups === 1) before = plain
     }
-    inGroup = place
+    inGroup = isPosition
     if (item === null) {
-      nulls.push({ at: plain + nulls.length, afterPlaces: groups > 0 })
+      nulls.push({ at: plain + nulls.length, afterPositions: groups > 0 })
       continue
     }
     const n = x.shape[axis]
@@ -165,17 +165,17 @@ function understand(op: string, x: Array, specs: readonly Spec[]): Plan {
       plan.start.push(0)
       plan.stop.push(n)
       plan.strides.push(1)
-      plan.places.push(item as Array)
+      plan.positions.push(item as Array)
       plan.axes.push(axis - plan.picked.length)
     }
     axis++
   }
-  // Places that other items separate have their axes in front.
+  // Positions that other items separate have their axes in front.
   const first = groups > 1
-  const shape = plan.places.reduce<Shape>((all, p) => broadcastShapes(op, all, p.shape), [])
-  const places = plan.places.map((p) => broadcastTo(p, shape))
-  const inserted = nulls.map(({ at, afterPlaces }) => at + (first || afterPlaces ? shape.length : 0))
-  return { ...plan, places, before: first ? 0 : before, inserted, whole }
+  const shape = plan.positions.reduce<Shape>((all, p) => broadcastShapes(op, all, p.shape), [])
+  const positions = plan.positions.map((p) => broadcastTo(p, shape))
+  const inserted = nulls.map(({ at, afterPositions }) => at + (first || afterPositions ? shape.length : 0))
+  return { ...plan, positions, before: first ? 0 : before, inserted, whole }
 }
 
 /** Replaces the ellipsis, masks and missing items, so that every axis of x has one item. */
@@ -252,9 +252,9 @@ function bounds(op: string, { start, stop, step }: Slice, n: number): [number, n
 const rectangle = (x: Array, plan: Plan): Array =>
   plan.whole ? x : sliceRange(x, plan.start, plan.stop, plan.strides)
 
-/** The order in which a gather's axes [places…, others…] stand in the result. */
+/** The order in which a gather's axes [positions…, others…] stand in the result. */
 function orderOf(plan: Plan, others: number): number[] {
-  const b = plan.places[0].ndim
+  const b = plan.positions[0].ndim
   const range = (from: number, to: number): number[] =>
     globalThis.Array.from({ length: to - from }, (_, i) => from + i)
   return [...range(b, b + plan.before), ...range(0, b), ...range(b + plan.before, b + others)]
@@ -278,16 +278,16 @@ function elementsAt(x: Array, specs: readonly Spec[]): Array {
   const plan = understand("index", x, specs)
   let out = rectangle(x, plan)
   if (plan.picked.length > 0) out = out.squeeze(plan.picked)
-  if (plan.places.length > 0) {
-    const { places, axes } = plan
+  if (plan.positions.length > 0) {
+    const { positions, axes } = plan
     const others = out.ndim - axes.length
     const sliceSizes = out.shape.map((n, i) => (axes.includes(i) ? 1 : n))
-    const b = places[0].ndim
+    const b = positions[0].ndim
     checkFilled("index", out.shape, plan)
     if (axes.some((axis) => out.shape[axis] === 0)) {
       const rest = out.shape.filter((_, i) => !axes.includes(i))
-      out = broadcastTo(scalarArray(0, x.dtype), [...places[0].shape, ...rest])
-    } else out = gather([out, ...places], { axes, sliceSizes }).squeeze(axes.map((axis) => b + axis))
+      out = broadcastTo(scalarArray(0, x.dtype), [...positions[0].shape, ...rest])
+    } else out = gather([out, ...positions], { axes, sliceSizes }).squeeze(axes.map((axis) => b + axis))
     if (plan.before > 0 && b > 0) out = out.transpose(orderOf(plan, others))
   }
   if (plan.inserted.length > 0) out = out.expandDims(plan.inserted)
@@ -295,8 +295,8 @@ function elementsAt(x: Array, specs: readonly Spec[]): Array {
 }
 
 /** Refuses indices into axes of size 0. @throws IndexError */
-function checkFilled(op: string, shape: Shape, { axes, places }: Plan): void {
-  if (axes.some((axis) => shape[axis] === 0) && sizeOf(places[0].shape) > 0)
+function checkFilled(op: string, shape: Shape, { axes, positions }: Plan): void {
+  if (axes.some((axis) => shape[axis] === 0) && sizeOf(positions[0].shape) > 0)
     throw new IndexError(op, `cannot index an empty axis of shape ${format(shape)}`)
 }
 
@@ -306,12 +306,12 @@ function resultShape(plan: Plan): number[] {
     .map((from, i) => Math.max(0, Math.ceil((plan.stop[i] - from) / plan.strides[i])))
     .filter((_, i) => !plan.picked.includes(i))
   const others = sizes.filter((_, i) => !plan.axes.includes(i))
-  if (plan.places.length > 0) others.splice(plan.before, 0, ...plan.places[0].shape)
+  if (plan.positions.length > 0) others.splice(plan.before, 0, ...plan.positions[0].shape)
   for (const axis of plan.inserted) others.splice(axis, 0, 1)
   return others
 }
 
-/** A value for the places an index expression names: of x's dtype and, after broadcasting, of the result's shape. */
+/** A value for the positions an index expression names: of x's dtype and, after broadcasting, of the result's shape. */
 function valueFor(op: string, x: Array, value: unknown, shape: Shape): Array {
   let v: Array
   if (isScalar(value))
@@ -368,23 +368,26 @@ function combined(
   if (sizeOf(shape) === 0) return new Array(x.node)
   if (plan.inserted.length > 0) update = update.squeeze(plan.inserted)
   const range = { start: plan.start, stop: plan.stop, strides: plan.strides }
-  if (plan.places.length === 0) {
+  if (plan.positions.length === 0) {
     if (plan.picked.length > 0) update = update.expandDims(plan.picked)
     if (division) return updateRange(x, toDtype(rectangle(x, plan).divide(update), x.dtype), range, "set")
     return mode === "set" && plan.whole ? update : updateRange(x, update, range, mode)
   }
   // Not earlier: a view that nothing asks for counts as a reader, and x could not be written in place.
-  const { places, axes } = plan
+  const { positions, axes } = plan
   const region = rectangle(x, plan)
   const inner = plan.picked.length > 0 ? region.squeeze(plan.picked) : region
   checkFilled(op, inner.shape, plan)
-  const b = places[0].ndim
+  const b = positions[0].ndim
   if (plan.before > 0 && b > 0) {
     const order = orderOf(plan, inner.ndim - axes.length)
     update = update.transpose(order.map((_, i) => order.indexOf(i)))
   }
   if (division) update = toDtype(update.reciprocal(), x.dtype)
-  const written = scatter([inner, update.expandDims(axes.map((axis) => b + axis)), ...places], { axes, mode })
+  const written = scatter([inner, update.expandDims(axes.map((axis) => b + axis)), ...positions], {
+    axes,
+    mode,
+  })
   if (plan.whole) return written
   return updateRange(x, plan.picked.length > 0 ? written.expandDims(plan.picked) : written, range, "set")
 }

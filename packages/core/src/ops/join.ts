@@ -24,7 +24,7 @@ const join: Apply<{ axis: number }> = definePrimitive({
       ) {
         throw new ShapeError(
           "concatenate",
-          `all sizes but that of axis ${axis} must agree: shapes ${format(first.shape)} and ${format(x.shape)}`,
+          `all sizes except along axis ${axis} must agree: shapes ${format(first.shape)} and ${format(x.shape)}`,
         )
       }
       total += x.shape[axis]
@@ -117,7 +117,7 @@ const stackArgs = operation(
       if (format(x.shape) !== format(list[0].shape))
         throw new ShapeError(
           "stack",
-          `all arrays must have one shape, received ${format(list[0].shape)} and ${format(x.shape)}`,
+          `all arrays must have the same shape, received ${format(list[0].shape)} and ${format(x.shape)}`,
         )
     }
     return concatenate(

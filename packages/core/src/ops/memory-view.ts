@@ -38,14 +38,14 @@ const reinterpret: Apply<{ dtype: Dtype }> = definePrimitive({
     const moved = moveToFront(x, axis as number)
     // A 0-d example has no last axis of its own to lengthen or shorten.
     if (moved.ndim === 1 && x.dtype.size !== params.dtype.size)
-      throw new ShapeError("view", `a 0-d array of ${x.dtype.name} is no element of ${params.dtype.name}`)
+      throw new ShapeError("view", `a 0-d array of ${x.dtype.name} cannot be viewed as ${params.dtype.name}`)
     return { outputs: [reinterpret([moved], params)], axes: [0] }
   },
 })
 const viewArgs = operation("view", { a: "array", dtype: "dtype" }, (x: Array, dtype: Dtype): Array => {
   const type = asDtype("view", dtype)
   if (type === x.dtype) return x
-  if (type === bool_) throw new DTypeError("view", "bytes that are neither 0 nor 1 are no bools")
+  if (type === bool_) throw new DTypeError("view", "bytes that are neither 0 nor 1 are not booleans")
   return reinterpret([x], { dtype: type })
 })
 /**
@@ -73,7 +73,7 @@ const asStridedArgs = operation(
     if (!isList(to) || !isList(steps) || to.length !== steps.length)
       throw new ArgumentError(
         "asStrided",
-        `shape and strides must have one length, received ${describe(to)} and ${describe(steps)}`,
+        `shape and strides must have the same length, received ${describe(to)} and ${describe(steps)}`,
       )
     let [low, high] = [offset, offset]
     for (let i = 0; i < to.length; i++) {
@@ -81,8 +81,11 @@ const asStridedArgs = operation(
       else if (to[i] > 0) high += (to[i] - 1) * steps[i]
     }
     if (!to.includes(0) && (low < 0 || high >= x.size))
-      throw new IndexError("asStrided", `positions ${low} to ${high} leave an array of ${x.size} elements`)
-    const places = to.reduce<Array>(
+      throw new IndexError(
+        "asStrided",
+        `positions ${low} to ${high} are outside an array of ${x.size} elements`,
+      )
+    const positions = to.reduce<Array>(
       (sum, n, i) => {
         const along = arange(n).multiply(steps[i])
         return sum.add(along.reshape(to.map((_, k) => (k === i ? n : 1))))
@@ -91,7 +94,7 @@ const asStridedArgs = operation(
         .reshape(to.map(() => 1))
         .add(offset),
     )
-    return take(x.flatten(), places.reshape(to.slice() as number[]), 0)
+    return take(x.flatten(), positions.reshape(to.slice() as number[]), 0)
   },
 )
 /**

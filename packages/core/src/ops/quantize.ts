@@ -103,12 +103,12 @@ export function checkPacked(
     if (scales.dtype.kind !== "floating" || biases.dtype !== scales.dtype)
       throw new DTypeError(
         op,
-        `scales and biases must be of one real floating dtype, received ${scales.dtype.name} and ${biases.dtype.name}`,
+        `scales and biases must have the same real floating dtype, received ${scales.dtype.name} and ${biases.dtype.name}`,
       )
     if (!sameShape(scales.shape, biases.shape))
       throw new ShapeError(
         op,
-        `scales and biases must have one shape, received ${format(scales.shape)} and ${format(biases.shape)}`,
+        `scales and biases must have the same shape, received ${format(scales.shape)} and ${format(biases.shape)}`,
       )
   } else {
     if (biases) throw new ArgumentError(op, `mode ${mode} has no biases`)
@@ -133,10 +133,10 @@ const grouped = (x: Array, size: number): Array => x.unflatten(-1, [x.shape[x.nd
 
 /** Codes [..., n] in uint32 → words [..., n · bits / 32]. */
 function pack(codes: Array, bits: number): Array {
-  const places = (step: number): Array => arange(0, 32, { step, dtype: uint32 })
+  const shifts = (step: number): Array => arange(0, 32, { step, dtype: uint32 })
   const parts =
     32 % bits === 0
-      ? grouped(codes, 32 / bits).leftShift(places(bits))
+      ? grouped(codes, 32 / bits).leftShift(shifts(bits))
       : grouped(
           codes
             .expandDims(-1)
@@ -144,7 +144,7 @@ function pack(codes: Array, bits: number): Array {
             .bitwiseAnd(1)
             .flatten(-2, -1),
           32,
-        ).leftShift(places(1))
+        ).leftShift(shifts(1))
   // No two parts share a bit, so that the sum is their union.
   return toDtype(parts.sum(-1), uint32)
 }

@@ -84,7 +84,7 @@ const packedProduct: Apply<ProductParams> = definePrimitive({
     if (!sameShape(x.shape.slice(0, -2), w.shape.slice(0, -2)))
       throw new ShapeError(
         op,
-        `x and w must have the same axes in front, received shapes ${format(x.shape)} and ${format(w.shape)}`,
+        `x and w must have the same leading axes, received shapes ${format(x.shape)} and ${format(w.shape)}`,
       )
     return { shape: [...x.shape.slice(0, -1), outer], dtype: x.dtype }
   },

@@ -104,7 +104,7 @@ describe("padSegments and unpadSegments", () => {
         "ShapeError: [padSegments] lengths must add up to the 6 rows, received a sum of 3",
         "IndexError: [scatter] index 2 is out of bounds for axis 1 with size 2",
         "ArgumentError: [padSegments] expected lengths or offsets, received none of them",
-        "ShapeError: [padSegments] data must have rows, received an array of no dimensions",
+        "ShapeError: [padSegments] data must have rows, received a 0-d array",
         "ShapeError: [unpadSegments] expected 6 runs, received 2",
         "IndexError: [gather] index 2 is out of bounds for axis 1 with size 2",
         "ArgumentError: [unpadSegments] lengths must not be negative, received -1 at position 1",

@@ -32,7 +32,7 @@ const padArgs = operation(
     value: Scalar | Array = 0,
   ): Array => {
     const op = "padSegments"
-    if (data.ndim === 0) throw new ShapeError(op, "data must have rows, received an array of no dimensions")
+    if (data.ndim === 0) throw new ShapeError(op, "data must have rows, received a 0-d array")
     const bounds = readRuns(op, data.shape[0], { lengths, offsets })
     const each = lengthsOfRuns(bounds)
     const longest =

@@ -277,11 +277,11 @@ function extreme(
   })
   return apply
 }
-/** In how many places x equals the extreme of its cell, in a dtype that can count them. */
+/** The number of elements of a cell that equal its extreme, in a dtype that can count them. */
 const countOfExtremes = (hit: Array, axes: readonly number[], dtype: Dtype): Array =>
   toDtype(sumAxes([hit], { axes }), dtype.size === 2 ? float32 : dtype)
 
-/** The transpose of {@link spreadToExtremes}: the mean of t over the places of the extreme. */
+/** The transpose of {@link spreadToExtremes}: the mean of t over the elements that equal the extreme. */
 function averageOfExtremes(x: Array, y: Array, t: Array, axes: readonly number[]): Array {
   const hit = x.equal(y)
   const total = sumAxes([select(hit, t, 0)], { axes })

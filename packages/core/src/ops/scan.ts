@@ -253,8 +253,8 @@ function sources(
 ): { source: Array; exists: Array } {
   const { axis, reverse, inclusive } = params
   const n = x.shape[axis]
-  const places = arange(n).reshape(x.shape.map((_, i) => (i === axis ? n : 1)))
-  const order = reverse ? places.negative().add(n - 1) : places
+  const positions = arange(n).reshape(x.shape.map((_, i) => (i === axis ? n : 1)))
+  const order = reverse ? positions.negative().add(n - 1) : positions
   const here = inclusive ? y : name === "cummax" ? y.maximum(x) : y.minimum(x)
   // NaN, once met, stays: it is its own source too.
   const hit = x.equal(here).logicalOr(x.notEqual(x))

@@ -34,15 +34,15 @@ const scatterArgs = operation(
     if (n === 0 && index.size > 0)
       throw new IndexError("scatter", `cannot write to axis ${along} with size 0 of shape ${format(a.shape)}`)
     const given = updates instanceof Array ? toDtype(updates, a.dtype) : scalarArray(updates, a.dtype)
-    // Like what take gives, with the axes of the indices in the place of the axis; they go to the front.
+    // Like what take gives, with the axes of the indices in place of the axis; they go to the front.
     const taken = broadcastTo(given, [
       ...a.shape.slice(0, along),
       ...index.shape,
       ...a.shape.slice(along + 1),
     ])
     const axes = [...taken.shape.keys()]
-    const places = axes.slice(along, along + index.ndim)
-    const order = [...places, ...axes.slice(0, along), ...axes.slice(along + index.ndim)]
+    const indexAxes = axes.slice(along, along + index.ndim)
+    const order = [...indexAxes, ...axes.slice(0, along), ...axes.slice(along + index.ndim)]
     const slices = taken.transpose(order).expandDims(index.ndim + along)
     return scatterSlices([a, slices, index], { axes: [along], mode: modes[reduction] })
   },

@@ -68,8 +68,7 @@ function segmentFunction(name: keyof typeof bodies): (args: readonly unknown[]) 
       lengths?: unknown,
       offsets?: unknown,
     ): Array => {
-      if (data.ndim === 0)
-        throw new ShapeError(name, "data must have rows, received an array of no dimensions")
+      if (data.ndim === 0) throw new ShapeError(name, "data must have rows, received a 0-d array")
       const given = { segmentIds, numSegments, sorted, lengths, offsets }
       return bodies[name](data, readSegments(name, data.shape[0], given))
     },

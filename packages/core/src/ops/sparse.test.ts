@@ -8,7 +8,7 @@ const rows = [2, 0, 2, 3, 0, 2]
 const columns = [1, 3, 0, 4, 3, 1]
 const values = mx.sin(mx.arange(6).add(1))
 const dense = mx.cos(mx.arange(15)).reshape([5, 3])
-/** The matrix as a dense one; what stands at one place adds up. */
+/** The matrix as a dense one; what stands at one position adds up. */
 const whole = (v: mx.Array = values): mx.Array =>
   mx.zeros([4, 5], v.dtype).at(mx.array(rows, mx.int32), mx.array(columns, mx.int32)).add(v)
 const near = (got: mx.Array, want: mx.Array): void => {
@@ -154,7 +154,7 @@ it("what is refused", () => {
       "IndexError: [segmentIds] offsets must not descend, received 6 after 7",
       "ShapeError: [csrMatmul] offsets must have at least one element, received none",
       "ShapeError: [csrMatmul] needs values of one dimension and a vector or a matrix, received shapes (2, 3) and (5, 3)",
-      "ShapeError: [sampledMatmul] needs matrices with rows of one length, received shapes (5, 3) and (2, 2)",
+      "ShapeError: [sampledMatmul] needs matrices with rows of the same length, received shapes (5, 3) and (2, 2)",
       "IndexError: [sampledMatmul] column 5 is out of bounds for a matrix with 5 columns",
     ]
   `)

@@ -41,7 +41,7 @@ function checkMatrices(op: string, a: Meta, b: Meta): void {
   if (!isInexact(a.dtype) || a.dtype !== b.dtype)
     throw new DTypeError(
       op,
-      `needs operands of one floating or complex dtype, received ${a.dtype.name} and ${b.dtype.name}`,
+      `needs operands of the same floating or complex dtype, received ${a.dtype.name} and ${b.dtype.name}`,
     )
 }
 
@@ -148,7 +148,7 @@ const sampledProduct: Apply<{ sorted: boolean }> = definePrimitive({
     if (a.shape.length !== 2 || b.shape.length !== 2 || a.shape[1] !== b.shape[1])
       throw new ShapeError(
         op,
-        `needs matrices with rows of one length, received shapes ${format(a.shape)} and ${format(b.shape)}`,
+        `needs matrices with rows of the same length, received shapes ${format(a.shape)} and ${format(b.shape)}`,
       )
     return { shape: rows.shape, dtype: a.dtype }
   },

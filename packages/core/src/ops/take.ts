@@ -42,7 +42,7 @@ const takeArgs = operation(
   },
 )
 /**
- * The elements at `indices` along an axis, or of the flattened array; the axes of the indices take the axis's place. Negative
+ * The elements at `indices` along an axis, or of the flattened array; the axes of the indices replace the axis. Negative
  * indices count from the end.
  * @throws IndexError for an index out of bounds: at once for a number, when computed for an array
  * @example
@@ -136,11 +136,11 @@ const putAlongAxisArgs = operation(
         "putAlongAxis",
         `indices must have ${x.ndim} dimension${x.ndim === 1 ? "" : "s"} like the array, received shape ${format(index.shape)}`,
       )
-    const places = broadcastTo(
+    const positions = broadcastTo(
       index,
       x.shape.map((n, i) => (i === along ? index.shape[i] : n)),
     )
-    return scatterAlong([x, places, broadcastTo(value, places.shape)], { axis: along, mode: "set" })
+    return scatterAlong([x, positions, broadcastTo(value, positions.shape)], { axis: along, mode: "set" })
   },
 )
 /**

@@ -82,7 +82,7 @@ const TWO_OVER_SQRT_PI = 1.1283791670955126
 export const negative: UnaryFunction = unary("negative", () => -1, {
   convert: (dtype) => {
     if (dtype === bool_)
-      throw new DTypeError("negative", "is not defined for bool_", { hint: "mx.logicalNot negates truth" })
+      throw new DTypeError("negative", "is not defined for bool_", { hint: "mx.logicalNot negates booleans" })
     return dtype
   },
 })

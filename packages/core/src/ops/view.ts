@@ -202,10 +202,10 @@ const permute: Apply<{ axes: readonly number[] }> = definePrimitive({
   jvp: ({ tangents: [t], params }) => [t && permute([t], params)],
   vmap: (c) => batched(permute([front(c)], { axes: [0, ...c.params.axes.map((a) => a + 1)] })),
 })
-/** The values at the given places. */
-function pick(values: readonly number[], places: readonly number[]): number[] {
-  const out = new globalThis.Array<number>(places.length)
-  for (let i = 0; i < places.length; i++) out[i] = values[places[i]]
+/** The values at the given positions. */
+function pick(values: readonly number[], positions: readonly number[]): number[] {
+  const out = new globalThis.Array<number>(positions.length)
+  for (let i = 0; i < positions.length; i++) out[i] = values[positions[i]]
   return out
 }
 
@@ -224,7 +224,7 @@ function permuted(x: Array, axes: readonly number[]): Array {
 /** For rules: `x` with its last two axes swapped. */
 export const swapLast = (x: Array): Array => permuted(x, swapping(x.ndim, x.ndim - 2, x.ndim - 1))
 
-/** The axes in order, but for two that change places. */
+/** The axes in order, but for two that are swapped. */
 function swapping(ndim: number, i: number, j: number): number[] {
   const axes = new globalThis.Array<number>(ndim)
   for (let k = 0; k < ndim; k++) axes[k] = k === i ? j : k === j ? i : k
@@ -318,7 +318,7 @@ const moveaxisArgs = operation(
   },
 )
 /**
- * Moves one axis to another place; the others keep their order.
+ * Moves one axis to another position; the others keep their order.
  * @example
  * mx.zeros([2, 3, 4]).moveaxis(0, 2).shape // => [3, 4, 2]
  */
@@ -382,10 +382,10 @@ const dropAxes: Apply<{ axes: readonly number[] }> = definePrimitive({
   jvp: ({ tangents: [t], params }) => [t && dropAxes([t], params)],
   vmap: (c) => batched(dropAxes([front(c)], { axes: c.params.axes.map((a) => a + 1) })),
 })
-/** `values` but for those at the given places. */
-function without(values: readonly number[], places: readonly number[]): number[] {
+/** `values` but for those at the given positions. */
+function without(values: readonly number[], positions: readonly number[]): number[] {
   const out: number[] = []
-  for (let i = 0; i < values.length; i++) if (!places.includes(i)) out.push(values[i])
+  for (let i = 0; i < values.length; i++) if (!positions.includes(i)) out.push(values[i])
   return out
 }
 const squeezeArgs = operation("squeeze", { a: "array", axis: "axes?" }, (x: Array, axis?: Axes) => {

@@ -182,7 +182,7 @@ void Exchange::check_header(const Lane& lane, const Header& header) const {
     fail(difference(theirs, header.sequence, header.group == group_.id(), work_, sequence_));
   }
   if (header.piece != lane.received || header.bytes != lane.in.front().bytes)
-    fail("sent pieces in another order than expected");
+    fail("sent pieces in an unexpected order");
 }
 
 void Exchange::run() {

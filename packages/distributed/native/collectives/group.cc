@@ -39,7 +39,7 @@ void Group::connect(const std::string& backend) {
   else if (backend != "any")
     throw std::runtime_error(
         backend == "shm" ? "the members of the group are not processes of one host that can share memory"
-                         : "MPI has not as many processes as the job; start them with mpirun");
+                         : "MPI has fewer processes than the job; start them with mpirun");
 }
 
 void Group::run(const Work& work) {

@@ -69,13 +69,13 @@ class Ring : public Transport {
       }
       case Kind::broadcast: {
         // A chain from the root on: whatever arrives is passed on at once.
-        const int place = (me - work.peer + n) % n;
-        if (place == 0) {
+        const int distance = (me - work.peer + n) % n;
+        if (distance == 0) {
           if (bytes) std::memcpy(out, in, bytes);
           exchange.send((me + 1) % n, out, bytes);
         } else {
           const int first = exchange.receive((me + n - 1) % n, out, bytes);
-          if (place < n - 1) exchange.send((me + 1) % n, out, bytes, first);
+          if (distance < n - 1) exchange.send((me + 1) % n, out, bytes, first);
         }
         exchange.run();
         return;

@@ -26,7 +26,7 @@ std::string difference(const Work& theirs, uint64_t their_sequence, bool same_gr
                        uint64_t my_sequence) {
   const std::string first = describe(theirs), second = describe(mine);
   if (first == second && their_sequence == my_sequence && same_group)
-    return "has an array of another shape, with as many elements, in operation " +
+    return "has an array of another shape with the same number of elements in operation " +
            std::to_string(my_sequence) + ", " + second;
   return "is at operation " + std::to_string(their_sequence) + " of " +
          (same_group ? "the group, " : "another group, ") + first + ", and this rank at operation " +

@@ -43,7 +43,7 @@ void introduce(const Socket& socket, const std::string& secret, const Hello& hel
   const std::string both = text_of(&mine, sizeof mine) + text_of(&answer.challenge, sizeof answer.challenge);
   if (std::memcmp(answer.challenge.magic, kMagic, sizeof kMagic) != 0 ||
       !same(answer.proof, hmac(secret, "server" + both)))
-    throw SocketError{"it does not know the secret of this job"};
+    throw SocketError{"it does not know this job's secret"};
   Introduction introduction{hello, hmac(secret, "client" + both + text_of(&hello, sizeof hello))};
   socket.write(&introduction, sizeof introduction, deadline);
 }

@@ -75,13 +75,14 @@ void World::gather_at_rendezvous(int port) {
     hello.host[sizeof hello.host - 1] = 0;
     const int r = hello.rank;
     if (hello.protocol != kProtocol)
-      refuse(r, "speaks version " + std::to_string(hello.protocol) + " of the protocol, and rank 0 version " +
-                    std::to_string(kProtocol) + ": install one version of @lazuli/distributed everywhere");
+      refuse(r, "speaks version " + std::to_string(hello.protocol) +
+                    " of the protocol, but rank 0 speaks version " + std::to_string(kProtocol) +
+                    ": install the same version of @lazuli/distributed everywhere");
     else if (hello.size != size() || r <= 0 || r >= size())
-      refuse(r, "says that the job has " + std::to_string(hello.size) + " ranks, and rank 0 that it has " +
-                    std::to_string(size()));
+      refuse(r, "says that the job has " + std::to_string(hello.size) +
+                    " ranks, but rank 0 says that it has " + std::to_string(size()));
     else if (arrived[r])
-      refuse(r, "is there twice");
+      refuse(r, "appears twice");
     if (verdict.refused_rank >= 0) {
       socket.write(&verdict, sizeof verdict, Clock::now() + kPatience);
       // Those that come yet hear of it too.
@@ -173,10 +174,10 @@ void World::connect_all(const Socket& listener) {
     if (!meet(socket, options_.secret, hello, Clock::now() + kPatience)) continue;
     if (hello.rank <= rank() || hello.rank >= size() || hello.index >= count) continue;
     Member& member = *members_[hello.rank];
-    Socket& place =
+    Socket& connection =
         hello.purpose == Purpose::control ? member.control : member.data[size_t(std::max(hello.index, 0))];
-    if (place) continue;
-    place = std::move(socket);
+    if (connection) continue;
+    connection = std::move(socket);
     missing--;
   }
   for (int r = rank() + 1; r < size(); r++) {

@@ -155,7 +155,7 @@ void World::check_others(Instant since, bool may_last) {
       if (late && now - member.heard > seconds(limit() / 2))
         text = "has not been heard of for " + in_words(limit()) + ": it was stopped, or cannot be reached";
       else if (late && !member.status.in_operation)
-        text = "has not come to this operation within " + in_words(limit());
+        text = "has not reached this operation within " + in_words(limit());
       else if (late && (member.status.sequence != status_.sequence ||
                         std::strncmp(member.status.name, status_.name, sizeof status_.name) != 0))
         text = "is at operation " + std::to_string(member.status.sequence) + ", " + member.status.name +
@@ -165,7 +165,7 @@ void World::check_others(Instant since, bool may_last) {
     }
     if (culprit < 0 && late && !may_last) {
       culprit = rank() == 0 ? 1 : 0;
-      text = "does not come to an end with this operation within " + in_words(limit());
+      text = "does not finish this operation within " + in_words(limit());
     }
   }
   if (culprit >= 0) fail(Failure(culprit, text));
@@ -186,11 +186,11 @@ void World::suspect(int peer) {
       }
       const int next = member.status.waiting_for;
       if (!member.status.in_operation) {
-        text = "has not come to this operation within " + in_words(limit());
+        text = "has not reached this operation within " + in_words(limit());
         break;
       }
       if (next < 0 || next == rank() || next == at || steps >= size()) {
-        text = "sends nothing, or takes nothing, since " + in_words(limit());
+        text = "has neither sent nor received anything for " + in_words(limit());
         break;
       }
       at = next;

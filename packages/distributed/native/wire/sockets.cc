@@ -84,7 +84,7 @@ void Socket::write(const void* data, size_t bytes, Instant deadline) const {
       p += n;
       bytes -= size_t(n);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (!wait_for(fd_, true, deadline)) throw SocketError{"it took nothing in time"};
+      if (!wait_for(fd_, true, deadline)) throw SocketError{"it accepted nothing in time"};
     } else if (errno != EINTR) {
       throw SocketError{reason()};
     }
@@ -101,7 +101,7 @@ void Socket::read(void* data, size_t bytes, Instant deadline) const {
     } else if (n == 0) {
       throw SocketError{"the connection was closed"};
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (!wait_for(fd_, false, deadline)) throw SocketError{"it said nothing in time"};
+      if (!wait_for(fd_, false, deadline)) throw SocketError{"it sent nothing in time"};
     } else if (errno != EINTR) {
       throw SocketError{reason()};
     }

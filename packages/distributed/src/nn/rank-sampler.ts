@@ -15,7 +15,7 @@ export interface RankSamplerOptions {
   group?: mx.distributed.Group | null
 }
 
-/** The place in the data, for a checkpoint: it does not depend on the number of members. */
+/** The position in the data, for a checkpoint: it does not depend on the number of members. */
 export interface SamplerState {
   readonly epoch: number
   /** The examples of this epoch that all members together have had. */
@@ -61,7 +61,7 @@ export class RankSampler {
     if (!Number.isSafeInteger(batchSize) || batchSize < 1 || !(batchSize * this.size <= count))
       throw new mx.ArgumentError(
         "RankSampler",
-        `expected a batchSize of which ${this.size} members find enough in ${count} examples, received ${batchSize}`,
+        `expected a batchSize of which ${count} examples fill one batch for each of ${this.size} members, received ${batchSize}`,
       )
   }
 
@@ -85,10 +85,7 @@ export class RankSampler {
   /** Goes on from a state, perhaps of another number of members. */
   set state({ epoch, position }: SamplerState) {
     if (!Number.isSafeInteger(epoch) || !Number.isSafeInteger(position) || epoch < 0 || position < 0)
-      throw new mx.ArgumentError(
-        "RankSampler",
-        "expected { epoch, position }, integers that are not negative",
-      )
+      throw new mx.ArgumentError("RankSampler", "expected { epoch, position }, non-negative integers")
     this.epoch = epoch
     this.position = position
     this.order = null

@@ -100,7 +100,7 @@ export function fileKernel(primitive: string, kernel: MetalFileKernel, library: 
       if (node.inputs.length !== inputNames.length || outputs.length !== outputNames.length)
         throw new ArgumentError(
           primitive,
-          `its Metal kernel names ${inputNames.length} inputs and ${outputNames.length} outputs, and the primitive has ${node.inputs.length} and ${outputs.length}`,
+          `its Metal kernel names ${inputNames.length} inputs and ${outputNames.length} outputs, but the primitive has ${node.inputs.length} and ${outputs.length}`,
         )
       const steps = stepsOf(node)
       if (!isPlainObject(steps) || !isList(steps.dispatches))
@@ -164,7 +164,7 @@ function encodeSteps(
           `scratch memory needs a number of bytes, received ${describe(bytes)} for "${name}"`,
         )
       if (named.has(name))
-        throw new ArgumentError(op, `scratch memory cannot be called "${name}": an operand is`)
+        throw new ArgumentError(op, `scratch memory cannot be called "${name}": an operand has that name`)
       const storage = queue.allocate(bytes)
       scratch.set(name, storage)
       named.set(name, { storage, offset: 0 })
@@ -347,7 +347,7 @@ class Binder {
       if (parameter.isWritten)
         throw new ArgumentError(
           op,
-          `${what} is written, and bytes of the host are not: give an output or scratch memory`,
+          `${what} is written, which bytes of the host cannot be: give an output or scratch memory`,
         )
       if (given.byteLength === 0 || given.byteLength > MAX_INLINE_BYTES)
         throw new ArgumentError(

@@ -114,7 +114,7 @@ export interface Extras {
   readonly parameters: readonly string[]
   readonly args: readonly Argument[]
   readonly layout: readonly number[]
-  /** Of the place of the extras in the layout. */
+  /** Of the offset of the extras in the layout. */
   text(at: number): { setup?: string; a?: (a: string) => string; b?: (b: string) => string; value?: string }
   readonly key: string
   readonly functions?: string

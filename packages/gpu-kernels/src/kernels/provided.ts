@@ -21,7 +21,7 @@ export function providedKernels({ kernels, package: from, library }: MetalKernel
   if (!isPlainObject(kernels))
     throw new ArgumentError(
       from,
-      `kernels must be an object by names of primitives, received ${describe(kernels)}`,
+      `kernels must be an object keyed by primitive names, received ${describe(kernels)}`,
     )
   const file = library === undefined ? null : libraryOf(from, library)
   return Object.fromEntries(
@@ -74,10 +74,11 @@ function providedKernel(primitive: string, kernel: MetalKernelSource): Family {
       if (counts[0] !== kernel.inputNames.length || counts[1] !== kernel.outputNames.length)
         throw new ArgumentError(
           primitive,
-          `its Metal kernel names ${kernel.inputNames.length} inputs and ${kernel.outputNames.length} outputs, and the primitive has ${counts.join(" and ")}`,
+          `its Metal kernel names ${kernel.inputNames.length} inputs and ${kernel.outputNames.length} outputs, but the primitive has ${counts.join(" and ")}`,
         )
       const launch = kernel.launch(application(node))
-      if (launch === null) throw new ArgumentError(primitive, "its kernel's launch changed its mind")
+      if (launch === null)
+        throw new ArgumentError(primitive, "its kernel's launch gave null for a call that it had accepted")
       const scalars = launch.scalars ?? {}
       encodeLaunch(node, queue, {
         ...specFor(Object.keys(scalars)),

@@ -40,7 +40,7 @@ export function readMetalFile(path: string): MetalFile {
         if (included !== undefined) {
           const target = join(dirname(file), included)
           if (!existsSync(target))
-            throw new Error(`${name}:${i + 1} includes "${included}", and there is no ${target}`)
+            throw new Error(`${name}:${i + 1} includes "${included}", but there is no ${target}`)
           add(target)
           return
         }

@@ -118,7 +118,7 @@ float sum(thread float* a, float b = 1.0) { return b; }`),
     expect(code).toContain("(LZ_DEFINED_7) ? flag : true")
   })
 
-  it("keeps every line in its place", () => {
+  it("keeps every line at its number", () => {
     const source = `// a comment\n/* of two\n lines */ #include\n#include <metal_stdlib>\n${kernel('threadgroup float a[\n4];\n/* x */ out[i] = "\\"".0;')}`
     const { code } = translate({ text: source.replace("#include\n", "\n"), file })
     const lines = code.slice(code.indexOf("\n") + 1).split("\n")

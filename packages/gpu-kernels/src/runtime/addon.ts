@@ -33,7 +33,7 @@ export function checkAddon(
   if (found === of.protocol) return
   throw new DeviceError(
     of.backend,
-    `${path} was built for protocol ${found} of ${of.owner}, and this package writes protocol ${of.protocol}`,
+    `${path} was built for protocol ${found} of ${of.owner}, but this package writes protocol ${of.protocol}`,
     { hint: "Build it again: npm run build in a clone of the repository" },
   )
 }

@@ -209,7 +209,7 @@ export class CommandStream {
       )
     for (const n of grid)
       if (!(Number.isInteger(n) && n >= 0 && n <= 0xffffffff))
-        throw new DeviceError(name, `a grid needs sizes of 32 bits, received ${grid.join(" × ")}`)
+        throw new DeviceError(name, `a grid needs 32-bit sizes, received ${grid.join(" × ")}`)
     const start = this.length
     const at = this.begin(command, 7)
     for (let i = 0; i < 3; i++) {
@@ -220,7 +220,7 @@ export class CommandStream {
     return start
   }
 
-  /** Room for a record; returns the place of its first word after the header. */
+  /** Room for a record; returns the index of its first word after the header. */
   private begin(command: number, words: number): number {
     const at = this.length
     this.reserve(words)

@@ -706,7 +706,7 @@ export class GpuQueue implements DispatchQueue {
       const failures = new Map(failed.map((f) => [f.word, f.message] as const))
       const foreign = failed.find((f) => f.error)?.error
       for (const { word, op, pipeline, reads, writes } of entries) {
-        const message = this.placed(failures.get(word) ?? failures.get(-1), pipeline)
+        const message = this.located(failures.get(word) ?? failures.get(-1), pipeline)
         const error =
           reads.find((s) => s.failure && !writes.includes(s))?.failure ??
           (message === undefined ? null : (foreign ?? new DeviceError(op, message)))
@@ -718,7 +718,7 @@ export class GpuQueue implements DispatchQueue {
   }
 
   /** A message with the lines that its author knows. */
-  private placed(message: string | undefined, pipeline: GpuPipeline | null): string | undefined {
+  private located(message: string | undefined, pipeline: GpuPipeline | null): string | undefined {
     const wording = pipeline && this.wordings.get(pipeline)
     if (message === undefined || !wording) return message
     const location = (line: string): string => wording.location(Number(line))

@@ -25,11 +25,11 @@ function counts(text: string): number[] {
 export function addBench(program: Command, terminal: Terminal): void {
   program
     .command("bench")
-    .description("measure tokens a second, of random prompts")
+    .description("measure tokens per second on random prompts")
     .requiredOption("-m, --model <model>", "a folder, a .gguf file or a name on the hub")
-    .option("--prompt-tokens <n>", "the tokens of each prompt", whole, 512)
-    .option("--tokens <n>", "the tokens of each answer", whole, 64)
-    .option("--streams <list>", "answers at once, such as 1,4,16", counts, [1])
+    .option("--prompt-tokens <n>", "tokens in each prompt", whole, 512)
+    .option("--tokens <n>", "tokens in each answer", whole, 64)
+    .option("--streams <list>", "numbers of simultaneous answers, such as 1,4,16", counts, [1])
     .action(async ({ model, promptTokens, tokens, streams }: Flags) => {
       const loaded = await loadShown(model, terminal)
       const { vocabulary } = causal("bench", loaded)

@@ -19,7 +19,7 @@ export function addChat(program: Command, terminal: Terminal): void {
     .command("chat")
     .description("talk with a model")
     .requiredOption("-m, --model <model>", "a folder, a .gguf file or a name on the hub")
-    .option("--system <text>", "a message before the conversation")
+    .option("--system <text>", "system message before the conversation")
   addGeneration(command).action(async (flags: Flags) => {
     const model = await loadShown(flags.model, terminal)
     const network = causal("chat", model)

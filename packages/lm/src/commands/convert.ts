@@ -30,17 +30,19 @@ export function addConvert(program: Command, terminal: Terminal): void {
   const common = (command: Command): Command =>
     command
       .requiredOption("-m, --model <model>", "a folder, a .gguf file or a name on the hub")
-      .requiredOption("-o, --out <path>", "the folder to write, or the file where it ends in .gguf")
-      .addOption(new Option("--dtype <dtype>", "the dtype of weights").choices(Object.keys(DTYPES)))
-      .option("--max-shard-bytes <n>", "the most bytes of a file", number)
+      .requiredOption("-o, --out <path>", "output folder, or a file that ends in .gguf")
+      .addOption(new Option("--dtype <dtype>", "dtype of the weights").choices(Object.keys(DTYPES)))
+      .option("--max-shard-bytes <n>", "most bytes in one file", number)
   common(
-    program.command("convert").description("write a model as a folder in the hub's form, or as a GGUF file"),
+    program
+      .command("convert")
+      .description("write a model as a folder in the hub's format, or as a GGUF file"),
   )
-    .addOption(new Option("--type <type>", "the type of matrices in a GGUF file").choices(TYPES))
+    .addOption(new Option("--type <type>", "type of the matrices in a GGUF file").choices(TYPES))
     .action((flags: Flags) => convert(flags, false, terminal))
-  common(program.command("quantize").description("write a model with packed weights"))
-    .option("--bits <n>", "bits a weight", whole)
-    .option("--group-size <n>", "weights that share a scale", whole)
+  common(program.command("quantize").description("write a model with quantized weights"))
+    .option("--bits <n>", "bits per weight", whole)
+    .option("--group-size <n>", "number of weights that share a scale", whole)
     .addOption(new Option("--mode <mode>", "the format").choices(["affine", "mxfp4", "nvfp4", "mxfp8"]))
     .action((flags: Flags) => convert(flags, true, terminal))
 }

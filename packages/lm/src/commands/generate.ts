@@ -16,11 +16,11 @@ interface Flags extends GenerationFlags {
 export function addGenerate(program: Command, terminal: Terminal): void {
   const command = program
     .command("generate")
-    .description("write on from a prompt")
+    .description("continue a prompt")
     .requiredOption("-m, --model <model>", "a folder, a .gguf file or a name on the hub")
     .requiredOption("-p, --prompt <text>", "the prompt")
-    .option("--system <text>", "a message before it")
-    .option("--raw", "the prompt as it is, without the chat template")
+    .option("--system <text>", "system message before it")
+    .option("--raw", "use the prompt as given, without the chat template")
   addGeneration(command).action(async (flags: Flags) => {
     const model = await loadShown(flags.model, terminal)
     const chats = model.tokenizer?.chats === true && !flags.raw

@@ -37,43 +37,43 @@ interface Flags {
 export function addLora(program: Command, terminal: Terminal): void {
   program
     .command("lora")
-    .description("train adapters; run it again to go on")
+    .description("train LoRA adapters; run it again to continue")
     .requiredOption(
       "-m, --model <model>",
       "a folder, a .gguf file or a name on the hub; packed weights stay packed",
     )
     .requiredOption(
       "-d, --data <file>",
-      "examples, one JSON object a line: messages, prompt and completion, or text",
+      "examples, one JSON object per line: messages, prompt and completion, or text",
     )
-    .requiredOption("-o, --out <folder>", "the folder for the adapters and the state of the run")
-    .option("--valid <file>", "examples to evaluate before and after")
-    .option("--steps <n>", "updates, those of earlier runs counted", whole, 100)
-    .option("--batch-size <n>", "examples a batch", whole, 4)
-    .option("--accumulate <n>", "batches an update", whole, 1)
-    .option("--learning-rate <x>", "the size of updates", number, 1e-5)
-    .option("--rank <n>", "the adapters' rank", whole, 8)
-    .option("--scale <x>", "the factor of what adapters add", number, 20)
-    .option("--dropout <p>", "inputs that adapters leave out", number, 0)
-    .option("--layers <n>", "the last blocks that get adapters", whole)
-    .option("--keys <names...>", "ends of the layers' names, such as self_attn.q_proj")
-    .option("--seed <n>", "decides the order of examples", whole, 0)
-    .option("--mask-prompt", "only answers count")
-    .option("--max-tokens <n>", "longer examples are cut", whole, 2048)
-    .option("--checkpointing", "less memory, more time")
-    .option("--save-every <n>", "updates between savings of the state", whole)
+    .requiredOption("-o, --out <folder>", "folder for the adapters and the state of the run")
+    .option("--valid <file>", "examples to evaluate on before and after training")
+    .option("--steps <n>", "number of updates, including those of earlier runs", whole, 100)
+    .option("--batch-size <n>", "examples per batch", whole, 4)
+    .option("--accumulate <n>", "batches per update", whole, 1)
+    .option("--learning-rate <x>", "learning rate", number, 1e-5)
+    .option("--rank <n>", "rank of the adapters", whole, 8)
+    .option("--scale <x>", "factor applied to the adapters' output", number, 20)
+    .option("--dropout <p>", "dropout on the adapters' inputs", number, 0)
+    .option("--layers <n>", "number of last blocks that get adapters", whole)
+    .option("--keys <names...>", "layers by the ends of their names, such as self_attn.q_proj")
+    .option("--seed <n>", "seed for the order of examples", whole, 0)
+    .option("--mask-prompt", "count only the answers in the loss")
+    .option("--max-tokens <n>", "truncate longer examples", whole, 2048)
+    .option("--checkpointing", "recompute activations: less memory, more time")
+    .option("--save-every <n>", "updates between saved states", whole)
     .addOption(
-      new Option("--form <form>", "the form of the adapters' files").choices(["mlx", "peft"]).default("mlx"),
+      new Option("--form <form>", "format of the adapters' files").choices(["mlx", "peft"]).default("mlx"),
     )
-    .option("--fuse <folder>", "also write the model with the adapters in its weights")
+    .option("--fuse <folder>", "also write the model with the adapters merged into its weights")
     .action((flags: Flags) => lora(flags, terminal))
   program
     .command("eval")
-    .description("the mean loss of a token, and the perplexity")
+    .description("mean loss per token, and perplexity")
     .requiredOption("-m, --model <model>", "a folder, a .gguf file or a name on the hub")
-    .requiredOption("-d, --data <file>", "examples, one JSON object a line")
-    .option("--adapters <folder>", "adapters to put beside the model's layers")
-    .option("--mask-prompt", "only answers count")
+    .requiredOption("-d, --data <file>", "examples, one JSON object per line")
+    .option("--adapters <folder>", "adapters to load")
+    .option("--mask-prompt", "count only the answers in the loss")
     .action(async ({ model, data, adapters, maskPrompt }: Flags & { readonly adapters?: string }) => {
       const loaded = await loadShown(model, terminal)
       const network = causal("eval", loaded)

@@ -44,17 +44,17 @@ export interface GenerationFlags {
 /** Adds the options of generation to a command. */
 export const addGeneration = (command: Command): Command =>
   command
-    .option("-n, --max-tokens <n>", "the most tokens", whole, 256)
-    .option("-t, --temperature <t>", "0 takes the likeliest token", number, 0)
-    .option("--top-k <k>", "only the k likeliest tokens", whole)
-    .option("--top-p <p>", "only the likeliest tokens that reach p together", number)
-    .option("--min-p <p>", "only tokens at least p times as likely as the likeliest", number)
-    .option("--repetition-penalty <x>", "divides the logits of tokens that were there", number)
-    .option("--presence-penalty <x>", "taken from the logits of generated tokens", number)
-    .option("--frequency-penalty <x>", "taken as often as they were generated", number)
-    .option("--stop <text>", "a text that ends the answer; may be given several times", several)
-    .option("--seed <n>", "the same seed draws the same tokens", whole)
-    .option("--ignore-eos", "go on after the end of a text")
+    .option("-n, --max-tokens <n>", "most tokens to generate", whole, 256)
+    .option("-t, --temperature <t>", "0 always takes the likeliest token", number, 0)
+    .option("--top-k <k>", "sample from the k likeliest tokens", whole)
+    .option("--top-p <p>", "sample from the likeliest tokens whose probabilities reach p together", number)
+    .option("--min-p <p>", "sample from tokens at least p times as likely as the likeliest", number)
+    .option("--repetition-penalty <x>", "divide the logits of tokens seen so far by this", number)
+    .option("--presence-penalty <x>", "subtract this from the logits of generated tokens", number)
+    .option("--frequency-penalty <x>", "subtract this once for each time a token was generated", number)
+    .option("--stop <text>", "text that ends the answer; may be repeated", several)
+    .option("--seed <n>", "the same seed samples the same tokens", whole)
+    .option("--ignore-eos", "continue after an end-of-text token")
 
 /** The options for `stream`. */
 export const generationOf = (flags: GenerationFlags): GenerateOptions => ({

@@ -93,7 +93,7 @@ test("all of it runs", async () => {
           terminal,
         )
         await listening
-        url = /listening at (\S+)/.exec(terminal.written.out)?.[1] ?? ""
+        url = /listening on (\S+)/.exec(terminal.written.out)?.[1] ?? ""
         ends.push(async () => {
           controller.abort()
           expect(await done).toBe(0)

@@ -22,7 +22,7 @@ test("generate writes text, and numbers beside it", async () => {
 test("a mistake is said without a trace", async () => {
   const terminal = captured()
   expect(await run(["generate", "--model", join(scratch, "none"), "--prompt", "x"], terminal)).toBe(1)
-  expect(terminal.written.err).toMatch(/^\[load\] .*none is no folder or file, and/)
+  expect(terminal.written.err).toMatch(/^\[load\] .*none is neither a folder or file nor/)
   expect(terminal.written.err).not.toContain("    at ")
   expect(await run(["generate", "--model", folder], captured())).toBe(1)
 })
@@ -39,7 +39,7 @@ test("serve listens until it is interrupted", async () => {
   terminal.interruptible = async (body) => {
     const controller = new AbortController()
     const running = body(controller.signal)
-    const url = /listening at (\S+)/.exec(terminal.written.out)?.[1]
+    const url = /listening on (\S+)/.exec(terminal.written.out)?.[1]
     status = (await fetch(`${url}/health`)).status
     controller.abort()
     return running

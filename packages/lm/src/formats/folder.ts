@@ -18,7 +18,7 @@ export function readJson(file: string): JsonObject {
   try {
     value = JSON.parse(readFileSync(file, "utf8"))
   } catch (cause) {
-    throw new FormatError("load", `${file}: is no JSON`, { cause })
+    throw new FormatError("load", `${file}: is not JSON`, { cause })
   }
   if (!isPlainObject(value)) throw new FormatError("load", `${file}: must hold an object`)
   return value as JsonObject
@@ -48,7 +48,7 @@ export function weightFiles(folder: string): string[] {
       if (typeof name !== "string" || name !== basename(name))
         throw new FormatError(
           "load",
-          `${folder}: the index names ${JSON.stringify(name)}, which is no file of it`,
+          `${folder}: the index names ${JSON.stringify(name)}, which is not a file of that folder`,
         )
       const file = join(folder, name)
       if (!existsSync(file)) throw new FormatError("load", `${folder}: lacks ${name}, which the index names`)
@@ -58,7 +58,7 @@ export function weightFiles(folder: string): string[] {
   const found = readdirSync(folder).filter((name) => /^(model|weights).*\.safetensors$/.test(name))
   if (found.length === 0)
     throw new ArgumentError("load", `${folder} has no model*.safetensors`, {
-      hint: "Checkpoints of PyTorch alone (.bin) are not read: their files can run code",
+      hint: "Checkpoints in PyTorch's own form (.bin) are not supported: loading them can run code",
     })
   return found.sort().map((name) => join(folder, name))
 }

@@ -34,7 +34,7 @@ export function readRope(metadata: GgufMetadata, architecture: string, arrays: W
   const factor = metadata.number(key("scaling.factor")) ?? older ?? 1
   if (kind === "none" || factor === 1) return theta
   if (kind !== "linear" && kind !== "yarn")
-    throw metadata.error(`scales rotary positions as "${kind}", which is not known`)
+    throw metadata.error(`scales rotary positions as "${kind}", which is unknown`)
   const rope: Record<string, Json> = { rope_type: kind, factor }
   if (kind === "yarn") {
     rope.original_max_position_embeddings = trained ?? context

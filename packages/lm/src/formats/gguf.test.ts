@@ -210,7 +210,7 @@ test("words of BERT come back from a GGUF file", async () => {
 describe("refused are", () => {
   test("other architectures, by name", async () => {
     mx.saveGguf(at("other.gguf"), { x: mx.ones([1]) }, { "general.architecture": "mamba" })
-    await expect(lm.load(at("other.gguf"))).rejects.toThrow(/"mamba" is not read from GGUF/)
+    await expect(lm.load(at("other.gguf"))).rejects.toThrow(/"mamba" is not supported in GGUF/)
   })
 
   test.each([

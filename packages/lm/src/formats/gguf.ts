@@ -53,8 +53,8 @@ function architectureOf(metadata: GgufMetadata): Architecture {
   const named = ARCHITECTURES.filter((each) => each.name === name)
   if (named.length === 0)
     throw metadata.error(
-      `the architecture ${JSON.stringify(name)} is not read from GGUF files`,
-      `Known are ${[...new Set(ARCHITECTURES.map((each) => each.name))].join(", ")}; others load from folders in the hub's form`,
+      `the architecture ${JSON.stringify(name)} is not supported in GGUF files`,
+      `Known: ${[...new Set(ARCHITECTURES.map((each) => each.name))].join(", ")}; others load from folders in the hub's format`,
     )
   const has = (key: string): boolean => (metadata.number(`${name}.${key}`) ?? 0) > 0
   const type = has("expert_count") ? "mixtral" : has("attention.sliding_window") ? "mistral" : "llama"

@@ -57,7 +57,7 @@ function cached(storage: string, revision: string): string | null {
 
 /**
  * The folder of a model in the hub's cache; downloaded where it is not there yet. Without a network the last one that was there.
- * @throws ArgumentError where it is neither there nor to be had; FormatError for a file that is not what the hub says
+ * @throws ArgumentError where it is neither there nor to be had; FormatError for a file that does not match the hub's checksum
  */
 export async function download(
   name: string,
@@ -85,9 +85,13 @@ export async function download(
   } catch (cause) {
     if (known) return known
     const reason = cause instanceof Error ? cause.message : String(cause)
-    throw new ArgumentError("load", `${name} is no folder, and the hub does not give it: ${reason}`, {
-      cause,
-    })
+    throw new ArgumentError(
+      "load",
+      `${name} is not a folder, and fetching it from the hub failed: ${reason}`,
+      {
+        cause,
+      },
+    )
   }
   const total = files.reduce((sum, file) => sum + file.size, 0)
   let done = 0
@@ -122,7 +126,7 @@ const TRIES = 4
 /**
  * Brings a file's content into the cache, where it is not there. What an earlier run or a cut connection left is gone on from, and the
  * whole is compared with the hub's sum.
- * @throws FormatError where it is not what the hub says
+ * @throws FormatError where it does not match the hub's checksum
  */
 async function fetchBlob(
   from: FileAt,
@@ -157,7 +161,7 @@ async function fetchBlob(
   }
   if (await isWhole(partial, file)) return rename(partial, target)
   rmSync(partial, { force: true })
-  throw new FormatError("load", `${from.path} is not what the hub says`, { hint: "Try again" })
+  throw new FormatError("load", `${from.path} does not match the hub's checksum`, { hint: "Try again" })
 }
 
 /** True for a file of the size and sum that the hub says: SHA-256, or for small files git's. */

@@ -46,7 +46,7 @@ export async function load(source: string, options: LoadModelOptions = {}): Prom
     throw new ArgumentError("load", `expected a folder, received ${describe(source)}`)
   if (!existsSync(source)) {
     if (isHubName(source)) return load(await download(source, options), { ...options, onProgress: undefined })
-    throw new ArgumentError("load", `${source} is no folder or file, and no name on the hub`)
+    throw new ArgumentError("load", `${source} is neither a folder or file nor a name on the hub`)
   }
   if (!statSync(source).isDirectory()) return loadGguf(source, options)
   const config = readConfig(source)
@@ -57,7 +57,8 @@ export async function load(source: string, options: LoadModelOptions = {}): Prom
 
 /** A model from a GGUF file, whose weights have one dtype: that of the option, or else that of its largest tensors. */
 function loadGguf(source: string, { dtype, onProgress, onConverted }: LoadModelOptions): LoadedModel {
-  if (!source.endsWith(".gguf")) throw new ArgumentError("load", `${source} is no folder and no .gguf file`)
+  if (!source.endsWith(".gguf"))
+    throw new ArgumentError("load", `${source} is neither a folder nor a .gguf file`)
   const total = statSync(source).size
   onProgress?.(0, total, source)
   const { config, weights, tokenizer, converted } = readGgufModel(source)

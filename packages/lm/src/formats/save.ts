@@ -40,8 +40,8 @@ export function quantize(model: LoadedModel, options: QuantizeModelOptions = {})
   const common = { groupSize, bits: given.bits, mode }
   const { network } = model
   if (network.modules().some(isPacked))
-    throw new ArgumentError("quantize", "the model is quantized already", {
-      hint: "Begin with one that is not",
+    throw new ArgumentError("quantize", "the model is already quantized", {
+      hint: "Start from one that is not",
     })
   nn.quantize(network, {
     classPredicate: (path, module) => {

@@ -216,7 +216,7 @@ export class Batcher {
       yield* row.outlet.read()
     } finally {
       done()
-      this.remove(row, new BusyError("nobody reads any more"))
+      this.remove(row, new BusyError("the reader has stopped"))
     }
   }
 

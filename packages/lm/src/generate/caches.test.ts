@@ -108,7 +108,7 @@ test("a quantized cache is near to a plain one: KL a token ≤ 0.01 at 8 bits", 
   const got = logprobs(lm.makeCache(network, { cacheBits: 8 }))
   expect(want.exp().multiply(want.subtract(got)).sum(-1).max().item()).toBeLessThan(0.01)
   expect(() => lm.makeCache(llama.network as lm.CausalNetwork, { cacheBits: 8 })).toThrow(
-    /heads of 16 features have no groups of 32/,
+    /heads of 16 features cannot be divided into groups of 32/,
   )
 })
 

@@ -67,9 +67,13 @@ function formatOf(bits: number, { headDim }: LayerShape, { cacheGroupSize }: Cac
     throw new ArgumentError("stream", `cacheBits must be 4 or 8, received ${bits}`)
   const groupSize = cacheGroupSize ?? (headDim % 64 === 0 ? 64 : 32)
   if (headDim % groupSize !== 0)
-    throw new ArgumentError("stream", `heads of ${headDim} features have no groups of ${groupSize}`, {
-      hint: "Leave cacheBits out",
-    })
+    throw new ArgumentError(
+      "stream",
+      `heads of ${headDim} features cannot be divided into groups of ${groupSize}`,
+      {
+        hint: "Leave cacheBits out",
+      },
+    )
   return { bits, groupSize }
 }
 
@@ -149,12 +153,12 @@ export function savePromptCache(file: string, cache: Cache, tokens: readonly num
 export function loadPromptCache(file: string): { cache: Cache; tokens: number[] } {
   const [arrays, metadata] = mx.load(file, "safetensors", true)
   if (metadata.format !== KIND || !arrays.tokens)
-    throw new FormatError("loadPromptCache", `${file} is no prompt cache`)
+    throw new FormatError("loadPromptCache", `${file} is not a prompt cache`)
   let layers: readonly Omit<CacheState, "arrays">[]
   try {
     layers = JSON.parse(metadata.layers) as typeof layers
   } catch (cause) {
-    throw new FormatError("loadPromptCache", `${file} is no prompt cache`, { cause })
+    throw new FormatError("loadPromptCache", `${file} is not a prompt cache`, { cause })
   }
   const cache = layers.map(({ kind, numbers }, i): LayerCache => {
     const own = Object.fromEntries(
@@ -168,7 +172,7 @@ export function loadPromptCache(file: string): { cache: Cache; tokens: number[] 
     if (kind === "paged") return new PagedCache(numbers.size, numbers.window || null).restore(state)
     if (kind === "quantized")
       return new QuantizedCache({ bits: numbers.bits, groupSize: numbers.groupSize }).restore(state)
-    throw new FormatError("loadPromptCache", `${file} has a cache of the unknown kind "${kind}"`)
+    throw new FormatError("loadPromptCache", `${file} has a cache of unknown kind "${kind}"`)
   })
   return { cache, tokens: [...(arrays.tokens.toTypedArray() as Int32Array)] }
 }

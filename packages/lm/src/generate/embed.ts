@@ -96,7 +96,7 @@ export async function rerank(model: LoadedModel, query: string, texts: readonly 
   if (!(network instanceof EncoderNetwork) || !network.scores || !tokenizer)
     throw new ArgumentError(
       "rerank",
-      "the model is no reranker: an encoder with a classifier and a tokenizer",
+      "the model is not a reranker: an encoder with a classifier and a tokenizer",
     )
   const scores: number[] = []
   for (const text of texts) {

@@ -61,7 +61,7 @@ export interface GenerateOptions extends SamplingOptions, CacheOptions {
 export function causal(op: string, model: LoadedModel): CausalNetwork {
   const { network } = model
   if (network instanceof CausalNetwork) return network
-  throw new ArgumentError(op, "the model is an encoder, which writes no text", {
+  throw new ArgumentError(op, "the model is an encoder, which does not generate text", {
     hint: "Use embed or rerank",
   })
 }
@@ -209,7 +209,7 @@ async function* speculate(
   if (guesser.vocabulary !== network.vocabulary)
     throw new ArgumentError(
       "stream",
-      `draft has ${guesser.vocabulary} words and the model ${network.vocabulary}, expected the same`,
+      `draft has a vocabulary of ${guesser.vocabulary} and the model one of ${network.vocabulary}, expected the same`,
     )
   const { cache, rest } = startingCache(network, prompt, options)
   const guesses = makeCache(guesser, options)
@@ -246,7 +246,7 @@ async function* speculate(
     for (const each of [cache, guesses]) {
       const surplus = cacheLength(each) - known
       if (surplus > 0 && !trimCache(each, surplus))
-        throw new ArgumentError("stream", `a cache cannot take back ${surplus} tokens`, {
+        throw new ArgumentError("stream", `a cache cannot drop its last ${surplus} tokens`, {
           hint: "Take fewer draftTokens",
         })
     }

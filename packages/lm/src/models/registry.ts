@@ -58,6 +58,6 @@ export function familyOf(config: Settings): Family {
   const found = families.get(type)
   if (found) return found
   throw new ArgumentError("load", `the model_type "${type}" is not known`, {
-    hint: `Known are ${modelTypes().join(", ")}; registerFamily adds one`,
+    hint: `Known: ${modelTypes().join(", ")}; registerFamily adds one`,
   })
 }

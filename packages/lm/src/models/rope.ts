@@ -182,7 +182,7 @@ function variantOf(
   if (kind === "yarn") return yarn(theta, dims, rope, most)
   if (kind === "longrope" || kind === "su") return longrope(theta, dims, rope, config, most)
   throw new FormatError("load", `${rope.source}: the rope_type "${kind}" is not known`, {
-    hint: "Known are default, linear, dynamic, llama3, yarn and longrope",
+    hint: "Known: default, linear, dynamic, llama3, yarn and longrope",
   })
 }
 

@@ -45,5 +45,5 @@ test("a reranker scores pairs by its tokenizer, and an embedder pads without a t
   const both = await embed(embedder, ["the end of the beginning", "in"])
   const [alone] = await embed(embedder, ["in"])
   both[1].forEach((value, i) => expect(value).toBeCloseTo(alone[i], 5))
-  await expect(rerank(embedder, "a", ["b"])).rejects.toThrow(/no reranker/)
+  await expect(rerank(embedder, "a", ["b"])).rejects.toThrow(/not a reranker/)
 })

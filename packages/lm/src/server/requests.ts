@@ -46,7 +46,7 @@ const isCount = (v: unknown): boolean => Number.isSafeInteger(v) && (v as number
 
 /** A body that is an object. */
 export function bodyOf(value: unknown): Body {
-  if (!isPlainObject(value)) throw new RequestError(400, "the body must be an object of JSON")
+  if (!isPlainObject(value)) throw new RequestError(400, "the body must be a JSON object")
   return value as Body
 }
 

@@ -150,7 +150,7 @@ async function readBody(c: Context): Promise<Readonly<Record<string, unknown>>> 
     value = await c.req.json()
   } catch (error) {
     if (error instanceof RequestError) throw error
-    throw new RequestError(400, "the body is no JSON")
+    throw new RequestError(400, "the body is not JSON")
   }
   return bodyOf(value)
 }
@@ -353,7 +353,7 @@ class Desk {
     first: object | null,
   ): Promise<Response> {
     this.checkModel(body)
-    if (!this.batch) throw new RequestError(400, "the model is an encoder, which writes no text")
+    if (!this.batch) throw new RequestError(400, "the model is an encoder, which does not generate text")
     const options = generationOf(body, this.options.maxTokens ?? 1024)
     const inPieces = streams(body)
     const tokens = promptTokens(this.model, prompt)

@@ -69,7 +69,7 @@ export class Tokenizer {
     try {
       this.inner = new HubTokenizer(tokenizer, config)
     } catch (cause) {
-      throw new FormatError("load", "tokenizer.json is none that can be read", { cause })
+      throw new FormatError("load", "tokenizer.json cannot be read", { cause })
     }
     this.bosToken = contentOf(config.bos_token)
     this.eosToken = contentOf(config.eos_token)
@@ -145,7 +145,7 @@ export class Tokenizer {
       })
     } catch (cause) {
       const reason = cause instanceof Error ? cause.message : String(cause)
-      throw new ArgumentError("chat", `the chat template refuses the conversation: ${reason}`, { cause })
+      throw new ArgumentError("chat", `the chat template rejects the conversation: ${reason}`, { cause })
     }
   }
 

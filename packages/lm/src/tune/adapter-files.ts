@@ -137,7 +137,7 @@ function pairsOf(
       : /^(?:base_model\.model\.)?(.*)\.lora_([AB])(?:\.default)?\.weight$/
   for (const [name, array] of Object.entries(arrays)) {
     const [, layer, which] = pattern.exec(name) ?? []
-    if (!layer) throw new FormatError("loadAdapters", `${JSON.stringify(name)} is no adapter's array`)
+    if (!layer) throw new FormatError("loadAdapters", `${JSON.stringify(name)} is not an array of an adapter`)
     const pair = pairs.get(layer) ?? {}
     pair[which.toLowerCase() as "a" | "b"] = form === "mlx" ? array : mx.contiguous(array.T)
     pairs.set(layer, pair)

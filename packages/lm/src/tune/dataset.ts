@@ -38,7 +38,7 @@ export function readDataset(file: string, tokenizer: Tokenizer, options: Dataset
       try {
         value = JSON.parse(line)
       } catch (cause) {
-        throw error("is no JSON", cause)
+        throw error("is not JSON", cause)
       }
       const example = isPlainObject(value)
         ? exampleOf(value as Record<string, unknown>, tokenizer, options)

@@ -133,7 +133,7 @@ export async function train(
   const { steps, batchSize = 4, accumulate = 1, learningRate = 1e-5, seed = 0, signal, saveEvery } = options
   if (examples.length === 0) throw new ArgumentError("train", "there are no examples")
   if (mx.treeFlatten(network.trainableParameters()).length === 0)
-    throw new ArgumentError("train", "the network has nothing to train", {
+    throw new ArgumentError("train", "the network has no trainable parameters", {
       hint: "addAdapters gives it adapters",
     })
   const optimizer = new AdamW(learningRate)
@@ -213,13 +213,13 @@ function restore(folder: string, network: CausalNetwork, optimizer: AdamW, ident
   try {
     run = JSON.parse(readFileSync(file, "utf8")) as typeof run
   } catch (cause) {
-    throw new FormatError("train", `${file}: is no JSON`, { cause })
+    throw new FormatError("train", `${file}: is not JSON`, { cause })
   }
   for (const [key, value] of Object.entries(identity))
     if (run[key as keyof Identity] !== value)
       throw new FormatError(
         "train",
-        `${file}: is of a run with ${key} ${run[key as keyof Identity]}, not ${value}`,
+        `${file}: is from a run with ${key} ${run[key as keyof Identity]}, not ${value}`,
       )
   const arrays = mx.load(join(folder, `state-${run.step}.safetensors`), "safetensors")
   const part = (prefix: string): [string, mx.Array][] =>

@@ -115,7 +115,7 @@ test("a run that stopped goes on bit for bit, and batches add up", async () => {
   }
   const whole = await run("whole", [6])
   expect(distance(whole, await run("parts", [2, 5, 6]))).toBe(0)
-  await expect(run("parts", [7], { seed: 9 })).rejects.toThrow(/is of a run with seed 0, not 9/)
+  await expect(run("parts", [7], { seed: 9 })).rejects.toThrow(/is from a run with seed 0, not 9/)
   expect(readdirSync(at("parts")).length).toBeGreaterThan(1)
 })
 

@@ -11,7 +11,7 @@ type Sizes = number | readonly number[]
 
 /** Settings of convolutions: `S` is how a size is given, one number for all axes or, over several axes, also one an axis. */
 export interface ConvOptions<S = Sizes> {
-  /** Steps between the places of the kernel; 1 by default. */
+  /** Distance between the elements of the kernel; 1 by default. */
   stride?: S
   /** Zeros added at both ends; 0 by default. */
   padding?: S
@@ -159,7 +159,7 @@ export class Conv1d extends Convolution {
 
 /**
  * Convolution over [batch, height, width, channels]. `weight` is [outChannels, height, width, inChannels / groups] and starts uniform on
- * ±1/√(inChannels · kernel places); `bias` is [outChannels] and starts at 0.
+ * ±1/√(inChannels · kernel size); `bias` is [outChannels] and starts at 0.
  * @throws ArgumentError for sizes that are no positive integers or not divisible by the groups
  * @example
  * new nn.Conv2d(3, 8, 3, { stride: 2, padding: 1 }).forward(mx.ones([1, 16, 16, 3])).shape // => [1, 8, 8, 8]
@@ -188,7 +188,7 @@ export class Conv2d extends Convolution {
 
 /**
  * Convolution over [batch, depth, height, width, channels]. `weight` is [outChannels, depth, height, width, inChannels] and starts uniform
- * on ±1/√(inChannels · kernel places); `bias` is [outChannels] and starts at 0.
+ * on ±1/√(inChannels · kernel size); `bias` is [outChannels] and starts at 0.
  * @throws ArgumentError for sizes that are no positive integers
  * @example
  * new nn.Conv3d(1, 4, [1, 3, 3]).forward(mx.ones([1, 2, 8, 8, 1])).shape // => [1, 2, 6, 6, 4]
@@ -253,7 +253,7 @@ export class ConvTranspose1d extends Convolution {
 
 /**
  * Transposed convolution over [batch, height, width, channels], which enlarges by its stride: see `mx.convTranspose2d`. `weight` is
- * [outChannels, height, width, inChannels] and starts uniform on ±1/√(inChannels · kernel places); `bias` is [outChannels] and starts at 0.
+ * [outChannels, height, width, inChannels] and starts uniform on ±1/√(inChannels · kernel size); `bias` is [outChannels] and starts at 0.
  * @throws ArgumentError for sizes that are no positive integers
  * @example
  * new nn.ConvTranspose2d(3, 8, 2, { stride: 2 }).forward(mx.ones([1, 4, 4, 3])).shape // => [1, 8, 8, 8]
@@ -282,7 +282,7 @@ export class ConvTranspose2d extends Convolution {
 
 /**
  * Transposed convolution over [batch, depth, height, width, channels], which enlarges by its stride: see `mx.convTranspose3d`. `weight` is
- * [outChannels, depth, height, width, inChannels] and starts uniform on ±1/√(inChannels · kernel places); `bias` is [outChannels] and
+ * [outChannels, depth, height, width, inChannels] and starts uniform on ±1/√(inChannels · kernel size); `bias` is [outChannels] and
  * starts at 0.
  * @throws ArgumentError for sizes that are no positive integers
  * @example

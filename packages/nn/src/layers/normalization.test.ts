@@ -46,7 +46,7 @@ describe("what has no variance is refused", () => {
 
   test("InstanceNorm of no positions", () => {
     expect(() => new nn.InstanceNorm(3).forward(mx.ones([2, 3]))).toThrowErrorMatchingInlineSnapshot(
-      `[ShapeError: [InstanceNorm] expects an array of at least 3 dimensions, [batch, …, channels], received shape (2, 3). Over no positions each channel is its own mean; LayerNorm is over the channels]`,
+      `[ShapeError: [InstanceNorm] expects an array of at least 3 dimensions, [batch, …, channels], received shape (2, 3). Without positions each channel would be its own mean; LayerNorm normalizes over the channels]`,
     )
   })
 })

@@ -232,7 +232,9 @@ export class InstanceNorm extends Module {
         throw new ShapeError(
           "InstanceNorm",
           `expects an array of at least 3 dimensions, [batch, …, channels], received shape ${format(shape)}`,
-          { hint: "Over no positions each channel is its own mean; LayerNorm is over the channels" },
+          {
+            hint: "Without positions each channel would be its own mean; LayerNorm normalizes over the channels",
+          },
         )
       checkFeatures(this, { x }, { x: this.dims })
       return scaled(standardizeOver(x, axesBetween(1, shape.length - 1), this.eps), this.weight, this.bias)

@@ -40,24 +40,24 @@ function reduceTiles(x: mx.Array, kind: Kind, kernelSize: readonly number[]): mx
   )
 }
 
-/** Each place in a window is an array of its own. */
-const MAX_PLACES = 1 << 20
+/** Each position in a window is an array of its own. */
+const MAX_POSITIONS = 1 << 20
 
-/** Others are gathered: for each place in a window, the elements at that place, as one slice with steps. */
+/** Others are gathered: for each position in a window, the elements at that position, as one strided slice. */
 function reduceWindows(
   x: mx.Array,
   kind: Kind,
   kernelSize: readonly number[],
   stride: readonly number[],
 ): mx.Array {
-  let places: mx.IndexSpec[][] = [[":"]]
+  let positions: mx.IndexSpec[][] = [[":"]]
   kernelSize.forEach((k, i) => {
     const last = Math.floor((x.shape[i + 1] - k) / stride[i]) * stride[i]
-    places = places.flatMap((before) =>
+    positions = positions.flatMap((before) =>
       Array.from({ length: k }, (_, at) => [...before, mx.s(at, at + last + 1, stride[i])]),
     )
   })
-  const slices = places.map((place) => x.index(...place))
+  const slices = positions.map((position) => x.index(...position))
   return reduce(mx.stack(slices, -1), kind, [x.ndim])
 }
 
@@ -90,10 +90,10 @@ const pool = asCall(
     })
     const count = kernelSize.reduce((n, k) => n * k, 1)
     const tiles = kernelSize.every((k, i) => k === stride[i] && sizes[i] % k === 0)
-    if (!tiles && count > MAX_PLACES)
+    if (!tiles && count > MAX_POSITIONS)
       throw new ShapeError(
         op,
-        `a window has ${count} elements, at most ${MAX_PLACES} where windows are no tiles`,
+        `a window has ${count} elements, at most ${MAX_POSITIONS} unless windows are tiles`,
       )
     return tiles ? reduceTiles(full, kind, kernelSize) : reduceWindows(full, kind, kernelSize, stride)
   },

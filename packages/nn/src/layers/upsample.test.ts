@@ -41,7 +41,7 @@ describe("antialias", () => {
     expect(
       () => new nn.Upsample(0.5, { mode: "linear", antialias: true, alignCorners: true }),
     ).toThrowErrorMatchingInlineSnapshot(
-      `[ArgumentError: [Upsample] there is no antialiasing with alignCorners]`,
+      `[ArgumentError: [Upsample] antialiasing cannot be combined with alignCorners]`,
     )
   })
 })
@@ -70,6 +70,6 @@ test("more positions than a table may have are refused", () => {
 
 test("windows of more elements than there may be arrays are refused", () => {
   expect(() => new nn.MaxPool1d(2 ** 30, 1, 2 ** 29).forward(along([1, 2, 3]))).toThrow(
-    "[MaxPool1d] a window has 1073741824 elements, at most 1048576 where windows are no tiles",
+    "[MaxPool1d] a window has 1073741824 elements, at most 1048576 unless windows are tiles",
   )
 })

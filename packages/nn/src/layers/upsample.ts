@@ -193,9 +193,9 @@ export class Upsample extends Module {
       [number | readonly number[], UpsampleMode?, boolean?, boolean?]
     >("Upsample", { scaleFactor: factors, mode: modes, alignCorners: "bool?", antialias: "bool?" }, args)
     if (antialias && mode === "nearest")
-      throw new ArgumentError("Upsample", "there is no antialiasing by the nearest value")
+      throw new ArgumentError("Upsample", "antialiasing does not apply to the nearest value")
     if (antialias && alignCorners)
-      throw new ArgumentError("Upsample", "there is no antialiasing with alignCorners")
+      throw new ArgumentError("Upsample", "antialiasing cannot be combined with alignCorners")
     this.scaleFactor = scaleFactor
     this.mode = mode
     this.alignCorners = alignCorners

@@ -26,7 +26,7 @@ export interface AdafactorOptions {
 
 const isEps = (value: unknown): boolean => typeof value === "number" && value >= 0
 const bothEps: Kind = {
-  expected: "a list of two numbers that are not negative",
+  expected: "a list of two non-negative numbers",
   accepts: (value: unknown) => isList(value) && value.length === 2 && value.every(isEps),
   element: isEps,
 }

@@ -36,7 +36,7 @@ export type LearningRate = number | mx.Array | Schedule
 
 /** A learning rate: no NaN, nothing below 0. @internal */
 export const aLearningRate: Kind = {
-  expected: "a number that is not negative, an array of one element or a schedule",
+  expected: "a non-negative number, an array of one element or a schedule",
   accepts: (value: unknown) =>
     typeof value === "number"
       ? value >= 0 && value < Number.POSITIVE_INFINITY
@@ -45,7 +45,7 @@ export const aLearningRate: Kind = {
 
 /** A learning rate without a schedule. */
 const aRate: Kind = {
-  expected: "a number that is not negative or an array of one element",
+  expected: "a non-negative number or an array of one element",
   accepts: (value: unknown) =>
     typeof value !== "function" && (aLearningRate.accepts as (v: unknown) => boolean)(value),
 }
@@ -145,7 +145,7 @@ export abstract class Optimizer {
             "init",
             `the state of "${path}" must be a plain object, received ${describe(state)}`,
             {
-              hint: "Settings such as step and learning_rate lie beside the parameters: none may be called so",
+              hint: "Settings such as step and learning_rate lie beside the parameters: no parameter may have those names",
             },
           )
         const own = (state ?? {}) as ParameterState
@@ -181,7 +181,7 @@ export abstract class Optimizer {
     const fresh: ParameterState = {}
     this.initSingle(parameter, fresh)
     const hint = {
-      hint: `The state is of another optimizer than this ${this.constructor.name}, or of another model`,
+      hint: `The state belongs to an optimizer other than this ${this.constructor.name}, or to another model`,
     }
     for (const name of Object.keys(fresh)) {
       const held: unknown = state[name]

@@ -60,7 +60,7 @@ function orderAfter(pivots: readonly number[], rows: number): number[] {
   return order
 }
 
-/** Inputs: a [..., M, N]. Outputs: the factors packed, K = min(M, N) pivots, and the M places p with a = L[p]·U. */
+/** Inputs: a [..., M, N]. Outputs: the factors packed, K = min(M, N) pivots, and the M row numbers p with a = L[p]·U. */
 export const luPrimitive: Apply<NoParams> = definePrimitive({
   name: "lu",
   infer: ([a]) => {
@@ -77,14 +77,18 @@ export const luPrimitive: Apply<NoParams> = definePrimitive({
       const pivots = good
         ? factorLu(a)
         : globalThis.Array.from({ length: Math.min(a.rows, a.cols) }, (_, i) => i)
-      const places: number[] = []
+      const permutation: number[] = []
       orderAfter(pivots, a.rows).forEach((row, i) => {
-        places[row] = i
+        permutation[row] = i
       })
-      return [good ? a : a.filled(Number.NaN), Dense.column(pivots), Dense.column(places)]
+      return [good ? a : a.filled(Number.NaN), Dense.column(pivots), Dense.column(permutation)]
     }),
-  vjp: ({ outputs: [packed, , places], cotangents: [g] }) => [pullLu(packed, places, g)],
-  jvp: ({ outputs: [packed, , places], tangents: [t] }) => [t && pushLu(packed, places, t), null, null],
+  vjp: ({ outputs: [packed, , permutation], cotangents: [g] }) => [pullLu(packed, permutation, g)],
+  jvp: ({ outputs: [packed, , permutation], tangents: [t] }) => [
+    t && pushLu(packed, permutation, t),
+    null,
+    null,
+  ],
   vmap: (c) => batched(c, luPrimitive),
   // Of elements that are equal but for rounding either may be the pivot.
   facts: { ambiguous: true },
@@ -118,10 +122,10 @@ const overUpper = (x: Array, a: Array): Array => adjoint(solveLower(adjoint(a), 
  * With a permuted, Φ the strictly lower and Ψ the upper part: H = L₁⁻¹·dA₁·U₁⁻¹, dL₁ = L₁·Φ(H), dU₁ = Ψ(H)·U₁; rows below: dL₂ =
  * dA₂·U₁⁻¹ − L₂·Ψ(H); columns to the right: dU₂ = L₁⁻¹·dA₂ − Φ(H)·U₂.
  */
-function pushLu(packed: Array, places: Array, t: Array): Array {
+function pushLu(packed: Array, permutation: Array, t: Array): Array {
   const { low, up, k } = unpack(packed)
   const [rows, cols] = packed.shape.slice(-2)
-  const d = takeRows(t, argsort(places, -1))
+  const d = takeRows(t, argsort(permutation, -1))
   const [l1, u1] = [block(low, [0, k], [0, k]), block(up, [0, k], [0, k])]
   const left = solveLower(l1, block(d, [0, k], [0, cols]))
   const h = overUpper(block(left, [0, k], [0, k]), u1)
@@ -144,7 +148,7 @@ function pushLu(packed: Array, places: Array, t: Array): Array {
 }
 
 /** The transpose of {@link pushLu}. */
-function pullLu(packed: Array, places: Array, g: Array): Array {
+function pullLu(packed: Array, permutation: Array, g: Array): Array {
   const { low, up, k } = unpack(packed)
   const [rows, cols] = packed.shape.slice(-2)
   const [l1, u1] = [block(low, [0, k], [0, k]), block(up, [0, k], [0, k])]
@@ -160,7 +164,7 @@ function pullLu(packed: Array, places: Array, g: Array): Array {
   let out = solveUpper(adjoint(l1), overUpperAdjoint(inner))
   if (below) out = joinRows(out, overUpperAdjoint(below))
   if (right) out = joinColumns(out, solveUpper(adjoint(l1), right))
-  return takeRows(out, places)
+  return takeRows(out, permutation)
 }
 
 const luFactorArgs = operation("linalg.luFactor", { a: "array" }, (a: Array): [Array, Array] => {
@@ -184,13 +188,13 @@ export function luFactor(...args: unknown[]): [packed: Array, pivots: Array] {
 }
 
 const luArgs = operation("linalg.lu", { a: "array" }, (a: Array): [Array, Array, Array] => {
-  const [packed, , places] = luPrimitive.all([a])
+  const [packed, , permutation] = luPrimitive.all([a])
   const { low, up } = unpack(packed)
-  return [places, low, up]
+  return [permutation, low, up]
 })
 /**
- * The LU factorization of matrices [..., M, N] with partial pivoting: uint32 places p [..., M], a lower triangle L [..., M, K] with ones
- * on its diagonal and an upper triangle U [..., K, N], K = min(M, N), so that a = L[p]·U, with the rows of L in the order p.
+ * The LU factorization of matrices [..., M, N] with partial pivoting: uint32 row numbers p [..., M], a lower triangle L [..., M, K] with
+ * ones on its diagonal and an upper triangle U [..., K, N], K = min(M, N), so that a = L[p]·U, with the rows of L in the order p.
  *
  * @throws ShapeError with fewer than two dimensions; DTypeError unless float32, float64 or complex64
  * @example

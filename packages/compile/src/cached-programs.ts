@@ -1,5 +1,5 @@
 /**
- * The programs of one compiled function: which of them serves a call, and when it is traced anew.
+ * The cached programs of one compiled function: which of them serves a call, and when it is traced anew.
  */
 import {
   Array,
@@ -30,14 +30,14 @@ export interface CompileStats {
   readonly calls: number
   /** The number of times the function itself ran to be traced. */
   readonly traces: number
-  /** The number of programs it keeps. */
+  /** The number of cached programs. */
   readonly programs: number
 }
 
 const isAbstract = (a: Array): boolean => (a.node.mark & Mark.Abstract) !== 0
 
-/** The programs of one compiled function. */
-export class Programs {
+/** The cached programs of one compiled function. */
+export class CachedPrograms {
   private readonly cache = new ProgramCache()
   private readonly shapeless = new ShapelessTraces()
   private readonly recompilation: Recompilation
@@ -106,7 +106,7 @@ export class Programs {
     }
     if (cached === null)
       throw new TransformError("explain", "the arguments belong to a trace, where nothing is compiled")
-    return explanationOf(cached.capture.program, inputNames(cached), outputNames(cached))
+    return explanationOf(cached.capture.graph, inputNames(cached), outputNames(cached))
   }
 
   /** True if the captured inputs are where they were, with the same shapes, dtypes and constants. */
@@ -134,14 +134,14 @@ export class Programs {
     return new ProgramKey(signature, inputLeaves, inputs, outputs)
   }
 
-  /** The program for a key; null where there is none. */
+  /** The cached program for a key; null where there is none. */
   private known(key: ProgramKey, inputLeaves: readonly ArrayLeaf[]): CachedProgram | null {
     const known = this.cache.find(key)
     if (known) locate(known, inputLeaves)
     return known ?? null
   }
 
-  /** A call without a program, for sizes that may not come again. */
+  /** A call without a cached program, for sizes that may not come again. */
   private callInPassing(
     args: readonly unknown[],
     inputLeaves: readonly ArrayLeaf[],
@@ -172,18 +172,17 @@ export class Programs {
     const here = currentStream()
     const state = readLeaves(inputLeaves).map(({ node }) => node)
     const found = this.capture(this.subjectOf(args, inputLeaves), key)
-    const { program, namesStreams, left, targets, outputPaths } = found
+    const { graph, namesStreams, left, targets, outputPaths } = found
     const end = namesStreams ? key.suffix : ""
-    if (program && this.donated.length > 0)
-      program.donated = donatedPositions(this.donated, args, state.length)
-    // Containers that the program itself fills are there at the next call.
+    if (graph && this.donated.length > 0) graph.donated = donatedPositions(this.donated, args, state.length)
+    // Containers that the graph itself fills are there at the next call.
     this.shapeless.follow(key.of("rank") + end, key.after("rank", targets) + end)
-    const elsewhere = program && program.stream !== here ? program.stream : null
+    const elsewhere = graph && graph.stream !== here ? graph.stream : null
     const cached: CachedProgram = {
       signature: key.signature,
       stateSignature: key.stateSignature,
       capture: found,
-      params: { program },
+      params: { program: graph },
       holders: [],
       keys: [],
       state: state.map(({ shape, dtype }) => ({ shape, dtype })),

@@ -1,5 +1,5 @@
 /**
- * A traced program: placeholders, what was computed from them, and the values from outside that it reads. It is the parameter of
+ * A traced graph: placeholders, what was computed from them, and the values from outside that it reads. It is the parameter of
  * the primitive that a compiled call adds to the graph.
  */
 import {
@@ -32,14 +32,16 @@ import { reapply, reapplyOn, rebuild } from "./rebuild"
 
 let count = 0
 
-/** Ways in which the inputs may lie that a program has plans for. */
+/** Ways in which the inputs may lie that a traced graph has plans for. */
 const MAX_LAYOUTS = 16
 
-/** Bytes that the plans of a program count for, with its trees: so much that a thousand dropped ones are looked for, however slowly. */
+/**
+ * Bytes that the plans of a traced graph count for, with its trees: so much that a thousand dropped ones are looked for, however slowly.
+ */
 const PLAN_BYTES = 1 << 18
 
-/** A program's plans. */
-class ProgramPlans implements Droppable {
+/** A traced graph's plans. */
+class GraphPlans implements Droppable {
   /** By backend. */
   readonly ordinary = new Map<string, Planned | null>()
   /** Those for inputs that are not row-major, by backend and how they lie. */
@@ -53,11 +55,11 @@ class ProgramPlans implements Droppable {
   }
 }
 
-/** A program as `compile` traced it. Its plans go with it. */
-export class Program {
-  /** Unique: two traces never share one, so it can stand for the program in cache keys. */
-  readonly key = `program#${++count}`
-  private plans: ProgramPlans | null = null
+/** A graph as `compile` traced it. Its plans go with it. */
+export class TracedGraph {
+  /** Unique: two traces never share one, so it can stand for the graph in cache keys. */
+  readonly key = `graph#${++count}`
+  private plans: GraphPlans | null = null
   private readonly expansions = new Map<string, readonly Node[]>()
   /** Shapes and dtypes of the outputs; of a single one alone. */
   readonly meta: Meta | readonly Meta[]
@@ -67,7 +69,7 @@ export class Program {
   readonly stream: Stream | null = null
   /** True if its operations run on several streams. */
   readonly isDivided: boolean = false
-  private divided: readonly (Part & { readonly program: Program })[] | null = null
+  private divided: readonly (Part & { readonly graph: TracedGraph })[] | null = null
   private device: Node["stream"]["device"] | null = null
   private plan: Plan | null = null
 
@@ -99,14 +101,14 @@ export class Program {
       if (given?.dtype !== dtype || !sameShape(given.shape, shape))
         throw new TransformError(
           "compile",
-          `input ${i} of a program was ${dtype.name} ${format(shape)} when it was traced, received ${given ? `${given.dtype.name} ${format(given.shape)}` : "nothing"}`,
+          `input ${i} of a traced graph was ${dtype.name} ${format(shape)} when it was traced, received ${given ? `${given.dtype.name} ${format(given.shape)}` : "nothing"}`,
         )
     }
     return this.meta
   }
 
   /**
-   * The program's operations on other inputs: what it means, and what transforms walk.
+   * The graph's operations on other inputs: its semantics, and what transforms walk.
    * @throws TransformError for inputs of other shapes or dtypes than it was traced with
    */
   inline(inputs: readonly Array[]): Array[] {
@@ -134,9 +136,9 @@ export class Program {
     return this.plan
   }
 
-  private keptPlans(): ProgramPlans {
+  private keptPlans(): GraphPlans {
     if (this.plans === null) {
-      this.plans = new ProgramPlans()
+      this.plans = new GraphPlans()
       lifetimes.dropWith(this, this.plans, PLAN_BYTES)
     }
     return this.plans
@@ -177,7 +179,7 @@ export class Program {
     for (const part of this.parts()) {
       const given = part.inputs.map((node) => values.get(node) as Node)
       const made = onStream(part.stream, () =>
-        applyNodes(callProgram.primitive, given, { program: part.program }),
+        applyNodes(tracedCall.primitive, given, { program: part.graph }),
       )
       part.outputs.forEach((node, i) => values.set(node, made[i]))
     }
@@ -185,12 +187,12 @@ export class Program {
     return this.outputs.map((node) => new Array(values.get(node) ?? reapply(applicationOf(node), [])[0]))
   }
 
-  /** The parts of a program on several streams, each a program of its own. */
-  parts(): readonly (Part & { readonly program: Program })[] {
+  /** The parts of a graph on several streams, each a graph of its own. */
+  parts(): readonly (Part & { readonly graph: TracedGraph })[] {
     this.divided ??= partsOf(this.outputs).map((part) => {
       const inputs = part.inputs.map(({ shape, dtype }) => sourceNode(shape, dtype, null, Mark.Abstract))
       const leaves = new Map(part.inputs.map((node, i) => [node, inputs[i]]))
-      return { ...part, program: new Program(inputs, rebuild(part.outputs, leaves, isLeaf, reapply), true) }
+      return { ...part, graph: new TracedGraph(inputs, rebuild(part.outputs, leaves, isLeaf, reapply), true) }
     })
     return this.divided
   }
@@ -228,20 +230,21 @@ export class Program {
   /** Gives the backends' plans back. */
   release(): void {
     this.plans?.drop()
-    for (const { program } of this.divided ?? []) program.release()
+    for (const { graph } of this.divided ?? []) graph.release()
     this.expansions.clear()
     this.device = null
     this.plan = null
   }
 }
 
-/** One call of a compiled function: a node with the program's inputs and outputs. */
-export const callProgram = definePrimitive({
+/** One call of a compiled function: a node with the traced graph's inputs and outputs. */
+export const tracedCall = definePrimitive({
   name: "@lazuli/compile/program",
   params: { program: "program" },
-  infer: (inputs, { program }) => (program as Program).metaOf(inputs),
-  decompose: (inputs, { program }) => (program as Program).inline(inputs),
-  plan: (node) => (node.params.program as Program).planFor(node.stream),
-  planForStrides: (node, strides) => (node.params.program as Program).planForStrides(node.stream, strides),
-  expand: (node) => (node.params.program as Program).expand(node),
+  infer: (inputs, { program }) => (program as TracedGraph).metaOf(inputs),
+  decompose: (inputs, { program }) => (program as TracedGraph).inline(inputs),
+  plan: (node) => (node.params.program as TracedGraph).planFor(node.stream),
+  planForStrides: (node, strides) =>
+    (node.params.program as TracedGraph).planForStrides(node.stream, strides),
+  expand: (node) => (node.params.program as TracedGraph).expand(node),
 })
