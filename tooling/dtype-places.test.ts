@@ -20,11 +20,27 @@ function sourcesUnder(folder: string): string[] {
   })
 }
 
-test("the page about dtypes names the places that name int16", () => {
-  const page = readFileSync(join(root, "docs/add-a-dtype.md"), "utf8")
-  const listed = [...page.matchAll(/^\| `([^`]+)` \|/gm)].map(([, path]) => path)
-  const found = [...sourcesUnder("packages"), ...sourcesUnder("tooling")].filter((file) =>
-    /\b(int16|Int16Array|LZ_INT16)\b/.test(readFileSync(join(root, file), "utf8")),
+const page = readFileSync(join(root, "docs/add-a-dtype.md"), "utf8")
+const sources = [...sourcesUnder("packages"), ...sourcesUnder("tooling")]
+
+/** The files in the table under a heading. */
+const listed = (heading: string): string[] =>
+  [
+    ...page
+      .split(`| file | ${heading} |`)[1]
+      .split("\n\n")[0]
+      .matchAll(/^\| `([^`]+)` \|/gm),
+  ].map(([, path]) => path)
+
+const matching = (pattern: RegExp): string[] =>
+  sources.filter((file) => pattern.test(readFileSync(join(root, file), "utf8")))
+
+test("the page about dtypes names the files that name int16", () => {
+  expect(listed("entry").sort()).toEqual(matching(/\b(int16|Int16Array|LZ_INT16)\b/).sort())
+})
+
+test("the page about dtypes names the files that count them", () => {
+  expect(listed("count").sort()).toEqual(
+    matching(/(?:\w{2}|\])\[14\]|\bcode \* 14\b|Dtypes = 14\b|\bdtype < 14\b|\bdtype\) % 14\b/).sort(),
   )
-  expect(listed.sort()).toEqual(found.sort())
 })
