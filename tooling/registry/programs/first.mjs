@@ -48,7 +48,10 @@ const sets = {
       import("@lazuli/backend-cpu"),
       import("@lazuli/distributed"),
     ])
-    return [() => [mx.distributed.init().size, mx.distributed.allSum(mx.array([1, 2])).tolist()], [1, [1, 2]]]
+    return [
+      () => [mx.distributed.init().size(), mx.distributed.allSum(mx.array([1, 2])).tolist()],
+      [1, [1, 2]],
+    ]
   },
   lm: async () => {
     const [{ mx }, lm] = await Promise.all([import("lazuli"), import("@lazuli/lm")])
