@@ -136,17 +136,35 @@ function threeBits(data: Uint8Array, at: number, out: Float32Array, to: number):
   }
 }
 
-const q3k: BlockFormat = {
-  name: "Q3_K",
+/** Sixteen groups of 16 with scales of eight bits; the codes have four bits, and two in bytes of their own. */
+function sixBits(data: Uint8Array, at: number, out: Float32Array, to: number): void {
+  const scale = half(data, at + 208)
+  for (let i = 0; i < 64; i++) {
+    const [part, k] = [i >> 5, i & 31]
+    const [a, b] = [data[at + part * 64 + k], data[at + part * 64 + 32 + k]]
+    const high = data[at + 128 + part * 32 + k]
+    const first = at + 192 + part * 8 + (k >> 4)
+    const from = to + part * 128 + k
+    const times = (group: number): number => scale * ((data[first + group] << 24) >> 24)
+    out[from] = times(0) * (((a & 15) | ((high & 3) << 4)) - 32)
+    out[from + 32] = times(2) * (((b & 15) | ((high & 12) << 2)) - 32)
+    out[from + 64] = times(4) * (((a >> 4) | (high & 48)) - 32)
+    out[from + 96] = times(6) * (((b >> 4) | ((high & 192) >> 2)) - 32)
+  }
+}
+
+/** Blocks of 256 that become float16. */
+const floats = (name: string, bytes: number, decode: typeof threeBits): BlockFormat => ({
+  name,
   elements: 256,
-  bytes: 110,
+  bytes,
   split: false,
   read(data, shape) {
-    const out = new Float32Array((data.length / 110) * 256)
-    for (let i = 0; i * 110 < data.length; i++) threeBits(data, i * 110, out, i * 256)
+    const out = new Float32Array((data.length / bytes) * 256)
+    for (let i = 0; i * bytes < data.length; i++) decode(data, i * bytes, out, i * 256)
     return [arrayFromStore(out, shape, mx.float32).astype(mx.float16)]
   },
-}
+})
 
 const formats: readonly (readonly [number, BlockFormat])[] = [
   [
@@ -165,7 +183,8 @@ const formats: readonly (readonly [number, BlockFormat])[] = [
       fiveBits(data, at + 4, codes)
     }),
   ],
-  [11, q3k],
+  [11, floats("Q3_K", 110, threeBits)],
+  [14, floats("Q6_K", 210, sixBits)],
   [
     12,
     affine("Q4_K", 4, 256, 144, (data, at, codes, scales, biases) => {

@@ -12,6 +12,7 @@ import { tiny, writeCheckpoint } from "../../test/checkpoints"
 import { divergence, ggufCases, logprobs, writeCase } from "../../test/gguf-cases"
 import { forGguf } from "../../test/gguf-checkpoints"
 import { writeJson } from "../../test/tokenizer"
+import { blockFormats } from "./gguf-blocks"
 import { float16Bits } from "./gguf-encode"
 
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-gguf-"))
@@ -139,6 +140,33 @@ describe("packed weights", () => {
       expect(kl).toBeLessThan(most)
     },
   )
+
+  test("of Q3_K are what llama.cpp's loops make of them", () => {
+    const data = Uint8Array.from({ length: 220 }, (_, i) => (i * i * 31 + i * 7 + 3) % 251)
+    for (const at of [108, 218]) data.set([0x66, 0x2e], at)
+    const want = [0, 110].flatMap((at) => {
+      const words = new DataView(data.buffer, at + 96, 12)
+      const [a, b, c] = [0, 4, 8].map((k) => words.getUint32(k, true))
+      const six = (low: number, high: number): number =>
+        ((low & 0x0f0f0f0f) | ((high & 0x03030303) << 4)) >>> 0
+      const packed = Uint32Array.of(six(a, c), six(b, c >>> 2), six(a >>> 4, c >>> 4), six(b >>> 4, c >>> 6))
+      const scales = new Int8Array(packed.buffer)
+      const out: number[] = []
+      let [group, mask] = [0, 1]
+      for (const low of [at + 32, at + 64])
+        for (let shift = 0; shift < 8; shift += 2, mask <<= 1)
+          for (const half of [0, 16]) {
+            const scale = Math.fround(0.1) * (scales[group++] - 32)
+            for (let l = half; l < half + 16; l++)
+              out.push(scale * (((data[low + l] >> shift) & 3) - (data[at + l] & mask ? 0 : 4)))
+          }
+      return out
+    })
+    const [got] = blockFormats(() => {})
+      .get(11)!
+      .read(data, [2, 256])
+    expect(distance(got, mx.array(want).reshape([2, 256]))).toBeLessThan(0.02)
+  })
 
   test("have scales in float16, rounded to even", () => {
     for (const value of [0, 1, -2.5, 65504, 7e4, 6e-8, 3e-8, 1e-9, 0.1, 2049, -1e-5]) {
