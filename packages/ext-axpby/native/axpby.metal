@@ -13,6 +13,26 @@ inline long offset_of(uint i, int ndim, constant int* shape, constant long* stri
   return offset;
 }
 
+/* Two floats, as elements of complex64 lie in memory. */
+struct complex64 {
+  float re;
+  float im;
+};
+inline complex64 operator*(complex64 a, complex64 b) {
+  return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+}
+inline complex64 operator+(complex64 a, complex64 b) { return {a.re + b.re, a.im + b.im}; }
+
+/* A factor in the element type. */
+template <typename T>
+inline T factor(float value) {
+  return T(value);
+}
+template <>
+inline complex64 factor<complex64>(float value) {
+  return {value, 0.0f};
+}
+
 /* Inputs may be transposed or broadcast: they are read by their strides, without a copy. */
 template <typename T>
 kernel void axpby(const device T* x [[buffer(0)]], const device T* y [[buffer(1)]],
@@ -20,11 +40,12 @@ kernel void axpby(const device T* x [[buffer(0)]], const device T* y [[buffer(1)
                   constant float& beta [[buffer(4)]], constant int& ndim [[buffer(5)]],
                   constant int* shape [[buffer(6)]], constant long* x_strides [[buffer(7)]],
                   constant long* y_strides [[buffer(8)]], uint i [[thread_position_in_grid]]) {
-  T ax = T(alpha) * x[offset_of(i, ndim, shape, x_strides)];
-  T by = T(beta) * y[offset_of(i, ndim, shape, y_strides)];
+  T ax = factor<T>(alpha) * x[offset_of(i, ndim, shape, x_strides)];
+  T by = factor<T>(beta) * y[offset_of(i, ndim, shape, y_strides)];
   out[i] = ax + by;
 }
 
 template [[host_name("axpby_float32")]] [[kernel]] decltype(axpby<float>) axpby<float>;
 template [[host_name("axpby_float16")]] [[kernel]] decltype(axpby<half>) axpby<half>;
 template [[host_name("axpby_bfloat16")]] [[kernel]] decltype(axpby<bfloat>) axpby<bfloat>;
+template [[host_name("axpby_complex64")]] [[kernel]] decltype(axpby<complex64>) axpby<complex64>;

@@ -21,8 +21,8 @@ provideKernels({
       overwrites: { out: ["x", "y"] },
       launch: ({ outputs: [{ shape, dtype }], params }) => {
         const size = shape.reduce((n, m) => n * m, 1)
-        // A thread counts with 32 bits; complex64 has no arithmetic there.
-        if (size >= 2 ** 31 || dtype.kind !== "floating") return null
+        // A thread counts with 32 bits; GPUs have no float64.
+        if (size >= 2 ** 31 || dtype.name === "float64") return null
         return {
           dispatches: [
             {
