@@ -88,7 +88,7 @@ async function run(trainer: Trainer, progress: Progress, corpus: Corpus, options
         saved = performance.now()
       },
     })
-    progress.stop()
+    bar.stop()
     if (!isFirst()) return !signals.asked()
     const file = saveCheckpoint(options.out, trainer, progress, corpus)
     if (!signals.asked()) return true
