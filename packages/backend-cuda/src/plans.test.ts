@@ -32,7 +32,7 @@ describe("a compiled function", () => {
       })
     }
     expect(mx.backendStats().cuda).toBeUndefined()
-  })
+  }, 120_000)
   it("has convolutions, attention and packed weights in its graph", () => {
     const [w, scales, biases] = mx.quantize(numbers(256).sin().reshape(4, 64), { groupSize: 64, bits: 4 })
     const f = (x: mx.Array): mx.Array => {

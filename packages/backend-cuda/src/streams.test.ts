@@ -25,7 +25,7 @@ it("wait for each other where one reads what another makes", () => {
   const y = mx.stream(b, () => x.multiply(2).sum())
   const z = mx.stream(a, () => y.add(x.index(0)))
   expect(mx.stream(b, () => z.multiply(1)).item()).toBe(1_001_001)
-})
+}, 60_000)
 
 it("wait for memory that another one still reads or writes", () => {
   let seed = 7
