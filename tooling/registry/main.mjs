@@ -298,7 +298,8 @@ export async function runRegistry({ only = [], all = false, packed }, tell) {
       tell({ name: check.name, problem, said, seconds: (performance.now() - start) / 1000 })
     }
   } catch (error) {
-    tell({ name: "everything is published", problem: error.message, seconds: 0 })
+    const { message, cause } = error
+    tell({ name: "everything is published", problem: cause ? `${message}: ${cause}` : message, seconds: 0 })
   } finally {
     registry?.end()
     rmSync(scratch, { recursive: true, force: true })
