@@ -40,7 +40,8 @@ test("the page about dtypes names the files that name int16", () => {
 })
 
 test("the page about dtypes names the files that count them", () => {
-  expect(listed("count").sort()).toEqual(
-    matching(/(?:\w{2}|\])\[14\]|\bcode \* 14\b|Dtypes = 14\b|\bdtype < 14\b|\bdtype\) % 14\b/).sort(),
-  )
+  const tables = "packages/backend-cpu/native/simd/"
+  const counting = matching(/Dtypes = 14\b|\bcode \* 14\b|\bdtype < 14\b|\bdtype\) % 14\b/)
+  const sized = matching(/(?:\w{2}|\])\[14\]/).map((file) => (file.startsWith(tables) ? tables : file))
+  expect(listed("count").sort()).toEqual([...new Set([...counting, ...sized])].sort())
 })

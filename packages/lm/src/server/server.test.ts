@@ -218,5 +218,5 @@ test("a reranker puts texts in order, and says what it does not take", async () 
     method: "POST",
     body: JSON.stringify({ query: "the", documents }),
   })
-  expect([writer.status, await writer.text()]).toEqual([400, expect.stringContaining("no reranker")])
+  expect([writer.status, await writer.text()]).toEqual([400, expect.stringContaining("not a reranker")])
 })
