@@ -114,7 +114,18 @@ LZ_NATIVE1(floorf) LZ_NATIVE1(rintf) LZ_NATIVE1(sqrtf) LZ_NATIVE1(truncf) LZ_FLO
 #undef LZ_NATIVE1
 #undef LZ_FLOAT1
 #undef LZ_FLOAT2
-                    __device__ inline float copysignf(float a, float b) {
+// clang-format off
+#define LZ_DOUBLE1(name) __device__ double name(double);
+#define LZ_DOUBLE2(name) __device__ double name(double, double);
+LZ_DOUBLE1(fabs) LZ_DOUBLE1(floor) LZ_DOUBLE1(ceil) LZ_DOUBLE1(rint) LZ_DOUBLE1(trunc) LZ_DOUBLE1(sqrt)
+LZ_DOUBLE1(exp) LZ_DOUBLE1(expm1) LZ_DOUBLE1(log) LZ_DOUBLE1(log2) LZ_DOUBLE1(log10) LZ_DOUBLE1(log1p) LZ_DOUBLE1(erf)
+LZ_DOUBLE1(sin) LZ_DOUBLE1(cos) LZ_DOUBLE1(tan) LZ_DOUBLE1(asin) LZ_DOUBLE1(acos) LZ_DOUBLE1(atan)
+LZ_DOUBLE1(sinh) LZ_DOUBLE1(cosh) LZ_DOUBLE1(tanh) LZ_DOUBLE1(asinh) LZ_DOUBLE1(acosh) LZ_DOUBLE1(atanh)
+LZ_DOUBLE2(fmod) LZ_DOUBLE2(pow) LZ_DOUBLE2(atan2)
+// clang-format on
+#undef LZ_DOUBLE1
+#undef LZ_DOUBLE2
+                                                __device__ inline float copysignf(float a, float b) {
   return __builtin_copysignf(a, b);
 }
 __device__ inline float fmaxf(float a, float b) { return __builtin_fmaxf(a, b); }
