@@ -103,7 +103,12 @@ describe.skipIf(!clang)(`clang reads the kernels${reason}`, () => {
   }, 60_000)
   it("the kernels in CUDA's own language", async () => {
     const sources = cudaSources()
-    expect([...new Set(sources.map(({ file }) => file))]).toEqual(["attention.cu", "quantized.cu", "user.cu"])
+    expect([...new Set(sources.map(({ file }) => file))]).toEqual([
+      "attention.cu",
+      "quantized.cu",
+      "unpack.cu",
+      "user.cu",
+    ])
     expect(await read(compiler, native, sources)).toEqual([])
     const [refusal] = await read(compiler, native, [
       { source: `${sources[0].source}\n#error planted`, file: "planted.cu" },

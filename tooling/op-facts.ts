@@ -58,7 +58,7 @@ function definitions(root: string): Map<string, string> {
   for (const { name, source } of mx.listPrimitives()) {
     const folder = join(root, "packages", source.replace("@lazuli/", ""), "src")
     const texts = SOURCES.includes(source) ? textsBelow(root, folder) : []
-    const literal = new RegExp(`name: ["'\`]${name}["'\`]`)
+    const literal = new RegExp(`name: ["'\`]${name}["'\`]|= \\w+\\(\\s*"${name}"`)
     const quoted = [`"${name}"`, `"${name.slice(name.lastIndexOf("/") + 1)}"`]
     const home =
       texts.find(({ text }) => literal.test(text)) ??

@@ -35,7 +35,7 @@ describe("a bound", () => {
     for (const set of BOUNDS)
       for (const value of wrong) {
         expect(() => set(value as number)).toThrow(mx.ArgumentError)
-        expect(() => set(value as number)).toThrow(/^\[set\w+Limit\] limit must be a whole number of bytes/)
+        expect(() => set(value as number)).toThrow(/^\[set\w+Limit\] limit must be a non-negative integer/)
       }
     expect(mx.setMemoryLimit(machine)).toBe(machine)
     expect(mx.setCacheLimit(cached)).toBe(cached)

@@ -82,13 +82,13 @@ test("refuses what its program does not take, and what reaches beyond memory", (
     [2, 3],
   )
   const refused: [bigint[], RegExp][] = [
-    [dense(multiply, 16, 0, two.slice(1), [z, 0]), /what its program takes/],
-    [dense(multiply, 16, 0, [...two, [x, 0]], [z, 0]), /what its program takes/],
-    [dense(sumAndDifference, 16, 0, two, [z, 0]), /what its program takes/],
-    [record(9, [pair(multiply, 2), pair(16, 0), pair(x, 0), pair(z, 0)]), /what its program takes/],
+    [dense(multiply, 16, 0, two.slice(1), [z, 0]), /inputs that its program takes/],
+    [dense(multiply, 16, 0, [...two, [x, 0]], [z, 0]), /inputs that its program takes/],
+    [dense(sumAndDifference, 16, 0, two, [z, 0]), /inputs that its program takes/],
+    [record(9, [pair(multiply, 2), pair(16, 0), pair(x, 0), pair(z, 0)]), /inputs that its program takes/],
     [record(9, [pair(multiply, 2), pair(z, 0)]), /lacks its result/],
-    [dense(multiply, 16, 4, two, [z, 0]), /a bit for no input/],
-    [dense(multiply, 16, 0x40000, two, [z, 0]), /a bit for no input/],
+    [dense(multiply, 16, 4, two, [z, 0]), /a bit for an input that is not there/],
+    [dense(multiply, 16, 0x40000, two, [z, 0]), /a bit for an input that is not there/],
     [dense(12345678, 16, 0, two, [z, 0]), /no scalar program/],
     [
       dense(

@@ -104,7 +104,7 @@ describe("blocks of rows", () => {
   const byRows = (f: F, ...xs: mx.Array[]): number => {
     const compiled = compile(f)
     expect(bits(compiled(...xs))).toEqual(bits(f(...xs)))
-    return compiled.explain(...xs).steps.filter(({ reason }) => /by blocks of rows/.test(reason)).length
+    return compiled.explain(...xs).steps.filter(({ reason }) => /in blocks of rows/.test(reason)).length
   }
 
   test("join elementwise work with what reduces or normalizes its rows", () => {

@@ -116,7 +116,9 @@ describe("memory", () => {
     runtime.read(owner, Number(page - runtime.address(owner)) + 16, out)
     expect(out[0]).toBe(5)
     expect(runtime.wrapAddress(page + 64n, 20000)).toBeNull()
-    expect(refused(() => runtime.wrapBuffer(new ArrayBuffer(8)))).toContain("begins within a page")
+    expect(refused(() => runtime.wrapBuffer(new ArrayBuffer(8)))).toContain(
+      "does not begin at a page boundary",
+    )
   })
   it("stays while the GPU uses it", () => {
     const [x, y] = [runtime.newBuffer(16), runtime.newBuffer(16)]

@@ -125,9 +125,10 @@ LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, int64_t first, const A
   const auto low = hn::Set(u, 0x0f0f0f0fu);
   const uint32_t* words = p.words + first * stride;
   const float* scales = p.scales + first * scale_stride;
-  // Memory is asked for so many rows ahead, of short rows more.
+  // Memory is asked for so many rows ahead, of short rows more; rows of no columns are 0 apart.
   constexpr int64_t kAhead = 2048;
-  const int64_t ahead = (kAhead / (kRows * stride) + 1) * kRows * stride;
+  const int64_t block_words = kRows * std::max<int64_t>(stride, 1);
+  const int64_t ahead = (kAhead / block_words + 1) * block_words;
   HWY_ALIGN uint32_t last[kRows * N] = {};
   V sum[kVectors][kRows];
   LZ_UNROLL for (int m = 0; m < kVectors; m++) {

@@ -20,8 +20,8 @@ type Layer = nn.Linear | nn.QuantizedLinear
  * Quantized networks are spread as they are.
  * @throws ShapeError where the group cannot divide the heads or the features; ArgumentError for networks with other parts, such as experts
  * @example
- * const { network } = await lm.load('folder')
- * lm.shardModel(network)
+ * const { network } = await load('my-model')
+ * shardModel(network) === network // => true
  */
 export function shardModel<N extends CausalNetwork>(network: N, options: ShardModelOptions = {}): N {
   const group = options.group ?? mx.distributed.init()
