@@ -109,7 +109,7 @@ function isOneElement(shape: Shape, strides: Strides | null): boolean {
   return true
 }
 
-const ascii = new TextEncoder()
+const utf8 = new TextEncoder()
 
 /** Parameters in the order of the schema; see lazuli/kernel.h. */
 export function writeParams(commands: CommandBuffer, schema: ParamSchema, params: AnyParams): void {
@@ -149,7 +149,7 @@ function writeValue(commands: CommandBuffer, type: string, value: unknown): void
       break
     }
     case "string": {
-      const bytes = ascii.encode(value as string)
+      const bytes = utf8.encode(value as string)
       commands.int(bytes.length)
       for (let i = 0; i < bytes.length; i += 8) {
         const word = new Uint8Array(8)

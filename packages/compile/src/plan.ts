@@ -115,6 +115,7 @@ function record(steps: PlanSteps, { epilogues, prologues }: Epilogues, arenaByte
     const { binding, allocation, nbytes } = block
     const layout = steps.layoutOf(node)
     const own = allocation === null ? undefined : bindings.get(allocation)
+    // While a plan is recorded, a storage's id is the number of a binding; nothing releases it.
     node.storage = new Storage(memory, binding ?? own ?? arenaBinding, nbytes)
     node.offset =
       layout.offset + (own === undefined && allocation !== null ? allocation.offset / node.dtype.size : 0)

@@ -9,7 +9,7 @@ export const TINY = 1024
 /** So many share one. */
 const GROUP = 32
 
-/** The object that tiny nodes that were evaluated together hold on to: while one of them lives, it lives. */
+/** The object that tiny nodes that were evaluated one after the other hold on to: while one of them lives, it lives. */
 export class Anchor {}
 
 /** Tiny storages that are given back together. It must not refer to the anchor. Groups are used again: see {@link Storage.renew}. */

@@ -192,7 +192,7 @@ function checkBackend(backend: Partial<Backend> | null | undefined): void {
 }
 
 /**
- * Makes a backend known, and gives its index: where it may keep what it knows of primitives and scalar programs, in their `encoders`.
+ * Makes a backend known, and gives its index: where it may keep what it knows of primitives (`kernels`) and scalar programs (`ids`).
  * @throws RegistryError when another one has its name
  */
 export function registerBackend(backend: Backend): number {

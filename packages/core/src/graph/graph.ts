@@ -1,6 +1,6 @@
 /**
  * Array, Node and Primitive, the trio that cannot be read apart: an Array is a user's handle on a Node, a Node is one
- * output of one application of a Primitive, and a Primitive's rules speak of Arrays. Nothing is computed here; see evaluate.ts.
+ * output of one application of a Primitive, and a Primitive's rules speak of Arrays. Evaluation is in evaluate.ts.
  */
 
 import type { FluentMethods } from "../fluent"
@@ -221,11 +221,11 @@ export class Node {
   index = 0
   /** Edges from nodes that were built and not yet evaluated. */
   uses = 0
-  /** Handles that may be alive. */
+  /** Handles that may be alive, and evaluations that were asked for it. */
   handles = 0
   /** The number of the weak reference that keeps `storage` while this node lives; 0 without one. */
   guard = 0
-  /** Keeps the storages of the tiny nodes that were evaluated with this one; see memory.ts. */
+  /** Keeps the storages of the tiny nodes that were evaluated about the same time; see memory.ts. */
   anchor: object | null = null
   /** The number of the last traversal that met this node. */
   visit = 0

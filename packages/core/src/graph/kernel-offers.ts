@@ -241,7 +241,7 @@ const listeners: { form: string; take: (offer: KernelOffer) => void }[] = []
 
 /**
  * Brings kernels for primitives. Backends that run the form take them now, or when they are imported. Without any, the primitives work as
- * before, by their reference implementation.
+ * before, by their decomposition or reference implementation.
  *
  * Elementwise primitives need none: those with `scalar` semantics run, and fuse, as programs.
  *

@@ -48,7 +48,7 @@ export interface ArrayMembers<A> {
   toTypedArray(options?: { copy?: boolean }): TypedArray
   /** The elements, as {@link toTypedArray} copies them, once other threads have computed them. */
   data(): Promise<TypedArray>
-  /** Gives the memory back now instead of when it is noticed that this handle died. The handle is unusable afterwards. */
+  /** Gives the memory back now (up to 1 KB: with its neighbours), not when the handle is collected. The handle is unusable afterwards. */
   dispose(): void
   /** As MLX prints arrays. */
   toString(): string

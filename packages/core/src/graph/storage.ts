@@ -88,9 +88,9 @@ export interface Memory {
   resetPeak?(): void
 }
 
-/** A block of memory; `refs` counts the nodes that show it. */
+/** A block of memory; `refs` counts those that need it. */
 export class Storage {
-  /** Nodes that show this memory, and guards that keep it. */
+  /** Nodes that show this memory, storages that lend from it, copies on other devices, and evaluations under way. */
   refs = 1
   /** The origin of its contents: the name of a primitive, or "array" for what came from JavaScript or a file. */
   op = "array"

@@ -211,6 +211,7 @@ export abstract class Optimizer {
     const op = "applyGradients"
     check(op, stepArguments, gradients, parameters)
     try {
+      // Gradients have the shapes and dtypes of their parameters, of which state is made.
       if (!this.initialized) this.init(gradients)
     } catch (error) {
       throw renamed(error, op)
