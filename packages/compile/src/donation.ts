@@ -39,8 +39,8 @@ export function donatedPositions(
 }
 
 /**
- * Lets go of what was donated to a call: the call's node is then the only one that reads it. Captured arrays that still are where they were, and
- * results that are arguments themselves, stay.
+ * Lets go of what was donated to a call: the call's node is then the only one that reads it. Captured arrays that still are where they
+ * were, and results that are arguments themselves, stay.
  */
 export function giveUp(
   donated: Donated,
