@@ -35,8 +35,12 @@ for (const text of TEXTS)
   want.set(text, await lm.generate(model, text, { maxTokens: TOKENS, ignoreEos: false }))
 
 const counts = { whole: 0, streamed: 0, left: 0, refused: 0, wrong: 0, failed: 0, busy: 0 }
-/** Why requests failed. */
+/** Requests that failed, each with its kind, its milliseconds and why. */
 const reasons: string[] = []
+/** Kinds of requests, each with its share. */
+const KINDS = { "too large": 0.1, whole: 0.3, "read slowly": 0.1, streamed: 0.3, leaves: 0.2 }
+type Kind = keyof typeof KINDS
+const asked: Record<string, number> = {}
 const next = numbers(1)
 const end = performance.now() + seconds * 1000
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms))
@@ -49,17 +53,24 @@ const ask = (body: object, signal?: AbortSignal): Promise<Response> =>
     signal,
   })
 
-async function one(): Promise<void> {
-  const prompt = TEXTS[Math.floor(next() * TEXTS.length)]
-  const kind = next()
-  if (kind < 0.1) {
+function kindAt(share: number): Kind {
+  let sum = 0
+  for (const [kind, part] of Object.entries(KINDS)) {
+    sum += part
+    if (share < sum) return kind as Kind
+  }
+  return "leaves"
+}
+
+async function one(prompt: string, kind: Kind): Promise<void> {
+  if (kind === "too large") {
     const response = await ask({ prompt: "x".repeat(30_000) })
     await response.text()
     if (response.status === 413) counts.refused++
     else counts.wrong++
     return
   }
-  if (kind < 0.4) {
+  if (kind === "whole") {
     const response = await ask({ prompt })
     const body = (await response.json()) as { choices?: { text: string }[] }
     if (response.status === 429) counts.busy++
@@ -68,7 +79,7 @@ async function one(): Promise<void> {
     return
   }
   const controller = new AbortController()
-  const leaves = kind > 0.8
+  const leaves = kind === "leaves"
   const response = await ask(
     { prompt, stream: true, ...(leaves ? { max_tokens: 64 } : {}) },
     controller.signal,
@@ -78,7 +89,7 @@ async function one(): Promise<void> {
     counts.busy++
     return
   }
-  const slow = kind < 0.5
+  const slow = kind === "read slowly"
   let text = ""
   let held = ""
   const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader()
@@ -115,18 +126,26 @@ const seen: number[][] = []
 const watch = setInterval(() => seen.push(memory()), Math.max(1000, (seconds * 1000) / 20))
 await Promise.all(
   Array.from({ length: clients }, async () => {
-    while (performance.now() < end)
-      await one().catch((error: Error) => {
+    while (performance.now() < end) {
+      const prompt = TEXTS[Math.floor(next() * TEXTS.length)]
+      const kind = kindAt(next())
+      asked[kind] = (asked[kind] ?? 0) + 1
+      const began = performance.now()
+      await one(prompt, kind).catch((error: Error) => {
         counts.failed++
         const { cause } = error as { cause?: { code?: string; message?: string } }
-        reasons.push(`${error.message}: ${cause?.code ?? ""} ${cause?.message ?? ""}`)
+        const ms = Math.round(performance.now() - began)
+        reasons.push(
+          `${kind}, after ${ms} ms: ${error.message}: ${cause?.code ?? ""} ${cause?.message ?? ""}`,
+        )
       })
+    }
   }),
 )
 clearInterval(watch)
 for (let i = 0; i < 200 && (server.batch?.stats().active ?? 0) > 0; i++) await pause(50)
 const left = server.batch?.stats()
-console.log(JSON.stringify({ counts, reasons, left, rssAndActiveMiB: seen }))
+console.log(JSON.stringify({ asked, counts, reasons, left, rssAndActiveMiB: seen }))
 await server.close()
 rmSync(scratch, { recursive: true })
 const half = seen.slice(Math.floor(seen.length / 2))

@@ -16,6 +16,7 @@ import { embed, rerank } from "../generate/embed"
 import { type FinishReason, type Piece, type Prompt, promptTokens } from "../generate/stream"
 import { EncoderNetwork } from "../models/network"
 import { chatPage } from "./chat-page"
+import { connections, IDLE_MS } from "./connections"
 import {
   bodyOf,
   chatLogprobs,
@@ -86,13 +87,12 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
   const app = new Hono()
   const key = apiKey === undefined ? null : digest(`Bearer ${apiKey}`)
 
-  app.onError(async (error, c) => {
+  app.onError((error, c) => {
     counts.refused++
-    // A connection that is closed over what a client still sends takes the answer with it.
-    if (asRequestError(error).status === 413 && !(await readOn(c))) c.header("connection", "close")
     return answerError(error, c)
   })
   app.notFound((c) => answerError(new RequestError(404, `${c.req.method} ${c.req.path} is not known`), c))
+  app.use(connections())
   app.get("/health", (c) => c.json({ status: "ok" }))
   app.get("/", (c) => c.html(chatPage(name)))
   const guard = async (c: Context, next: () => Promise<void>): Promise<void> => {
@@ -128,7 +128,8 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
     batch,
     listen: (port = 8080, host = "127.0.0.1") =>
       new Promise((resolve, reject) => {
-        const made = listen({ fetch: app.fetch, port, hostname: host }, (info) =>
+        const serverOptions = { keepAliveTimeout: IDLE_MS }
+        const made = listen({ fetch: app.fetch, port, hostname: host, serverOptions }, (info) =>
           resolve(`http://${host.includes(":") ? `[${host}]` : host}:${info.port}`),
         )
         made.once("error", reject)
@@ -153,36 +154,6 @@ async function readBody(c: Context): Promise<Readonly<Record<string, unknown>>> 
     throw new RequestError(400, "the body is not JSON")
   }
   return bodyOf(value)
-}
-
-/** The most bytes and milliseconds that are spent on a body which is too large. */
-const REST_BYTES = 2 ** 24
-const REST_MS = 2000
-
-/** Reads on in a body that is too large, and forgets it. True where it came to its end. */
-async function readOn(c: Context): Promise<boolean> {
-  const { body } = c.req.raw
-  // One that is sent in chunks is being read already.
-  if (!body || body.locked) return false
-  const reader = body.getReader()
-  let late = false
-  const timer = setTimeout(() => {
-    late = true
-    void reader.cancel().catch(() => {})
-  }, REST_MS)
-  try {
-    for (let bytes = 0; bytes < REST_BYTES; ) {
-      const { value, done } = await reader.read()
-      if (done) return !late
-      bytes += value.byteLength
-    }
-    return false
-  } catch {
-    return false
-  } finally {
-    clearTimeout(timer)
-    reader.releaseLock()
-  }
 }
 
 function answerError(error: unknown, c: Context): Response {

@@ -1,0 +1,131 @@
+/** Connections to the server: an idle one, and one whose client is refused while it sends. */
+import { once } from "node:events"
+import { mkdtempSync, rmSync } from "node:fs"
+import { type AddressInfo, connect, type Socket } from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { serve } from "@hono/node-server"
+import * as lm from "@lazuli/lm"
+import { Hono } from "hono"
+import { afterAll, beforeAll, describe, expect, test } from "vitest"
+import "@lazuli/backend-cpu"
+import { writeCheckpoint } from "../../test/checkpoints"
+import { connections } from "./connections"
+
+const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-connections-"))
+let server: lm.LanguageServer
+let port = 0
+beforeAll(async () => {
+  const model = await lm.load(writeCheckpoint("llama", join(scratch, "llama")))
+  server = lm.createServer(model, { apiKey: "secret", exact: true, maxBodyBytes: 10_000 })
+  port = Number(new URL(await server.listen(0)).port)
+})
+afterAll(async () => {
+  await server.close()
+  rmSync(scratch, { recursive: true })
+})
+
+const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms))
+const HEALTH = "GET /health HTTP/1.1\r\nhost: a\r\n\r\n"
+const head = (path: string, key: string, length: string): string =>
+  `POST ${path} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer ${key}\r\n${length}\r\n\r\n`
+
+function send(socket: Socket, text: string): Promise<void> {
+  return new Promise((resolve, reject) => socket.write(text, (error) => (error ? reject(error) : resolve())))
+}
+
+async function answer(socket: Socket): Promise<string> {
+  const [data] = (await once(socket, "data")) as [Buffer]
+  return data.toString()
+}
+
+test("an idle connection outlives the seconds that clients are told, by far", async () => {
+  const socket = connect(port, "127.0.0.1")
+  await send(socket, HEALTH)
+  expect(await answer(socket)).toMatch(/^HTTP\/1.1 200 [\s\S]*keep-alive: timeout=5\r\n/)
+  // Node closes it after 5 seconds, later versions after 6.
+  await pause(7000)
+  await send(socket, HEALTH)
+  expect(await answer(socket)).toMatch(/^HTTP\/1.1 200 /)
+  socket.destroy()
+  const streamed = await fetch(`http://127.0.0.1:${port}/v1/completions`, {
+    method: "POST",
+    headers: { authorization: "Bearer secret" },
+    body: JSON.stringify({ model: "llama", prompt: "the", max_tokens: 2, stream: true }),
+  })
+  expect(streamed.headers.get("keep-alive")).toBe("timeout=5")
+  expect(await streamed.text()).toMatch(/\[DONE\]/)
+}, 20_000)
+
+describe("a client hears that it is refused, though it sends for seconds and reads last:", () => {
+  const length = "content-length: 40000"
+  const chunks = "transfer-encoding: chunked"
+  test.concurrent.each([
+    ["a wrong key", 401, head("/v1/completions", "guess", length)],
+    ["an unknown path", 404, head("/v2", "secret", length)],
+    ["too large", 413, head("/v1/completions", "secret", length)],
+    ["too large, in chunks", 413, head("/v1/completions", "secret", chunks)],
+  ])(
+    "%s",
+    async (_name, status, start) => {
+      const socket = connect(port, "127.0.0.1").pause()
+      let failure: Error | null = null
+      socket.on("error", (error) => {
+        failure = error
+      })
+      const part = "x".repeat(2500)
+      const piece = start.includes(chunks) ? `${part.length.toString(16)}\r\n${part}\r\n` : part
+      await send(socket, start + piece.repeat(6))
+      for (let i = 6; i < 16; i++) {
+        await pause(300)
+        await send(socket, piece)
+      }
+      if (start.includes(chunks)) await send(socket, "0\r\n\r\n")
+      const closed = once(socket, "close")
+      socket.resume()
+      const text = await answer(socket)
+      expect(text).toMatch(new RegExp(`^HTTP/1.1 ${status} [\\s\\S]*connection: close`))
+      await closed
+      expect(failure).toBeNull()
+    },
+    20_000,
+  )
+})
+
+test.each([
+  ["a wrong key", 401, "guess", "content-length: 40000", "x".repeat(40_000)],
+  ["too large", 413, "secret", "content-length: 40000", "x".repeat(40_000)],
+  [
+    "too large, in chunks",
+    413,
+    "secret",
+    "transfer-encoding: chunked",
+    `9c40\r\n${"x".repeat(40_000)}\r\n0\r\n\r\n`,
+  ],
+])("a connection whose request is refused is used again: %s", async (_name, status, key, length, body) => {
+  const socket = connect(port, "127.0.0.1")
+  await send(socket, head("/v1/completions", key, length) + body)
+  const text = await answer(socket)
+  expect(text).toMatch(new RegExp(`^HTTP/1.1 ${status} `))
+  expect(text).not.toMatch(/connection: close/i)
+  await send(socket, HEALTH)
+  expect(await answer(socket)).toMatch(/^HTTP\/1.1 200 /)
+  socket.destroy()
+})
+
+test("a client that never ends what it sends is left", async () => {
+  const app = new Hono()
+  app.use(connections(100, 300))
+  app.post("/", (c) => c.text("no", 403))
+  const bare = serve({ fetch: app.fetch, port: 0, hostname: "127.0.0.1" })
+  await once(bare, "listening")
+  const socket = connect((bare.address() as AddressInfo).port, "127.0.0.1")
+  const closed = once(socket, "close")
+  socket.on("error", () => {})
+  socket.write("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\nx")
+  expect(await answer(socket)).toMatch(/^HTTP\/1.1 403 [\s\S]*connection: close/)
+  const drip = setInterval(() => socket.write("x"), 50)
+  await closed
+  clearInterval(drip)
+  await new Promise((resolve) => bare.close(resolve))
+})
