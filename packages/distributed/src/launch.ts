@@ -74,7 +74,6 @@ function hostsOfRanks({ hosts = ["localhost"], ranks }: LaunchOptions): string[]
 
 async function attemptTo(options: LaunchOptions, attempt: number): Promise<number> {
   const { command, backend, timeLimit, env = {}, signal } = options
-  const print = options.print ?? showIn(process.stdout, process.stderr)
   const where = hostsOfRanks(options)
   const size = where.length
   const distant = where.some((host) => !isLocal(host))
@@ -84,10 +83,8 @@ async function attemptTo(options: LaunchOptions, attempt: number): Promise<numbe
     : 29500 + (randomBytes(2).readUInt16LE(0) % 2000)
   const listener = server ? (server as unknown as { _handle: { fd: number } })._handle.fd : -1
   const secret = randomBytes(32).toString("hex")
-  const children: ChildProcess[] = []
   const threads = Math.max(1, Math.floor(availableParallelism() / Math.min(options.ranks, size)))
-
-  where.forEach((host, rank) => {
+  const children = where.map((host, rank) => {
     const variables: Record<string, string> = {
       LAZULI_RANK: String(rank),
       LAZULI_SIZE: String(size),
@@ -99,42 +96,66 @@ async function attemptTo(options: LaunchOptions, attempt: number): Promise<numbe
       ...(timeLimit ? { LAZULI_TIME_LIMIT: String(timeLimit) } : {}),
       ...env,
     }
-    if (isLocal(host)) {
-      const inherits = rank === 0 && listener >= 0
-      const all = {
-        ...process.env,
-        ...variables,
-        LAZULI_SECRET: secret,
-        LAZULI_PARENT: String(process.pid),
-        ...(inherits ? { LAZULI_LISTENER: "3" } : {}),
-      }
-      const stdio: ("ignore" | "pipe" | number)[] = ["ignore", "pipe", "pipe"]
-      children.push(
-        spawn(process.execPath, [...process.execArgv, ...command], {
-          env: all,
-          stdio: inherits ? [...stdio, listener] : stdio,
-        }),
-      )
-      return
-    }
-    // The secret goes by the input: arguments are there for everybody to see. The end of the input ends the program.
-    const words = Object.entries(variables).map(([name, value]) => `${name}=${quoted(value)}`)
-    const program = ["node", ...command].map(quoted).join(" ")
-    // Shells give commands in the background no input but another number for it.
-    const script =
-      `read -r LAZULI_SECRET; export LAZULI_SECRET; exec 3<&0; cd ${quoted(process.cwd())} || exit 1; ` +
-      `env ${words.join(" ")} ${program} </dev/null 3<&- & child=$!; ` +
-      `{ cat <&3; kill $child; } >/dev/null 2>&1 & wait $child`
-    const child = spawn("ssh", ["-o", "BatchMode=yes", host, script], { stdio: ["pipe", "pipe", "pipe"] })
-    child.stdin?.write(`${secret}\n`)
-    children.push(child)
+    return isLocal(host)
+      ? startHere(command, variables, secret, rank === 0 ? listener : -1)
+      : startThere(host, command, variables, secret)
   })
   // Rank 0 has it now.
   server?.close()
+  return await endOf(children, options.print ?? showIn(process.stdout, process.stderr), signal)
+}
 
-  return await new Promise<number>((resolve) => {
+/** Starts a rank on this machine, which inherits the listener if there is one. */
+function startHere(
+  command: readonly string[],
+  variables: Readonly<Record<string, string>>,
+  secret: string,
+  listener: number,
+): ChildProcess {
+  const inherits = listener >= 0
+  const env = {
+    ...process.env,
+    ...variables,
+    LAZULI_SECRET: secret,
+    LAZULI_PARENT: String(process.pid),
+    ...(inherits ? { LAZULI_LISTENER: "3" } : {}),
+  }
+  const stdio: ("ignore" | "pipe" | number)[] = ["ignore", "pipe", "pipe"]
+  return spawn(process.execPath, [...process.execArgv, ...command], {
+    env,
+    stdio: inherits ? [...stdio, listener] : stdio,
+  })
+}
+
+/** Starts a rank on another machine. */
+function startThere(
+  host: string,
+  command: readonly string[],
+  variables: Readonly<Record<string, string>>,
+  secret: string,
+): ChildProcess {
+  // The secret goes by the input: arguments are there for everybody to see. The end of the input ends the program.
+  const words = Object.entries(variables).map(([name, value]) => `${name}=${quoted(value)}`)
+  const program = ["node", ...command].map(quoted).join(" ")
+  // Shells give commands in the background no input but another number for it.
+  const script =
+    `read -r LAZULI_SECRET; export LAZULI_SECRET; exec 3<&0; cd ${quoted(process.cwd())} || exit 1; ` +
+    `env ${words.join(" ")} ${program} </dev/null 3<&- & child=$!; ` +
+    `{ cat <&3; kill $child; } >/dev/null 2>&1 & wait $child`
+  const child = spawn("ssh", ["-o", "BatchMode=yes", host, script], { stdio: ["pipe", "pipe", "pipe"] })
+  child.stdin?.write(`${secret}\n`)
+  return child
+}
+
+/** The exit code of ranks, by rank, once all have ended: when one fails the others are ended. */
+function endOf(
+  children: readonly ChildProcess[],
+  print: NonNullable<LaunchOptions["print"]>,
+  signal: AbortSignal | undefined,
+): Promise<number> {
+  return new Promise<number>((resolve) => {
     let code = 0
-    let running = size
+    let running = children.length
     let ending = false
     const end = (first: NodeJS.Signals): void => {
       if (ending) return

@@ -79,6 +79,10 @@ class SharedMemory : public Transport {
                       work.shape,
                       work.kind == Kind::broadcast ? work.peer : 0};
     const size_t part = bytes / n, room = kSlot / n / 64 * 64;
+    // Every member's part lies in a slot, with the same room for each.
+    const auto put_parts = [&](char* mine, size_t at, size_t size) {
+      for (size_t r = 0; r < n; r++) copy(mine + r * room, in + r * part + at, size);
+    };
     switch (work.kind) {
       case Kind::allReduce:
         if (n == 2 || bytes <= kSlot / 8)
@@ -94,23 +98,13 @@ class SharedMemory : public Transport {
               for (size_t r = 0; r < n; r++) copy(out + r * bytes + at, slot_of(r), size);
             });
       case Kind::sumScatter:
-        return pieces(
-            group, label, part, room,
-            [&](char* mine, size_t at, size_t size) {
-              for (size_t r = 0; r < n; r++) copy(mine + r * room, in + r * part + at, size);
-            },
-            [&](size_t at, size_t size) {
-              add_up(work, out + at, size, [&](size_t r) { return slot_of(r) + me * room; });
-            });
+        return pieces(group, label, part, room, put_parts, [&](size_t at, size_t size) {
+          add_up(work, out + at, size, [&](size_t r) { return slot_of(r) + me * room; });
+        });
       case Kind::allToAll:
-        return pieces(
-            group, label, part, room,
-            [&](char* mine, size_t at, size_t size) {
-              for (size_t r = 0; r < n; r++) copy(mine + r * room, in + r * part + at, size);
-            },
-            [&](size_t at, size_t size) {
-              for (size_t r = 0; r < n; r++) copy(out + r * part + at, slot_of(r) + me * room, size);
-            });
+        return pieces(group, label, part, room, put_parts, [&](size_t at, size_t size) {
+          for (size_t r = 0; r < n; r++) copy(out + r * part + at, slot_of(r) + me * room, size);
+        });
       case Kind::broadcast: {
         const bool root = me == size_t(work.peer);
         return pieces(

@@ -29,45 +29,40 @@ struct Three {
   uint32_t a, b, c;
 };
 
+// The instruction for eight bytes, and the attribute of functions that use it.
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) Three hardware(const uint8_t* p, size_t third) {
+#define LAZULI_CRC __attribute__((target("sse4.2")))
+LAZULI_CRC inline uint64_t step(uint64_t crc, uint64_t word) { return __builtin_ia32_crc32di(crc, word); }
+const bool kHardware = __builtin_cpu_supports("sse4.2");
+#elif defined(__aarch64__)
+#if defined(__clang__)
+#define LAZULI_CRC __attribute__((target("crc")))
+#else
+#define LAZULI_CRC __attribute__((target("+crc")))
+#endif
+LAZULI_CRC inline uint64_t step(uint64_t crc, uint64_t word) {
+  return __builtin_aarch64_crc32cx(uint32_t(crc), word);
+}
+const bool kHardware = true;
+#else
+#define LAZULI_CRC
+inline uint64_t step(uint64_t crc, uint64_t) { return crc; }
+const bool kHardware = false;
+#endif
+
+LAZULI_CRC Three hardware(const uint8_t* p, size_t third) {
   uint64_t a = ~0u, b = ~0u, c = ~0u;
   for (size_t i = 0; i < third; i += 8) {
     uint64_t x, y, z;
     std::memcpy(&x, p + i, 8);
     std::memcpy(&y, p + third + i, 8);
     std::memcpy(&z, p + 2 * third + i, 8);
-    a = __builtin_ia32_crc32di(a, x);
-    b = __builtin_ia32_crc32di(b, y);
-    c = __builtin_ia32_crc32di(c, z);
+    a = step(a, x);
+    b = step(b, y);
+    c = step(c, z);
   }
   return {uint32_t(a), uint32_t(b), uint32_t(c)};
 }
-const bool kHardware = __builtin_cpu_supports("sse4.2");
-#elif defined(__aarch64__)
-#if defined(__clang__)
-__attribute__((target("crc")))
-#else
-__attribute__((target("+crc")))
-#endif
-Three hardware(const uint8_t* p, size_t third) {
-  uint32_t a = ~0u, b = ~0u, c = ~0u;
-  for (size_t i = 0; i < third; i += 8) {
-    uint64_t x, y, z;
-    std::memcpy(&x, p + i, 8);
-    std::memcpy(&y, p + third + i, 8);
-    std::memcpy(&z, p + 2 * third + i, 8);
-    a = __builtin_aarch64_crc32cx(a, x);
-    b = __builtin_aarch64_crc32cx(b, y);
-    c = __builtin_aarch64_crc32cx(c, z);
-  }
-  return {a, b, c};
-}
-const bool kHardware = true;
-#else
-Three hardware(const uint8_t*, size_t) { return {}; }
-const bool kHardware = false;
-#endif
 
 }  // namespace
 

@@ -56,6 +56,10 @@ export interface HasState {
 }
 
 const fileOf = (rank: number, size: number): string => `part-${rank}-of-${size}.safetensors`
+/** The parts in a folder, of whatever checkpoint. */
+const partsIn = (folder: string): string[] =>
+  readdirSync(folder).filter((name) => /^part-\d+-of-\d+\.safetensors$/.test(name))
+const isPartOf = (size: number, name: string): boolean => name.endsWith(`-of-${size}.safetensors`)
 
 /**
  * Saves a model of {@link nn.FullyShardedModule}s, and an optimizer's state, into a folder: each member writes the parts that it holds.
@@ -93,9 +97,7 @@ export function saveSharded(
   mx.eval(mx.distributed.barrier(null, { group: its }))
   renameSync(beside, file)
   if (its.rank() === 0)
-    for (const name of readdirSync(folder))
-      if (/^part-\d+-of-\d+\.safetensors$/.test(name) && !name.endsWith(`-of-${its.size()}.safetensors`))
-        rmSync(join(folder, name))
+    for (const name of partsIn(folder)) if (!isPartOf(its.size(), name)) rmSync(join(folder, name))
   mx.eval(mx.distributed.barrier(null, { group: its }))
 }
 
@@ -114,13 +116,9 @@ export function loadSharded(
   group: mx.distributed.Group | null = null,
 ): void {
   const its = group ?? mx.distributed.init()
-  const files = readdirSync(folder).filter((name) => /^part-\d+-of-\d+\.safetensors$/.test(name))
+  const files = partsIn(folder)
   const count = Number(/-of-(\d+)\./.exec(files[0] ?? "")?.[1] ?? 0)
-  if (
-    count === 0 ||
-    files.length !== count ||
-    files.some((name) => !name.endsWith(`-of-${count}.safetensors`))
-  )
+  if (count === 0 || files.length !== count || !files.every((name) => isPartOf(count, name)))
     throw new mx.FormatError("loadSharded", `"${folder}" does not hold all parts of one checkpoint`)
   const parts = Array.from({ length: count }, (_, rank) => {
     const [arrays, metadata] = mx.load(join(folder, fileOf(rank, count)), {
