@@ -184,15 +184,16 @@ function other(op: string, name: string, rank: unknown, group: unknown): [Proces
   return [its, at]
 }
 
-const sendArgs = operation(
-  "send",
-  ["x", "dst", "group"],
-  (x: unknown, dst: unknown, group: unknown): Array => {
-    const array = asArrayArgument("send", "x", x)
-    const [its, rank] = other("send", "dst", dst, group)
-    return its.exchange(array, { op: "send", rank })
-  },
-)
+/** A function that passes an array between this process and another member. */
+function passing(op: string, member: string): (args: readonly unknown[]) => Array {
+  return operation(op, ["x", member, "group"], (x: unknown, to: unknown, group: unknown): Array => {
+    const array = asArrayArgument(op, "x", x)
+    const [its, rank] = other(op, member, to, group)
+    return its.exchange(array, { op, rank })
+  })
+}
+
+const sendArgs = passing("send", "dst")
 /**
  * Sends an array to another member, when the result, which is the array, is evaluated.
  * @throws DeviceError in a group of one; ArgumentError for a rank that is not another member's
@@ -218,15 +219,7 @@ export function recv(shape: readonly number[], dtype: Dtype, src: number, option
   return recvArgs([shape, dtype, src, options ?? {}])
 }
 
-const recvLikeArgs = operation(
-  "recvLike",
-  ["x", "src", "group"],
-  (x: unknown, src: unknown, group: unknown): Array => {
-    const array = asArrayArgument("recvLike", "x", x)
-    const [its, rank] = other("recvLike", "src", src, group)
-    return its.exchange(array, { op: "recvLike", rank })
-  },
-)
+const recvLikeArgs = passing("recvLike", "src")
 /**
  * An array like `x` that another member sends.
  * @throws DeviceError in a group of one; ArgumentError for a rank that is not another member's

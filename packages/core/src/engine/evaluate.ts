@@ -368,14 +368,10 @@ function assignAll(outputs: readonly Node[], assignOne: (output: Node, i: number
   try {
     for (; i < outputs.length; i++) assignOne(outputs[i], i)
   } catch (error) {
-    unplace(outputs, i)
+    // Without values they are still to be computed.
+    while (i > 0) lifetimes.releaseNode(outputs[--i])
     throw error
   }
-}
-
-/** Takes the memory of the first outputs back, where there is none for the next: without values they are still to be computed. */
-function unplace(outputs: readonly Node[], count: number): void {
-  for (let i = 0; i < count; i++) lifetimes.releaseNode(outputs[i])
 }
 
 /** Gives an output the memory of an input, or new memory. */
