@@ -17,6 +17,30 @@ export interface ApplicationMeta {
   readonly params: AnyParams
 }
 
+/** A kernel of a primitive, as its package describes it to the backend that runs its form. */
+export interface LaunchedKernel<Launch> {
+  /** The names by which the kernel and its launches know the inputs and outputs. */
+  readonly inputNames: readonly string[]
+  readonly outputNames: readonly string[]
+  /** The launch of an application; null where there is no kernel for it, so that it falls back. */
+  launch(application: ApplicationMeta): Launch | null
+}
+
+/** A kernel of a primitive on a GPU. */
+export interface GpuKernel<Launch> extends LaunchedKernel<Launch> {
+  /** Copy inputs to row-major order first where they are not; true by default. */
+  readonly ensureRowContiguous?: boolean
+}
+
+/** The work of one application: dispatches in order, each of which sees what those before it wrote. */
+export interface KernelSteps<Dispatch> {
+  readonly dispatches: readonly Dispatch[]
+  /** Memory for the dispatches, by names of your own, in bytes. Nothing in particular is in it. */
+  readonly scratch?: Readonly<Record<string, number>>
+  /** The value that outputs hold before the first dispatch; nothing in particular by default. */
+  readonly initValue?: number | null
+}
+
 /** A shared library that exports `lazuli_kernels`, as `lazuli/kernel.h` (in `@lazuli/backend-cpu`) describes it. */
 export interface NativeKernels {
   readonly form: "native"
@@ -46,20 +70,13 @@ export interface MetalLaunch {
  * The body of a Metal function that computes a primitive; by the rules of `mx.fast.metalKernel`, but that every input is `const device T*`,
  * also one without axes.
  */
-export interface MetalKernelSource {
-  /** The names by which the body knows its inputs and outputs. */
-  readonly inputNames: readonly string[]
-  readonly outputNames: readonly string[]
+export interface MetalKernelSource extends GpuKernel<MetalLaunch> {
   /** The body of the kernel. */
   readonly source: string
   /** Code that the body needs outside of itself, such as functions. */
   readonly header?: string
-  /** Copy inputs to row-major order first where they are not; true by default. */
-  readonly ensureRowContiguous?: boolean
   /** True if outputs are atomic. */
   readonly atomicOutputs?: boolean
-  /** The launch of an application; null where there is no kernel for it, so that it falls back. */
-  launch(application: ApplicationMeta): MetalLaunch | null
 }
 
 /**
@@ -91,30 +108,17 @@ export interface MetalDispatch {
   readonly threadgroupMemory?: readonly number[]
 }
 
-/** The work of one application: dispatches in order, each of which sees what those before it wrote. */
-export interface MetalSteps {
-  readonly dispatches: readonly MetalDispatch[]
-  /** Memory for the dispatches, by names of your own, in bytes. Nothing in particular is in it. */
-  readonly scratch?: Readonly<Record<string, number>>
-  /** The value that outputs hold before the first dispatch; nothing in particular by default. */
-  readonly initValue?: number | null
-}
+/** The work of one application by the kernels of a `.metal` file. */
+export type MetalSteps = KernelSteps<MetalDispatch>
 
 /** A primitive whose kernels are in the offer's `.metal` file. */
-export interface MetalFileKernel {
-  /** The names by which dispatches know the inputs and outputs. */
-  readonly inputNames: readonly string[]
-  readonly outputNames: readonly string[]
+export interface MetalFileKernel extends GpuKernel<MetalSteps> {
   readonly source?: undefined
-  /** Copy inputs to row-major order first where they are not; true by default. */
-  readonly ensureRowContiguous?: boolean
   /**
    * By output, the inputs of the same size in bytes over which it may be written where nobody needs them any more: kernels then get the
    * same memory for both. Each thread must have read its elements of the input before it writes there, and no other thread may read them.
    */
   readonly overwrites?: Readonly<Record<string, readonly string[]>>
-  /** The work of an application; null where there is no kernel for it, so that it falls back. */
-  launch(application: ApplicationMeta): MetalSteps | null
 }
 
 /** Kernels in Metal Shading Language, by the names of their primitives. */
@@ -156,25 +160,11 @@ export interface CudaDispatch {
   readonly sharedMemory?: number
 }
 
-/** The work of one application: launches in order, each of which sees what those before it wrote. */
-export interface CudaSteps {
-  readonly dispatches: readonly CudaDispatch[]
-  /** Memory for the launches, by names of your own, in bytes. Nothing in particular is in it. */
-  readonly scratch?: Readonly<Record<string, number>>
-  /** The value that outputs hold before the first launch; nothing in particular by default. */
-  readonly initValue?: number | null
-}
+/** The work of one application by the kernels of a `.cu` file. */
+export type CudaSteps = KernelSteps<CudaDispatch>
 
 /** A primitive whose kernels are in the offer's `.cu` file. */
-export interface CudaFileKernel {
-  /** The names by which launches know the inputs and outputs. */
-  readonly inputNames: readonly string[]
-  readonly outputNames: readonly string[]
-  /** Copy inputs to row-major order first where they are not; true by default. */
-  readonly ensureRowContiguous?: boolean
-  /** The work of an application; null where there is no kernel for it, so that it falls back. */
-  launch(application: ApplicationMeta): CudaSteps | null
-}
+export type CudaFileKernel = GpuKernel<CudaSteps>
 
 /** Kernels in CUDA C++, by the names of their primitives. */
 export interface CudaKernels {
@@ -210,12 +200,7 @@ export interface WasmLaunch {
 }
 
 /** A kernel in a WebAssembly module. */
-export interface WasmKernel {
-  readonly inputNames: readonly string[]
-  readonly outputNames: readonly string[]
-  /** The call for an application; null where there is no kernel for it, so that it falls back. */
-  launch(application: ApplicationMeta): WasmLaunch | null
-}
+export type WasmKernel = LaunchedKernel<WasmLaunch>
 
 /**
  * Kernels in WebAssembly: they run where those in JavaScript do. The module exports its `memory`, and `__heap_base` if it has data of its

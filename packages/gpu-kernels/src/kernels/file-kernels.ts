@@ -2,9 +2,7 @@
  * Primitives whose kernels are in a `.metal` file of their package: binds what their dispatches name to the buffers that the kernels
  * declare, and says what does not fit.
  */
-import { existsSync } from "node:fs"
 import { basename } from "node:path"
-import { fileURLToPath } from "node:url"
 import {
   ArgumentError,
   contiguousStrides,
@@ -35,7 +33,8 @@ import {
   type SourceSignature,
   signaturesOf,
 } from "../msl/signatures"
-import { encodeFill, gridSize, groupSize, hasTypes, withInputs } from "./custom"
+import { gridSize, groupSize, hasTypes } from "./custom"
+import { offeredFamily, offeredPath, withOperands } from "./offered"
 
 /** A package's `.metal` file, read and scanned when a kernel of it is first needed. */
 export interface FileLibrary {
@@ -50,16 +49,7 @@ interface OpenLibrary {
 
 /** The library that a package names. @throws ArgumentError where there is no such file */
 export function libraryOf(from: string, library: unknown): FileLibrary {
-  if (typeof library !== "string" && !(library instanceof URL))
-    throw new ArgumentError(
-      from,
-      `library must be the path or the URL of a .metal file, received ${describe(library)}`,
-    )
-  const path = library instanceof URL ? fileURLToPath(library) : library
-  if (!existsSync(path))
-    throw new ArgumentError(from, `there is no Metal library ${path}`, {
-      hint: 'A package publishes it by naming its folder in "files" of package.json',
-    })
+  const path = offeredPath(from, "Metal", library)
   let opened: OpenLibrary | undefined
   const open = (): OpenLibrary => {
     let file: MetalFile
@@ -89,27 +79,15 @@ export function libraryOf(from: string, library: unknown): FileLibrary {
 /** The family of a primitive whose kernels are in a file. @throws ArgumentError for names that are none of its operands' */
 export function fileKernel(primitive: string, kernel: MetalFileKernel, library: FileLibrary): Family {
   const overwrites = overwritesOf(primitive, kernel)
-  const stepsOf = (node: Node): MetalSteps | null =>
-    kernel.launch({ primitive, inputs: node.inputs, outputs: node.outputs ?? [node], params: node.params })
+  const family = offeredFamily(primitive, "Metal", kernel, (node, queue, steps) => {
+    if (!isPlainObject(steps) || !isList(steps.dispatches))
+      throw new ArgumentError(primitive, `launch must give { dispatches: […] }, received ${describe(steps)}`)
+    encodeSteps(primitive, kernel, library.open(), node, queue, steps)
+  })
   return {
-    supports: (node) => hasTypes(node) && stepsOf(node) !== null,
+    ...family,
+    supports: (node) => hasTypes(node) && family.supports(node),
     overwrites: overwrites && ((_, output) => overwrites[output]),
-    encode(node, queue) {
-      const { inputNames, outputNames } = kernel
-      const outputs = node.outputs ?? [node]
-      if (node.inputs.length !== inputNames.length || outputs.length !== outputNames.length)
-        throw new ArgumentError(
-          primitive,
-          `its Metal kernel names ${inputNames.length} inputs and ${outputNames.length} outputs, but the primitive has ${node.inputs.length} and ${outputs.length}`,
-        )
-      const steps = stepsOf(node)
-      if (!isPlainObject(steps) || !isList(steps.dispatches))
-        throw new ArgumentError(
-          primitive,
-          `launch must give { dispatches: […] }, received ${describe(steps)}`,
-        )
-      encodeSteps(primitive, kernel, library.open(), node, queue, steps)
-    },
   }
 }
 
@@ -131,7 +109,7 @@ function overwritesOf(
   return outputNames.map((name) => (overwrites[name] ?? []).map((input) => inputNames.indexOf(input)))
 }
 
-/** Adds the dispatches, with scratch memory that lives as long as they do. */
+/** Adds the dispatches. */
 function encodeSteps(
   op: string,
   kernel: MetalFileKernel,
@@ -140,41 +118,9 @@ function encodeSteps(
   queue: DispatchQueue,
   steps: MetalSteps,
 ): void {
-  const outputs = node.outputs ?? [node]
-  const scratch = new Map<string, Storage>()
-  const named = new Map<string, Location>()
-  outputs.forEach((output, i) => {
-    named.set(kernel.outputNames[i], {
-      storage: output.storage as Storage,
-      offset: output.offset * output.dtype.size,
-    })
-  })
-  const { initValue } = steps
-  if (initValue !== undefined && initValue !== null)
-    for (const output of outputs) encodeFill(queue, output, initValue)
-  const rowMajor = kernel.ensureRowContiguous ?? true
-  withInputs(queue, node.inputs, rowMajor, (locations) => {
-    locations.forEach((location, i) => {
-      named.set(kernel.inputNames[i], location)
-    })
-    for (const [name, bytes] of Object.entries(steps.scratch ?? {})) {
-      if (!(Number.isSafeInteger(bytes) && bytes >= 0))
-        throw new ArgumentError(
-          op,
-          `scratch memory needs a number of bytes, received ${describe(bytes)} for "${name}"`,
-        )
-      if (named.has(name))
-        throw new ArgumentError(op, `scratch memory cannot be called "${name}": an operand has that name`)
-      const storage = queue.allocate(bytes)
-      scratch.set(name, storage)
-      named.set(name, { storage, offset: 0 })
-    }
-    const binder = new Binder(op, library, kernel, node, named, rowMajor)
-    try {
-      for (const dispatch of steps.dispatches) binder.encode(queue, dispatch)
-    } finally {
-      for (const storage of scratch.values()) storage.drop()
-    }
+  withOperands(op, kernel, node, queue, steps, (named) => {
+    const binder = new Binder(op, library, kernel, node, named)
+    for (const dispatch of steps.dispatches) binder.encode(queue, dispatch)
   })
 }
 
@@ -189,7 +135,6 @@ class Binder {
     private readonly node: Node,
     /** Operands and scratch memory. */
     private readonly named: ReadonlyMap<string, Location>,
-    private readonly rowMajor: boolean,
   ) {}
 
   encode(queue: DispatchQueue, dispatch: MetalDispatch): void {
@@ -360,7 +305,8 @@ class Binder {
       return Int32Array.from(orOne(this.input(what, given.shapeOf).shape))
     if (typeof given === "object" && "stridesOf" in given) {
       const { shape, strides } = this.input(what, given.stridesOf)
-      return BigInt64Array.from(orOne(this.rowMajor || !strides ? contiguousStrides(shape) : strides), BigInt)
+      const rowMajor = this.kernel.ensureRowContiguous ?? true
+      return BigInt64Array.from(orOne(rowMajor || !strides ? contiguousStrides(shape) : strides), BigInt)
     }
     const { name, offset } =
       typeof given === "object" && "name" in given ? given : { name: given as string, offset: 0 }
