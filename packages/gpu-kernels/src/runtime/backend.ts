@@ -73,39 +73,8 @@ export function createGpuBackend(
     resetPeak: () => queue.resetPeak(),
   }
   const queue = new GpuQueue(runtime, memory)
-  const familyFor = (node: Node): Family | null => {
-    const primitive = node.primitive as Primitive
-    // Nobody has other kernels for it.
-    if (primitive.elementwise)
-      return elementwise.supports(node) && isThere(node, elementwise)
-        ? elementwise
-        : runtime.doubles === true && wideElementwise.supports(node) && isThere(node, wideElementwise)
-          ? wideElementwise
-          : null
-    for (const family of [
-      Object.hasOwn(own, primitive.name) ? own[primitive.name] : undefined,
-      familyOf(primitive),
-    ])
-      if (family?.supports(node) && isThere(node, family)) return family
-    return null
-  }
-  /** Without its kernel the work of an opaque primitive is nothing: the attempt says what is missing. */
-  const isThere = (node: Node, family: Family): boolean =>
-    runtime.limited !== true || node.primitive?.facts.opaque === true || isProvided(node, family)
-  /** True if the kernels of an application are there, where none can be compiled. What it has no memory for yet counts as row-major. */
-  const isProvided = (node: Node, family: Family): boolean => {
-    const lacking = [...node.inputs, ...(node.outputs ?? [node])].filter(
-      (each) => each.storage === null && each.primitive?.facts.immediate !== true,
-    )
-    for (const each of lacking) each.storage = new Storage(memory, -1, each.nbytes)
-    try {
-      return queue.provides(() => family.encode(node, queue))
-    } catch {
-      return false
-    } finally {
-      for (const each of lacking) each.storage = null
-    }
-  }
+  const familyFor = familyChoice(runtime, memory, queue, own)
+  const plans = plansOn(queue, familyFor)
   const encoder: Encoder = {
     overwrites: (node, output) => familyFor(node)?.overwrites?.(node, output) ?? NONE,
     encode: (node) =>
@@ -121,35 +90,6 @@ export function createGpuBackend(
         },
       ),
   }
-  const recordings = new Map<number, Recorded>()
-  let recordingCount = 0
-  const plans: Plans = {
-    alignment: ALIGNMENT,
-    whole: true,
-    record(inputs, outputs, bytes, body, offsets) {
-      const recorded = queue.record(inputs, outputs, bytes, offsets, body)
-      recordings.set(++recordingCount, recorded)
-      return { id: recordingCount }
-    },
-    encode(plan, node) {
-      try {
-        queue.follow(node.stream)
-        queue.runRecorded(recordings.get(plan.id) as Recorded, node)
-      } catch (error) {
-        queue.poison(
-          error as Error,
-          (node.outputs ?? [node]).map((n) => n.storage as Storage),
-        )
-      }
-    },
-    joins: (members, inner) => joinedWork(members, inner, familyFor) !== null,
-    encodeJoined: (members, inner) => joinedWork(members, inner, familyFor)?.(queue),
-    release(plan) {
-      const recorded = recordings.get(plan.id)
-      recordings.delete(plan.id)
-      if (recorded) queue.forget(recorded)
-    },
-  }
   /** Elementwise work where nothing is rehearsed or recorded: the same in fewer steps. */
   const elementwiseEncoder: Encoder = {
     encode(node) {
@@ -161,11 +101,7 @@ export function createGpuBackend(
         queue.follow(node.stream)
         elementwise.encode(node, queue)
       } catch (error) {
-        const outputs = node.outputs ?? [node]
-        queue.poison(
-          error as Error,
-          outputs.map((n) => n.storage as Storage),
-        )
+        poison(queue, node, error)
       }
     },
   }
@@ -202,25 +138,7 @@ export function createGpuBackend(
     get plans() {
       return rehearsed || runtime.limited === true ? undefined : plans
     },
-    information: {
-      facts: () => {
-        const { info } = runtime
-        return {
-          deviceName: info.name,
-          architecture: runtime.name,
-          memorySize: info.memorySize ?? totalmem(),
-          maxBufferLength: info.maxBufferLength,
-          maxRecommendedWorkingSetSize: info.recommendedWorkingSet,
-          maxThreadgroupMemoryLength: info.maxThreadgroupMemory,
-          resourceLimit: info.resourceLimit,
-          ...runtime.deviceFacts?.(),
-        }
-      },
-      devices: runtime.devices && (() => runtime.devices?.() ?? []),
-      choose: runtime.choose && ((index) => runtime.choose?.(index)),
-      startCapture: runtime.startCapture && ((path) => runtime.startCapture?.(path)),
-      stopCapture: runtime.stopCapture && (() => runtime.stopCapture?.()),
-    },
+    information: informationOf(runtime),
     async rehearse(body) {
       const asked = new Map<string, LibrarySource>()
       rehearsed = asked
@@ -251,10 +169,7 @@ export function createGpuBackend(
         instead()
       } else body()
     } catch (error) {
-      queue.poison(
-        error as Error,
-        (node.outputs ?? [node]).map((n) => n.storage as Storage),
-      )
+      poison(queue, node, error)
     }
   }
   return backend
@@ -262,3 +177,103 @@ export function createGpuBackend(
 
 /** The backend of the reference implementations; core registers it. */
 const referenceBackend = (): Backend => listBackends().find((b) => b.name === "reference") as Backend
+
+/** Finds the family that takes an application. */
+function familyChoice(
+  runtime: GpuRuntime,
+  memory: Memory,
+  queue: GpuQueue,
+  own: Families,
+): (node: Node) => Family | null {
+  /** Without its kernel the work of an opaque primitive is nothing: the attempt says what is missing. */
+  const isThere = (node: Node, family: Family): boolean =>
+    runtime.limited !== true || node.primitive?.facts.opaque === true || isProvided(node, family)
+  /** True if the kernels of an application are there, where none can be compiled. What it has no memory for yet counts as row-major. */
+  const isProvided = (node: Node, family: Family): boolean => {
+    const lacking = [...node.inputs, ...(node.outputs ?? [node])].filter(
+      (each) => each.storage === null && each.primitive?.facts.immediate !== true,
+    )
+    for (const each of lacking) each.storage = new Storage(memory, -1, each.nbytes)
+    try {
+      return queue.provides(() => family.encode(node, queue))
+    } catch {
+      return false
+    } finally {
+      for (const each of lacking) each.storage = null
+    }
+  }
+  return (node) => {
+    const primitive = node.primitive as Primitive
+    // Nobody has other kernels for it.
+    if (primitive.elementwise)
+      return elementwise.supports(node) && isThere(node, elementwise)
+        ? elementwise
+        : runtime.doubles === true && wideElementwise.supports(node) && isThere(node, wideElementwise)
+          ? wideElementwise
+          : null
+    for (const family of [
+      Object.hasOwn(own, primitive.name) ? own[primitive.name] : undefined,
+      familyOf(primitive),
+    ])
+      if (family?.supports(node) && isThere(node, family)) return family
+    return null
+  }
+}
+
+/** Recorded programs, and work of several applications at once. */
+function plansOn(queue: GpuQueue, familyFor: (node: Node) => Family | null): Plans {
+  const recordings = new Map<number, Recorded>()
+  let recordingCount = 0
+  return {
+    alignment: ALIGNMENT,
+    whole: true,
+    record(inputs, outputs, bytes, body, offsets) {
+      const recorded = queue.record(inputs, outputs, bytes, offsets, body)
+      recordings.set(++recordingCount, recorded)
+      return { id: recordingCount }
+    },
+    encode(plan, node) {
+      try {
+        queue.follow(node.stream)
+        queue.runRecorded(recordings.get(plan.id) as Recorded, node)
+      } catch (error) {
+        poison(queue, node, error)
+      }
+    },
+    joins: (members, inner) => joinedWork(members, inner, familyFor) !== null,
+    encodeJoined: (members, inner) => joinedWork(members, inner, familyFor)?.(queue),
+    release(plan) {
+      const recorded = recordings.get(plan.id)
+      recordings.delete(plan.id)
+      if (recorded) queue.forget(recorded)
+    },
+  }
+}
+
+const informationOf = (runtime: GpuRuntime): NonNullable<Backend["information"]> => ({
+  facts: () => {
+    const { info } = runtime
+    return {
+      deviceName: info.name,
+      architecture: runtime.name,
+      memorySize: info.memorySize ?? totalmem(),
+      maxBufferLength: info.maxBufferLength,
+      maxRecommendedWorkingSetSize: info.recommendedWorkingSet,
+      maxThreadgroupMemoryLength: info.maxThreadgroupMemory,
+      resourceLimit: info.resourceLimit,
+      ...runtime.deviceFacts?.(),
+    }
+  },
+  devices: runtime.devices && (() => runtime.devices?.() ?? []),
+  choose: runtime.choose && ((index) => runtime.choose?.(index)),
+  startCapture: runtime.startCapture && ((path) => runtime.startCapture?.(path)),
+  stopCapture: runtime.stopCapture && (() => runtime.stopCapture?.()),
+})
+
+/** Leaves the outputs of an application without values. */
+function poison(queue: GpuQueue, node: Node, error: unknown): void {
+  queue.poison(
+    error as Error,
+    (node.outputs ?? [node]).map((output) => output.storage as Storage),
+  )
+}
