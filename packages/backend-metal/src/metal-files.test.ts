@@ -385,6 +385,7 @@ describe("mistakes", () => {
     `)
   })
   test("in constants, sizes and memory are said with what there is", () => {
+    const before = onGpu(() => mx.getActiveMemory())
     expect([
       said({ constants: {} }),
       said({ constants: { HAS_BAIS: true } }),
@@ -396,7 +397,7 @@ describe("mistakes", () => {
       said({ ...rowSums, threadgroupMemory: [40_000] }),
       said({ threadgroupMemory: [16] }),
       said({}, { scratch: { out: 16 } }),
-      said({}, { scratch: { more: -1 } }),
+      said({}, { scratch: { large: 2 ** 24, more: -1 } }),
       said({}, { dispatches: null }),
     ]).toMatchInlineSnapshot(`
       [
@@ -414,6 +415,7 @@ describe("mistakes", () => {
         "ArgumentError: launch must give { dispatches: […] }, received a plain object",
       ]
     `)
+    expect(onGpu(() => mx.getActiveMemory()) - before, "memory that is not given back").toBeLessThan(2 ** 20)
   })
   test("at run time name the kernel, the buffer and what is in it", () => {
     // Threads run in no order: any of them may be the first.
