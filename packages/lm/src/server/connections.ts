@@ -10,7 +10,7 @@ import type { MiddlewareHandler } from "hono"
  */
 export const IDLE_MS = 120_000
 
-/** Seconds that clients are told: far fewer, as the timers of a busy client are late. */
+/** Seconds that clients are told: far fewer, as a busy client hears an answer late, and counts from then. */
 const TOLD_SECONDS = 5
 
 /** The most bytes of a body that are read, and forgotten, before a request is refused. */
