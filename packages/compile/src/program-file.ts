@@ -1,7 +1,7 @@
 /**
  * CachedPrograms in files: a safetensors file whose tensors are the program's constants and whose metadata entry `lazuli_program` is JSON.
- * What the JSON holds is written in docs/compile.md. Here values become JSON and JSON becomes values; nothing of a file is ever run as
- * code.
+ * The contents of the JSON are described in docs/compile.md. Here values become JSON and JSON becomes values; nothing of a file is ever run
+ * as code.
  */
 import {
   Array,

@@ -1,8 +1,5 @@
 #include "cuda/collectives.h"
 
-#include <memory>
-#include <mutex>
-
 namespace lz {
 namespace {
 
@@ -31,13 +28,9 @@ struct Library {
   std::string path;
 };
 
-std::mutex mutex;
-std::unique_ptr<Library> opened;
+OpenedLibrary<Library> opened;
 
-const Library* library() {
-  std::lock_guard<std::mutex> lock(mutex);
-  return opened.get();
-}
+const Library* library() { return opened.get(); }
 
 std::string outcome(const Library& lib, const char* what, int status) {
   return status ? std::string(what) + " failed: " + lib.GetErrorString(status) : std::string();
@@ -46,22 +39,12 @@ std::string outcome(const Library& lib, const char* what, int status) {
 }  // namespace
 
 std::string open_collectives(const std::vector<std::string>& candidates, std::string* path) {
-  std::lock_guard<std::mutex> lock(mutex);
-  if (!opened) {
-    std::string problems;
-    auto table = std::make_unique<Library>();
-    void* found = open_first(candidates, &table->path, &problems);
-    if (!found) return problems;
-    Symbols symbols{found, {}};
-#define LZ_BIND(name, symbol, ...) symbols.bind(table->name, symbol);
+  return opened.open(candidates, path, [](Library& table, Symbols& symbols) {
+#define LZ_BIND(name, symbol, ...) symbols.bind(table.name, symbol);
     LZ_COLLECTIVE_CALLS(LZ_BIND)
 #undef LZ_BIND
-    symbols.bind(table->GetErrorString, "ncclGetErrorString");
-    if (!symbols.missing.empty()) return table->path + " has no " + symbols.missing;
-    opened = std::move(table);
-  }
-  *path = opened->path;
-  return {};
+    symbols.bind(table.GetErrorString, "ncclGetErrorString");
+  });
 }
 
 std::string new_collective_id(CollectiveId* id) {

@@ -4,7 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lz {
@@ -136,6 +139,38 @@ struct Symbols {
 
  private:
   void* find(const char* name);
+};
+
+// A library that the process opens once. Table has a `path` and the functions that are looked for by name.
+template <class Table>
+class OpenedLibrary {
+ public:
+  // Null before it is opened.
+  const Table* get() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return table_.get();
+  }
+  // Opens the first of the candidates that is there, whose functions `bind` looks for. Gives what is wrong.
+  template <class Bind>
+  std::string open(const std::vector<std::string>& candidates, std::string* path, Bind bind) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!table_) {
+      std::string problems;
+      auto table = std::make_unique<Table>();
+      void* found = open_first(candidates, &table->path, &problems);
+      if (!found) return problems;
+      Symbols symbols{found, {}};
+      bind(*table, symbols);
+      if (!symbols.missing.empty()) return table->path + " has no " + symbols.missing;
+      table_ = std::move(table);
+    }
+    *path = table_->path;
+    return {};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unique_ptr<Table> table_;
 };
 
 // The process's driver, once it has been opened; null before.

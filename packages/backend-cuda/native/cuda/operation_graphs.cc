@@ -1,8 +1,6 @@
 #include "cuda/operation_graphs.h"
 
 #include <cstring>
-#include <memory>
-#include <mutex>
 #include <type_traits>
 
 namespace lz {
@@ -69,13 +67,9 @@ struct Library {
   std::string path;
 };
 
-std::mutex mutex;
-std::unique_ptr<Library> opened;
+OpenedLibrary<Library> opened;
 
-const Library* library() {
-  std::lock_guard<std::mutex> lock(mutex);
-  return opened.get();
-}
+const Library* library() { return opened.get(); }
 
 std::string failed(const Library& lib, const char* what, int status) {
   return std::string(what) + " failed: " + lib.GetErrorString(status);
@@ -85,22 +79,13 @@ std::string failed(const Library& lib, const char* what, int status) {
 
 std::string open_operation_graphs(const std::vector<std::string>& candidates, std::string* path,
                                   size_t* version) {
-  std::lock_guard<std::mutex> lock(mutex);
-  if (!opened) {
-    std::string problems;
-    auto table = std::make_unique<Library>();
-    void* found = open_first(candidates, &table->path, &problems);
-    if (!found) return problems;
-    Symbols symbols{found, {}};
-#define LZ_BIND(name, symbol, ...) symbols.bind(table->name, symbol);
+  std::string problem = opened.open(candidates, path, [](Library& table, Symbols& symbols) {
+#define LZ_BIND(name, symbol, ...) symbols.bind(table.name, symbol);
     LZ_GRAPH_CALLS(LZ_BIND)
 #undef LZ_BIND
-    if (!symbols.missing.empty()) return table->path + " has no " + symbols.missing;
-    opened = std::move(table);
-  }
-  *path = opened->path;
-  *version = opened->Version();
-  return {};
+  });
+  if (problem.empty()) *version = opened.get()->Version();
+  return problem;
 }
 
 // Descriptors of a graph, which its plan outlives; the first failure is remembered.

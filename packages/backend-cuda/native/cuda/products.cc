@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
-#include <mutex>
 
 namespace lz {
 namespace {
@@ -50,13 +48,9 @@ struct Library {
   std::string path;
 };
 
-std::mutex mutex;
-std::unique_ptr<Library> opened;
+OpenedLibrary<Library> opened;
 
-const Library* library() {
-  std::lock_guard<std::mutex> lock(mutex);
-  return opened.get();
-}
+const Library* library() { return opened.get(); }
 
 std::string failed(const char* what, int status) {
   return std::string(what) + " failed with status " + std::to_string(status) + " of cuBLASLt";
@@ -65,21 +59,11 @@ std::string failed(const char* what, int status) {
 }  // namespace
 
 std::string open_products(const std::vector<std::string>& candidates, std::string* path) {
-  std::lock_guard<std::mutex> lock(mutex);
-  if (!opened) {
-    std::string problems;
-    auto table = std::make_unique<Library>();
-    void* found = open_first(candidates, &table->path, &problems);
-    if (!found) return problems;
-    Symbols symbols{found, {}};
-#define LZ_BIND(name, symbol, ...) symbols.bind(table->name, symbol);
+  return opened.open(candidates, path, [](Library& table, Symbols& symbols) {
+#define LZ_BIND(name, symbol, ...) symbols.bind(table.name, symbol);
     LZ_PRODUCT_CALLS(LZ_BIND)
 #undef LZ_BIND
-    if (!symbols.missing.empty()) return table->path + " has no " + symbols.missing;
-    opened = std::move(table);
-  }
-  *path = opened->path;
-  return {};
+  });
 }
 
 Products::~Products() = default;
