@@ -6,7 +6,7 @@
 #include "tensor-core.cuh"
 
 constexpr int D = LZ_FEATURES;
-/* Elements from a row in shared memory to the next: chunks of 16 bytes change places within eight. */
+/* Elements from a row in shared memory to the next: chunks of 16 bytes are permuted within eight. */
 constexpr int PITCH = D <= 64 ? 64 : 128;
 constexpr int QUERIES = 128, KEYS = 64, THREADS = 128;
 constexpr float LOG2E = 1.4426950408889634f;
@@ -17,7 +17,7 @@ struct Layout {
   long long heads, shared_by, queries, keys;
 };
 
-inline int place(int row, int chunk) { return row * PITCH + ((chunk ^ (row & 7)) << 3); }
+inline int location(int row, int chunk) { return row * PITCH + ((chunk ^ (row & 7)) << 3); }
 
 /* Brings `ROWS` rows; those from `count` on are zeros. */
 template <int ROWS>
@@ -26,7 +26,7 @@ inline void bring(u16* to, const u16* from, long long step, int count) {
   if constexpr (THREADS % CHUNKS == 0 && EACH % 8 == 0) {
     /* A thread's chunk is the same in every row. */
     const int row = int(threadIdx.x) / CHUNKS, chunk = int(threadIdx.x) % CHUNKS;
-    const Shared first = shared_address(to + place(row, chunk));
+    const Shared first = shared_address(to + location(row, chunk));
     const u16* at = from + row * step + chunk * 8;
 #pragma unroll
     for (int j = 0; j < ROWS / EACH; j++, at += EACH * step) {
@@ -37,7 +37,7 @@ inline void bring(u16* to, const u16* from, long long step, int count) {
     for (int i = int(threadIdx.x); i < ROWS * CHUNKS; i += THREADS) {
       const int row = i / CHUNKS, chunk = i % CHUNKS;
       const bool there = row < count;
-      copy_ahead(shared_address(to + place(row, chunk)), from + (there ? row * step + chunk * 8 : 0), there);
+      copy_ahead(shared_address(to + location(row, chunk)), from + (there ? row * step + chunk * 8 : 0), there);
     }
 }
 
@@ -95,11 +95,11 @@ extern "C" __global__ void __launch_bounds__(128) attend(const u16* q, const u16
       u32 a[2][4];
 #pragma unroll
       for (int m = 0; m < 2; m++)
-        load_matrices(a[m], shared_address(sq + place(warp * 32 + m * 16 + (mi & 1) * 8 + r8, d * 2 + mi / 2)));
+        load_matrices(a[m], shared_address(sq + location(warp * 32 + m * 16 + (mi & 1) * 8 + r8, d * 2 + mi / 2)));
 #pragma unroll
       for (int n = 0; n < KEYS / 16; n++) {
         u32 b[4];
-        load_matrices(b, shared_address(sk + place(n * 16 + mi / 2 * 8 + r8, d * 2 + (mi & 1))));
+        load_matrices(b, shared_address(sk + location(n * 16 + mi / 2 * 8 + r8, d * 2 + (mi & 1))));
 #pragma unroll
         for (int m = 0; m < 2; m++) {
           multiply(s[m][2 * n], a[m], b[0], b[1]);
@@ -185,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(128) attend(const u16* q, const u16
 #pragma unroll
       for (int d = 0; d < D / 16; d++) {
         u32 b[4];
-        load_transposed(b, shared_address(sv + place(n * 16 + (mi & 1) * 8 + r8, d * 2 + mi / 2)));
+        load_transposed(b, shared_address(sv + location(n * 16 + (mi & 1) * 8 + r8, d * 2 + mi / 2)));
 #pragma unroll
         for (int m = 0; m < 2; m++) {
           multiply(out[m][2 * d], a[m], b[0], b[1]);

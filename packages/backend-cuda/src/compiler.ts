@@ -164,7 +164,7 @@ const argumentsOf = (
 ]
 
 /** The file that has, or will have, what these arguments make. */
-function placeOf([source, , , headers, options]: Parameters<CudaNative["compile"]>): string {
+function pathOf([source, , , headers, options]: Parameters<CudaNative["compile"]>): string {
   const hash = createHash("sha256")
     .update(JSON.stringify([headers, options]))
     .update(source)
@@ -187,7 +187,7 @@ export function packedKernelsOf(facts: GpuFacts, request: Request): Kernels | un
 
 /** True if a kernel is on disk or was compiled ahead. */
 export function isProvided(facts: GpuFacts, request: Request): boolean {
-  const path = placeOf(argumentsOf(facts, translationOf(request), nameOf(request)))
+  const path = pathOf(argumentsOf(facts, translationOf(request), nameOf(request)))
   return isKept(path) || packedKernelsOf(facts, request) !== undefined
 }
 
@@ -196,7 +196,7 @@ export function kernelsOf(native: CudaNative, facts: GpuFacts, request: Request)
   const translated = translationOf(request)
   const name = nameOf(request)
   const given = argumentsOf(facts, translated, name)
-  const path = placeOf(given)
+  const path = pathOf(given)
   if (isKept(path)) {
     compilerStats.fromDisk++
     return { code: readFileSync(path), list: listOf(translated) }

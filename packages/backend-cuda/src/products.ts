@@ -63,7 +63,7 @@ function readable(queue: DispatchQueue, view: View, body: (view: View, lie: Lie)
   })
 }
 
-const placeOf = ({ storage, offset, itemsize }: View): Location => ({ storage, offset: offset * itemsize })
+const locationOf = ({ storage, offset, itemsize }: View): Location => ({ storage, offset: offset * itemsize })
 
 /** Writes 64-bit integers and doubles as words. */
 function wordsOf(integers: readonly number[], doubles: readonly number[]): Int32Array {
@@ -135,7 +135,7 @@ export function encodeProduct(
           rest = Math.floor(rest / batch[axis])
           for (let i = 0; i < 4; i++) at[i] += index * strides[i][axis]
         }
-        const moved = (view: View, by: number): Location => placeOf({ ...view, offset: view.offset + by })
+        const moved = (view: View, by: number): Location => locationOf({ ...view, offset: view.offset + by })
         const [sa, sb, sd, sc] = strides.map((each) => each[inner])
         queue.call({
           op: node.primitive?.name as string,

@@ -77,8 +77,8 @@ const numberIn = (text: string | undefined): number | null => (text === undefine
 /** The GPU of a process that chose none: launchers number the processes of a host. */
 function ordinalAmong(native: CudaNative): number {
   const { LAZULI_LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_RANK, LOCAL_RANK } = process.env
-  const place = numberIn(LAZULI_LOCAL_RANK ?? OMPI_COMM_WORLD_LOCAL_RANK ?? LOCAL_RANK) ?? 0
-  return Number.isSafeInteger(place) && place > 0 ? place % Math.max(1, native.devices().length) : 0
+  const rank = numberIn(LAZULI_LOCAL_RANK ?? OMPI_COMM_WORLD_LOCAL_RANK ?? LOCAL_RANK) ?? 0
+  return Number.isSafeInteger(rank) && rank > 0 ? rank % Math.max(1, native.devices().length) : 0
 }
 
 /** Called while work is waited for that other processes take part in; see `DeviceCollectives.join`. */

@@ -177,7 +177,7 @@ export interface CompiledLibrary {
   readonly symbol: string
 }
 
-function placeOf(code: string, checked: boolean): CompiledLibrary {
+function libraryOf(code: string, checked: boolean): CompiledLibrary {
   const key = keyOf(code, ...checkedKey(checked))
   return { path: join(cacheFolder(), `${key}.so`), symbol: `lazuli_metal_${key}` }
 }
@@ -209,7 +209,7 @@ export function compileLibrary(
   checked: boolean,
 ): CompiledLibrary | CompileFailure {
   const code = codeFor(translated, checked)
-  const location = placeOf(code, checked)
+  const location = libraryOf(code, checked)
   if (isKept(location.path)) {
     compilerStats.fromDisk++
     return location
@@ -250,12 +250,12 @@ interface Unit {
 /** Translated sources without function constants that are not on disk, in as many parts as keep every processor busy. */
 function missingUnits(translated: readonly string[], checked: boolean): Unit[] {
   const codes = new Set(translated.map((code) => codeFor(code, checked)))
-  const missing = [...codes].filter((code) => !isKept(placeOf(code, checked).path))
+  const missing = [...codes].filter((code) => !isKept(libraryOf(code, checked).path))
   const size = Math.min(UNIT, Math.ceil(missing.length / availableParallelism()))
   const units: Unit[] = []
   for (let i = 0; i < missing.length; i += size) {
     const part = missing.slice(i, i + size)
-    const locations = part.map((code) => placeOf(code, checked))
+    const locations = part.map((code) => libraryOf(code, checked))
     // A namespace each, because all name their kernels alike.
     const input = part.map(
       (code, k) =>

@@ -101,7 +101,7 @@ function exporterFor<A extends unknown[], R>(
     let found = 0
     const withPlaceholders = (tree: unknown, placeholder: () => unknown): unknown =>
       mapLeaves(tree, (leaf) => (leaf instanceof Array ? placeholder() : leaf))
-    const placeOf = (value: number | Array): unknown =>
+    const referenceOf = (value: number | Array): unknown =>
       typeof value === "number" ? new ValueRef(value, true) : value
     traces.push({
       shapeless,
@@ -112,7 +112,7 @@ function exporterFor<A extends unknown[], R>(
       ),
       calls: encoder.calls(recording.calls),
       result: encoder.encode(
-        withPlaceholders(recording.result, () => placeOf(recording.found[found++])),
+        withPlaceholders(recording.result, () => referenceOf(recording.found[found++])),
         "the result",
       ),
     })

@@ -65,7 +65,7 @@ const resultsOf = (result: unknown, before: readonly Node[]): Node[] => [
   ...stateNodes().filter((node, i) => node !== before[i]),
 ]
 
-/** The number of places of shape reads that are kept for messages. */
+/** The number of call sites of shape reads that are kept for messages. */
 const MAX_READS = 4
 
 /** Lines of the packages that keep what they do right for all sizes, installed or in this repository. */

@@ -104,9 +104,9 @@ kernel void sort(const device uint* starts [[buffer(0)]], device uint* unsorted 
   }
   if (size > COUNTED) return;
   for (uint i = lane; i < size; i += 32) {
-    uint t = list[i], place = 0;
-    for (uint j = 0; j < size; j++) place += list[j] < t ? 1 : 0;
-    order[first + place] = t;
+    uint t = list[i], rank = 0;
+    for (uint j = 0; j < size; j++) rank += list[j] < t ? 1 : 0;
+    order[first + rank] = t;
   }
 }
 
@@ -243,13 +243,13 @@ kernel void neighbours(const device T* points [[buffer(0)]], const device T* que
       continue;
     }
     if (found == k && !is_less(d, best[k - 1])) continue;
-    uint place = found < k ? found++ : k - 1;
-    for (; place > 0 && is_less(d, best[place - 1]); place--) {
-      best[place] = best[place - 1];
-      positions[place] = positions[place - 1];
+    uint rank = found < k ? found++ : k - 1;
+    for (; rank > 0 && is_less(d, best[rank - 1]); rank--) {
+      best[rank] = best[rank - 1];
+      positions[rank] = positions[rank - 1];
     }
-    best[place] = d;
-    positions[place] = int(p);
+    best[rank] = d;
+    positions[rank] = int(p);
   }
   for (uint i = found; i < k; i++) positions[i] = -1;
 }
@@ -281,11 +281,11 @@ kernel void nearest(const device T* points [[buffer(0)]], const device T* querie
       left &= left - 1;
       float2 next = float2(simd_broadcast(d.x, from), simd_broadcast(d.y, from));
       if (found == k && !is_less(next, most)) continue;
-      uint place = popcount(uint(ulong(simd_ballot(lane < found && !is_less(next, best)))));
+      uint rank = popcount(uint(ulong(simd_ballot(lane < found && !is_less(next, best)))));
       float2 before = float2(simd_shuffle_up(best.x, 1), simd_shuffle_up(best.y, 1));
       int position_before = simd_shuffle_up(position, 1);
-      if (lane > place) best = before, position = position_before;
-      if (lane == place) best = next, position = int(block + from);
+      if (lane > rank) best = before, position = position_before;
+      if (lane == rank) best = next, position = int(block + from);
       if (found < k) found++;
       // Once there are k, the farthest of them is as far as a point may be.
       if (found == k)
@@ -305,7 +305,7 @@ kernel void farthest(const device T* points [[buffer(0)]], const device uint* of
                      constant Search& sizes [[buffer(4)]], uint cloud [[threadgroup_position_in_grid]],
                      uint at [[thread_position_in_threadgroup]], uint threads [[threads_per_threadgroup]]) {
   threadgroup float2 distance[256];
-  threadgroup uint place[256];
+  threadgroup uint candidate[256];
   uint first = min(offsets[cloud], sizes.points), last = min(offsets[cloud + 1], sizes.points);
   uint size = last > first ? last - first : 0, chosen = 0;
   for (uint p = at; p < size; p += threads) far[first + p] = float2(INFINITY, 0.0f);
@@ -321,21 +321,21 @@ kernel void farthest(const device T* points [[buffer(0)]], const device uint* of
       if (is_less(most, far[first + p])) most = far[first + p], mine = p;
     }
     distance[at] = most;
-    place[at] = mine;
+    candidate[at] = mine;
     for (uint half_of = threads / 2; half_of > 0; half_of /= 2) {
       threadgroup_barrier(mem_flags::mem_threadgroup);
       // Of equally far points the first.
       if (at < half_of) {
         uint other = at + half_of;
         bool equal = distance[at].x == distance[other].x && distance[at].y == distance[other].y;
-        if (is_less(distance[at], distance[other]) || (equal && place[other] < place[at])) {
+        if (is_less(distance[at], distance[other]) || (equal && candidate[other] < candidate[at])) {
           distance[at] = distance[other];
-          place[at] = place[other];
+          candidate[at] = candidate[other];
         }
       }
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (place[0] != NOWHERE) chosen = place[0];
+    if (candidate[0] != NOWHERE) chosen = candidate[0];
     threadgroup_barrier(mem_flags::mem_threadgroup);
   }
 }

@@ -70,7 +70,7 @@ export function linearize<P extends readonly unknown[] | [], R>(
       epoch,
     )
     const varying = targets.flatMap((t) => (t ? [t.node] : []))
-    const places = standIns.flatMap((t) => (t ? [t.node] : []))
+    const placeholders = standIns.flatMap((t) => (t ? [t.node] : []))
     // Of the arrays themselves nothing is kept: their values can go.
     const metas = given.map(({ node: { shape, dtype } }) => ({ shape: shape as number[], dtype }))
     const still = outputs.map((y, i) => (targets[i] ? null : zerosLike(y).node))
@@ -87,7 +87,7 @@ export function linearize<P extends readonly unknown[] | [], R>(
       const images = seeds.flatMap((seed, i): Node[] =>
         isInexact(metas[i].dtype) ? [toDtype(seed, metas[i].dtype).node] : [],
       )
-      const moved = replay(varying, places, images, start)
+      const moved = replay(varying, placeholders, images, start)
       let next = 0
       const arrays = still.map((zero) => new ArrayClass(zero ?? moved[next++]))
       return withArrays(template, arrays) as Outputs<R>

@@ -78,7 +78,7 @@ void slice_update(const lz_call& call) {
   for (int d = 0; d < x.ndim && fits; d++) {
     const int64_t n = values.shape[d], begin = start[size_t(d)], each = strides[size_t(d)];
     if (n == 0) continue;
-    // The first and the last place along the axis, without overflow for any parameter.
+    // The first and the last index along the axis, without overflow for any parameter.
     fits = begin >= 0 && begin < x.shape[d] &&
            (n == 1 || (each != 0 && n - 1 <= (each > 0 ? x.shape[d] - 1 - begin : begin) / std::abs(each)));
     if (!fits) break;

@@ -90,11 +90,11 @@ void softmax(const lz_call& call) {
   const auto kernel = x.dtype == LZ_FLOAT64 ? softmax_f64 : softmax_table().softmax[x.dtype];
   if (kernel == nullptr) fail_dtype(call, "softmax", x.dtype);
   const int at = int(normalize_axis(call, "softmax", axis, x.ndim));
-  const bool streaming =
-      x.data != y.data && size_t(x.size) * 2 * size_t(itemsize(x.dtype)) > last_level_cache();
+  const bool streaming = size_t(x.size) * 2 * size_t(itemsize(x.dtype)) > last_level_cache();
   run_rows(
       call,
       [&](const void* from, int64_t rows, int64_t x_stride, int64_t n, void* to, int64_t y_stride) {
+        // Scratch is computed in place, and read again.
         kernel(from, rows, x_stride, n, to, y_stride, streaming && from != to);
       },
       at, x.shape[at]);

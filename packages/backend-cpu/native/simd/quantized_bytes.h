@@ -121,7 +121,7 @@ LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, int64_t first, const A
   const hn::RebindToUnsigned<Floats> u;
   const int64_t N = 16, count = p.columns / 8, stride = p.stride, scale_stride = p.scale_stride;
   const int shift = __builtin_ctzll(uint64_t(p.format.group) / 8);
-  const auto places = hn::IndicesFromVec(d, hn::ShiftRightSame(hn::Iota(u, 0), shift));
+  const auto lanes = hn::IndicesFromVec(d, hn::ShiftRightSame(hn::Iota(u, 0), shift));
   const auto low = hn::Set(u, 0x0f0f0f0fu);
   const uint32_t* words = p.words + first * stride;
   const float* scales = p.scales + first * scale_stride;
@@ -150,7 +150,7 @@ LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, int64_t first, const A
       const auto w = hn::LoadU(u, from + r * step);
       even[r] = hn::And(w, low).raw;
       odd[r] = hn::And(hn::ShiftRight<4>(w), low).raw;
-      scale[r] = hn::TableLookupLanes(hn::LoadU(d, scales + r * scale_stride + (at >> shift)), places);
+      scale[r] = hn::TableLookupLanes(hn::LoadU(d, scales + r * scale_stride + (at >> shift)), lanes);
     }
     LZ_UNROLL for (int m = 0; m < kVectors; m++) {
       const float* digits = x + m * a.x_step;

@@ -11,14 +11,14 @@
 namespace lz {
 
 // A convolution of images with a kernel into results, or one of its gradients. Sizes are in the order batch,
-// channels, places; strides in elements, where an array may lie in any order. The kernel is packed: output
-// channels, places, channels of a group.
+// channels, spatial axes; strides in elements, where an array may lie in any order. The kernel is packed: output
+// channels, spatial axes, channels of a group.
 struct Convolution {
   enum Form : int { kForward = 0, kImages = 1, kKernel = 2 };
   int form;  // the array that is made: results, images or the kernel
   int type;  // cudnnDataType_t of all arrays
   int math;  // cudnnMathType_t
-  int axes;  // of places, 2 or 3
+  int axes;  // spatial ones, 2 or 3
   int groups;
   int images[5], image_steps[5];
   int kernel[5];

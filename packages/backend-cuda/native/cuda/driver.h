@@ -123,7 +123,7 @@ struct Driver {
   std::string describe(Result result) const;
 };
 
-// A library among several names and places, the first that opens; `problems` says of each why it does not.
+// The first library that opens, of several names and folders; `problems` says of each why it does not.
 void* open_first(const std::vector<std::string>& candidates, std::string* path, std::string* problems);
 
 // The functions of a library, looked for by name.

@@ -64,9 +64,9 @@ void resume(unsigned index) {
   switch_stack(&running.scheduler, lane.fiber->stack);
 }
 
-// Lanes that wait at one place of the code exchange: those at the lowest address first, as if the others
+// Lanes that wait at one instruction exchange: those at the lowest address first, as if the others
 // waited for them. Where they say with whom they exchange, that counts instead: a compiler for the CPU may
-// have made two places of one.
+// have made two instructions of one.
 void resolve(Lane* warp, unsigned width) {
   const Lane* first = nullptr;
   for (unsigned i = 0; i < width; i++)

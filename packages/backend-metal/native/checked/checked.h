@@ -15,7 +15,7 @@ namespace lz {
 enum Access : u32 { kRead, kWrite, kAtomicRead, kAtomicWrite, kFence, kBarrier };
 }
 
-/* With the place in the kernel that the access is at. */
+/* With the address of the instruction. */
 #define LZ_NOTE(p, size, kind) lazuli_metal_access(p, size, kind, __builtin_return_address(0))
 #define LZ_UNCHECKED __attribute__((no_sanitize("thread")))
 #define LZ_ACCESS(size)                                                                     \

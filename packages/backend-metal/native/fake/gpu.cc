@@ -106,9 +106,9 @@ std::string run_kernel(Run& r) {
       d.bindings[i] = {b.data + bound.offset, b.length - bound.offset, b.reach ? b.reach - bound.offset : 0,
                        false};
     } else if (!bound.bytes.empty()) {
-      char* const place = aligned + i * 4096;
-      std::memcpy(place, bound.bytes.data(), bound.bytes.size());
-      d.bindings[i] = {place, bound.bytes.size(), 0, true};
+      char* const copy = aligned + i * 4096;
+      std::memcpy(copy, bound.bytes.data(), bound.bytes.size());
+      d.bindings[i] = {copy, bound.bytes.size(), 0, true};
     }
     d.launch.buffers[i] = d.bindings[i].data ? d.bindings[i].data : unbound_memory();
   }

@@ -80,17 +80,17 @@ bool Checker::ordered_others(const Cell& cell, const Access& now, bool in_arena)
 std::string Checker::race(const Access& before, bool wrote, const Access& now, bool writes,
                           const Region& region, uintptr_t address) const {
   const bool in_arena = region.buffer < 0;
-  const std::string place =
+  const std::string location =
       in_arena
           ? "byte " + std::to_string(address - region.begin) + " of threadgroup memory"
           : "byte " + std::to_string(address - region.begin) + " of buffer " + std::to_string(region.buffer);
   const std::string verb = writes ? "writes" : "reads", other = wrote ? "writes" : "reads";
   if (before.group != now.group)
     return "a race: thread " + std::to_string(now.lane) + " of threadgroup " + std::to_string(now.group) +
-           " " + verb + " " + place + ", which thread " + std::to_string(before.lane) + " of threadgroup " +
+           " " + verb + " " + location + ", which thread " + std::to_string(before.lane) + " of threadgroup " +
            std::to_string(before.group) + " " + other +
            " in the same dispatch: use atomic operations, or two dispatches";
-  return "a race: thread " + std::to_string(now.lane) + " " + verb + " " + place + ", which thread " +
+  return "a race: thread " + std::to_string(now.lane) + " " + verb + " " + location + ", which thread " +
          std::to_string(before.lane) + " " + other + ", without a threadgroup_barrier of " +
          (in_arena ? "mem_threadgroup" : "mem_device") + " between them";
 }

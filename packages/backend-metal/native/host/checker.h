@@ -77,7 +77,7 @@ class Checker {
   Traffic traffic_;
   bool counting_ = false;
   std::unordered_set<Load, Hash> loads_;
-  // The rounds of each lane at each place: loads without an address.
+  // The rounds of each lane at each instruction: loads without an address.
   std::unordered_map<Load, u32, Hash> rounds_;
   std::vector<Region> regions_;
   Region arena_{};

@@ -263,14 +263,14 @@ struct simdgroup_matrix {
   vec<T, 2> elements;
   simdgroup_matrix() = default;
   explicit simdgroup_matrix(T diagonal) {
-    const ushort2 at = place(lz::lane_of_simdgroup());
+    const ushort2 at = position(lz::lane_of_simdgroup());
     elements[0] = at.x == at.y ? diagonal : T(0);
     elements[1] = at.x + 1 == at.y ? diagonal : T(0);
   }
   vec<T, 2>& thread_elements() { return elements; }
   const vec<T, 2>& thread_elements() const { return elements; }
   /* Column and row of a thread's first element. */
-  static ushort2 place(lz::u32 lane) {
+  static ushort2 position(lz::u32 lane) {
     const lz::u32 quad = lane / 4;
     return ushort2(ushort((quad & 2) * 2 + (lane % 2) * 2), ushort((quad & 4) + (lane / 2) % 4));
   }
@@ -288,7 +288,7 @@ inline simdgroup_matrix<T, C, R> make_filled_simdgroup_matrix(T value) {
 template <class T, int C, int R, class S>
 inline void simdgroup_load(simdgroup_matrix<T, C, R>& m, const S* from, ulong stride = 8,
                            ulong2 origin = ulong2(0ul), bool transposed = false) {
-  const ushort2 at = simdgroup_matrix<T, C, R>::place(lz::lane_of_simdgroup());
+  const ushort2 at = simdgroup_matrix<T, C, R>::position(lz::lane_of_simdgroup());
   for (int i = 0; i < 2; i++) {
     const ulong column = at.x + i, row = at.y;
     m.elements[i] = T(transposed ? from[(column + origin.y) * stride + row + origin.x]
@@ -298,12 +298,12 @@ inline void simdgroup_load(simdgroup_matrix<T, C, R>& m, const S* from, ulong st
 template <class T, int C, int R, class S>
 inline void simdgroup_store(const simdgroup_matrix<T, C, R>& m, S* to, ulong stride = 8,
                             ulong2 origin = ulong2(0ul), bool transposed = false) {
-  const ushort2 at = simdgroup_matrix<T, C, R>::place(lz::lane_of_simdgroup());
+  const ushort2 at = simdgroup_matrix<T, C, R>::position(lz::lane_of_simdgroup());
   for (int i = 0; i < 2; i++) {
     const ulong column = at.x + i, row = at.y;
-    S& place = transposed ? to[(column + origin.y) * stride + row + origin.x]
-                          : to[(row + origin.y) * stride + column + origin.x];
-    place = S(m.elements[i]);
+    S& target = transposed ? to[(column + origin.y) * stride + row + origin.x]
+                           : to[(row + origin.y) * stride + column + origin.x];
+    target = S(m.elements[i]);
   }
 }
 template <class T, class A, class B, class U>

@@ -104,12 +104,12 @@ typedef LzSizes<int64_t> Strides;
 
 template <class Index = int64_t>
 inline Index elem_to_loc(Index elem, const int32_t* shape, const int64_t* strides, int ndim) {
-  Index place = 0;
+  Index location = 0;
   for (int axis = ndim - 1; axis >= 0 && elem > 0; axis--) {
-    place += elem % Index(shape[axis]) * Index(strides[axis]);
+    location += elem % Index(shape[axis]) * Index(strides[axis]);
     elem /= Index(shape[axis]);
   }
-  return place;
+  return location;
 }
 
 namespace cooperative_groups {

@@ -328,9 +328,9 @@ inline void simdgroup_store(const simdgroup_matrix<T, C, R>& m, S* to, ulong str
   const uint lane = lz::lane_of_simdgroup();
   for (int i = 0; i < 2; i++) {
     const ulong column = m.column(lane) + i, row = m.row(lane);
-    S& place = transposed ? to[(column + origin.y) * stride + row + origin.x]
-                          : to[(row + origin.y) * stride + column + origin.x];
-    place = S(m.elements[i]);
+    S& target = transposed ? to[(column + origin.y) * stride + row + origin.x]
+                           : to[(row + origin.y) * stride + column + origin.x];
+    target = S(m.elements[i]);
   }
 }
 /* d = a · b + c, with sums in float */

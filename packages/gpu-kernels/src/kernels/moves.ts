@@ -55,7 +55,7 @@ interface Range {
   readonly strides: readonly number[]
 }
 
-const placeSource = (
+const moveSource = (
   type: string,
   ndim: number,
   value: string,
@@ -94,7 +94,7 @@ function wordOf(size: number, shape: readonly number[], layouts: readonly Range[
 }
 
 /** Writes a view's elements over a range of a storage, or combines them with what is there. */
-function encodePlace(
+function encodeMove(
   queue: DispatchQueue,
   op: string,
   from: View,
@@ -127,7 +127,7 @@ function encodePlace(
     {
       key: `move ${type} ${shape.length} ${mode} ${mode === "set" ? "" : dtype.name}`,
       name: "move",
-      source: () => placeSource(type, shape.length, value),
+      source: () => moveSource(type, shape.length, value),
     },
     [
       { storage: from.storage, offset: 0 },
@@ -150,7 +150,7 @@ const concatenate: Family = {
     let offset = node.offset
     for (const input of node.inputs) {
       const to = { storage: node.storage as Storage, offset, strides }
-      encodePlace(queue, "concatenate", viewOf(input), to, "set", node.dtype)
+      encodeMove(queue, "concatenate", viewOf(input), to, "set", node.dtype)
       offset += input.shape[axis] * strides[axis]
     }
   },
@@ -175,7 +175,7 @@ const sliceUpdate: Family = {
       offset: node.offset + start.reduce((sum, s, i) => sum + s * steps[i], 0),
       strides: steps.map((s, i) => s * strides[i]),
     }
-    encodePlace(queue, "sliceUpdate", viewOf(update), to, mode, node.dtype)
+    encodeMove(queue, "sliceUpdate", viewOf(update), to, mode, node.dtype)
   },
 }
 
