@@ -100,7 +100,7 @@ export class Epilogues {
   readonly epilogues = new Map<Step, ReadonlySet<Block>>()
   /** Steps whose work runs on the pieces that the next step reads. */
   readonly prologues = new Set<Step>()
-  /** By position in the schedule. */
+  /** By position in the plan's order. */
   readonly fates = new Map<number, Fate>()
 
   /** `donated` are the positions of inputs that callers give up. */

@@ -56,12 +56,12 @@ export const applicationsOf = (step: Exclude<Step, { kind: "copy" }>): readonly 
 
 export class PlanSteps implements Located {
   readonly list: Step[] = []
-  /** Positions in the schedule of what runs by blocks of rows, and how many of its steps repeat others on other rows. */
+  /** Positions in the plan's order of what runs by blocks of rows, and how many of its steps repeat others on other rows. */
   readonly byRows = new Set<number>()
   repeated = 0
-  /** By position in the schedule: the primitives that are one kernel with an application. */
+  /** By position in the plan's order: the primitives that are one kernel with an application. */
   readonly together = new Map<number, readonly string[]>()
-  /** Positions in the schedule. */
+  /** Positions in the plan's order. */
   positions: ReadonlyMap<Node, number> = new Map()
   private readonly blocks = new Map<Node, Block>()
   private readonly layouts = new Map<Node, Layout>()

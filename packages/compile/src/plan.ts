@@ -18,8 +18,8 @@ import { Epilogues, type Fate } from "./epilogues"
 import { fuse } from "./fuse"
 import { inOrder, isLeaf } from "./order"
 import { PlanMemory } from "./plan-memory"
+import { planOrder } from "./plan-order"
 import { applicationsOf, PlanSteps, type Step } from "./plan-steps"
-import { schedule } from "./schedule"
 import { simplify } from "./simplify"
 
 /** A plan with what it takes. */
@@ -31,11 +31,11 @@ export interface Planned {
     readonly arenaBytes: number
     readonly liveBytes: number
   }
-  /** Positions in the schedule of applications that run block by block with their neighbours. */
+  /** Positions in the plan's order of applications that run block by block with their neighbours. */
   readonly byRows: ReadonlySet<number>
-  /** The fate of elementwise work beside kernels, by position in the schedule. */
+  /** The fate of elementwise work beside kernels, by position in the plan's order. */
   readonly fates: ReadonlyMap<number, Fate>
-  /** By position in the schedule: the primitives that are one kernel with an application. */
+  /** By position in the plan's order: the primitives that are one kernel with an application. */
   readonly together: ReadonlyMap<number, readonly string[]>
   release(): void
 }
@@ -58,7 +58,7 @@ export function makePlan(
   const fusedOutputs = optimize(backend, outputs)
   if (!fusedOutputs) return null
   const steps = new PlanSteps(backend, inputs, fusedOutputs, strides)
-  if (!steps.addAll(schedule(fusedOutputs))) return null
+  if (!steps.addAll(planOrder(fusedOutputs))) return null
   steps.bindOutputs()
   steps.noteUses()
   const joined = new Epilogues(steps, donated)

@@ -212,17 +212,17 @@ export class TracedGraph {
     return this.plans?.ordinary.get(backend)?.stats
   }
 
-  /** Positions in the schedule of what the plan for a backend runs by blocks of rows. */
+  /** Positions in the plan's order of what the plan for a backend runs by blocks of rows. */
   byRows(backend: string): ReadonlySet<number> | undefined {
     return this.plans?.ordinary.get(backend)?.byRows
   }
 
-  /** The fate of elementwise work that reads a product, by position in the schedule. */
+  /** The fate of elementwise work that reads a product, by position in the plan's order. */
   fates(backend: string): Planned["fates"] | undefined {
     return this.plans?.ordinary.get(backend)?.fates
   }
 
-  /** The primitives that are one kernel with an application, by position in the schedule. */
+  /** The primitives that are one kernel with an application, by position in the plan's order. */
   together(backend: string): Planned["together"] | undefined {
     return this.plans?.ordinary.get(backend)?.together
   }

@@ -72,7 +72,7 @@ class Work {
 }
 
 /** The applications that the outputs need, in the order in which they run; views stand before their first reader. */
-export function schedule(outputs: readonly Node[]): Application[] {
+export function planOrder(outputs: readonly Node[]): Application[] {
   const needed = inOrder(outputs, isLeaf)
   const applications = needed.filter((application) => !isView(application))
   const work = new Work(applications, outputs)

@@ -3,7 +3,7 @@ import * as mx from "@lazuli/core"
 import type { Node } from "@lazuli/core/engine"
 import { expect, test } from "vitest"
 import { isLeaf, primitiveOf } from "./order"
-import { schedule } from "./schedule"
+import { planOrder } from "./plan-order"
 
 const leaf = (shape: number[]): mx.Array => {
   const x = mx.zeros(shape).add(0)
@@ -16,7 +16,7 @@ test("everything comes once, after what it reads", () => {
   const x = leaf([4, 4])
   const [a, b] = mx.split(x.exp(), 2)
   const y = a.matmul(b.T).sum(0).add(x.index(0, 0))
-  const order = schedule([y.node, a.node])
+  const order = planOrder([y.node, a.node])
   const seen = new Set<Node>()
   for (const node of order) {
     for (const input of node.inputs)
@@ -33,6 +33,6 @@ test("what lets go of more than it takes runs as soon as it can", () => {
   const next = big.sin()
   // By need, the sums would come after everything that `end` needs.
   const end = next.cos().sum()
-  const order = names(schedule([end.node, big.sum(0).node, next.sum(0).node]))
+  const order = names(planOrder([end.node, big.sum(0).node, next.sum(0).node]))
   expect(order.indexOf("sum")).toBeLessThan(order.indexOf("cos"))
 })
