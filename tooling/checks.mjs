@@ -7,6 +7,7 @@ import { tmpdir } from "node:os"
 import { join, resolve } from "node:path"
 import { runRegistry } from "./registry/main.mjs"
 import { isForeign, pack, publishedPackages, tarballProblems } from "./release/tarballs.mjs"
+import { outcomeOf } from "./test-report.mjs"
 
 const MAX_LINES_OF_A_FAILURE = 150
 
@@ -117,27 +118,20 @@ async function published(outcome, scratch, built) {
 
 /** One run of vitest over the repository, shown as it goes and counted from its report. */
 async function unitTests(outcome, scratch) {
-  const report = join(scratch, "vitest.json")
+  const [report, list] = [join(scratch, "vitest.json"), join(scratch, "files.json")]
+  await run("vitest", ["list", "--filesOnly", `--json=${list}`])
   const reporters = ["--reporter=default", "--reporter=json", `--outputFile.json=${report}`]
   const { status } = await run("vitest", ["run", ...reporters], ".", "inherit")
-  const failedBefore = outcome.failed.length
-  if (existsSync(report)) {
-    for (const file of JSON.parse(readFileSync(report, "utf8")).testResults) {
-      const path = file.name.replace(`${resolve(".")}/`, "")
-      if (file.status === "failed" && !file.assertionResults.some((test) => test.status === "failed")) {
-        outcome.failed.push(`${path} (the file itself: ${file.message.split("\n")[0]})`)
-      }
-      for (const test of file.assertionResults) {
-        if (test.status === "passed") outcome.passed++
-        else if (test.status === "failed") outcome.failed.push(`${path} > ${test.fullName}`)
-        else outcome.skipped++
-      }
-    }
-  }
+  const files = (readJson(list) ?? []).map(({ file }) => file)
+  const { passed, failed, skipped } = outcomeOf(readJson(report), files, resolve("."))
+  outcome.passed += passed
+  outcome.skipped += skipped
+  outcome.failed.push(...failed)
   // An error outside any test, or a run that died before its report.
-  if (status !== 0 && outcome.failed.length === failedBefore)
-    outcome.failed.push(`vitest (exit code ${status})`)
+  if (status !== 0 && failed.length === 0) outcome.failed.push(`vitest (exit code ${status})`)
 }
+
+const readJson = (path) => (existsSync(path) ? JSON.parse(readFileSync(path, "utf8")) : null)
 
 /** A fixed number of random attempts, whose rates may only fall. */
 async function fuzz(outcome) {
