@@ -1,4 +1,5 @@
 /** An addon of another protocol is refused when it is loaded, instead of reading words that mean something else. */
+import { readFileSync } from "node:fs"
 import { expect, test } from "vitest"
 import { checkProtocol, native } from "./native"
 
@@ -16,4 +17,9 @@ test("another one is refused by name", () => {
   expect(() => checkProtocol({}, "older.node")).toThrow(
     "older.node was built for protocol 0 (package an unknown version)",
   )
+})
+
+test("PROTOCOL.md is of this version", () => {
+  const page = readFileSync(new URL("../native/PROTOCOL.md", import.meta.url), "utf8")
+  expect(Number(/^Version (\d+)\./m.exec(page)?.[1])).toBe(native.protocol())
 })
