@@ -49,6 +49,44 @@ test("donated state is updated in place, and its old handles have no value", () 
   expect(g.sum().item()).toBe(N)
 })
 
+test("so is state of a few bytes, which stays with those that it was evaluated with", () => {
+  const value = (n: number): mx.Array => {
+    const x = mx.arange(4).multiply(0).add(n)
+    mx.eval(x)
+    return x
+  }
+  const neighbour = value(5)
+  const state = { w: value(1), m: value(0) }
+  const step = compile(
+    (g: mx.Array) => {
+      state.m = state.m.multiply(0.5).add(g)
+      state.w = state.w.subtract(state.m)
+    },
+    { inputs: state, outputs: state, donate: true },
+  )
+  const g = mx.ones([4])
+  const addresses = [addressOf(state.w), addressOf(state.m)].sort()
+  const run = (steps: number): number => {
+    for (let i = 0; i < steps; i++) {
+      step(g)
+      mx.eval(state)
+    }
+    return mx.memoryReport().buffers
+  }
+  const buffers = run(2)
+  expect(run(500)).toBe(buffers)
+  expect([addressOf(state.w), addressOf(state.m)].sort()).toEqual(addresses)
+  expect([state.w.index(3).item(), state.m.index(3).item()]).toEqual([-1001, 2])
+  expect(neighbour.tolist()).toEqual([5, 5, 5, 5])
+  // Several steps at once, and after the state alone is left of its group.
+  const { w } = state
+  step(g)
+  step(g)
+  mx.eval(state)
+  expect(() => w.tolist()).toThrow(/was released/)
+  expect(state.w.tolist()).toEqual([-1005, -1005, -1005, -1005])
+})
+
 test("without the option old handles keep what they showed", () => {
   const { state, step } = momentum(false)
   const { w } = state

@@ -154,7 +154,7 @@ export class CachedPrograms {
     const before = snapshot([inputs, outputs])
     try {
       const result = this.asWritten(args)
-      this.replay.giveUp(args, state, arraysOf(result))
+      this.replay.giveUp(args, state, arraysOf(result), false, false)
       return result
     } catch (error) {
       before.restore()

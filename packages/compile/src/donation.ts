@@ -38,20 +38,15 @@ export function donatedPositions(
   return positions
 }
 
-/**
- * Lets go of what was donated to a call: the call's node is then the only one that reads it. Captured arrays that still are where they
- * were, and results that are arguments themselves, stay.
- */
+/** Lets go of what was donated to a call, but for the handles that are kept: the call's node is then the only one that reads it. */
 export function giveUp(
   donated: Donated,
   state: readonly Array[],
   kept: readonly Array[],
   args: readonly unknown[],
-  results: readonly Array[],
 ): void {
   for (const which of donated) {
     const given = which === "state" ? state : arraysOf(args[which])
-    for (const handle of given)
-      if (!kept.includes(handle) && !results.includes(handle)) lifetimes.disposeHandle(handle)
+    for (const handle of given) if (!kept.includes(handle)) lifetimes.disposeHandle(handle)
   }
 }

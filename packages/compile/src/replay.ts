@@ -62,16 +62,20 @@ export class Replay {
     return withArrays(found.result, values)
   }
 
-  /** Lets go of what was donated to a call, of the state but for what is still in the trees. */
+  /**
+   * Lets go of what was donated to a call, of the state but for what is still in the trees. Results that are no new handles may be among
+   * it.
+   */
   giveUp(
     args: readonly unknown[],
     state: readonly Array[],
     results: readonly Array[],
     replacesAll = false,
+    areNew = true,
   ): void {
     if (this.donated.length === 0 || results.some(({ node }) => node.mark !== Mark.None)) return
     const kept = replacesAll ? [] : readLeaves(arrayLeaves(this.options.inputs))
-    giveUp(this.donated, state, kept, args, results)
+    giveUp(this.donated, state, areNew ? kept : [...kept, ...results], args)
   }
 
   /** Leaves in the captured trees what the function would have left there. */

@@ -206,8 +206,7 @@ export const storages: World = {
   stridesOf: (node) => node.strides,
   bytesOf: (node) => node.storage?.nbytes ?? 0,
   isSpent(input, application) {
-    // The storages of a group of nodes are given back together, later.
-    if (input.handles !== 0 || input.uses !== 1 || input.anchor !== null) return false
+    if (input.handles !== 0 || input.uses !== 1) return false
     const { storage } = input
     return (
       storage !== null &&

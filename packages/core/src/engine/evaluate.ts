@@ -381,7 +381,7 @@ function assign(output: Node, donor: Node | null, backend: Backend, op: string):
     return
   }
   const storage = donor.storage as Storage
-  storage.refs++
+  if (!lifetimes.handOver(donor, output)) storage.refs++
   storage.op = op
   if (storage.copies !== null) storage.dropCopies()
   output.storage = storage

@@ -184,6 +184,8 @@ class Estimate implements World {
   /** The number of pending applications that read a node, where some were walked. */
   private readonly readers = new Map<Node, number>()
   private readonly wanted: ReadonlySet<Node>
+  /** Outputs that took the memory of a node in a group. */
+  private readonly grouped = new Set<Node>()
 
   constructor(roots: readonly Node[]) {
     this.wanted = new Set(roots)
@@ -195,7 +197,7 @@ class Estimate implements World {
 
   isSpent(input: Node, application: Application): boolean {
     const block = this.blockOf(input)
-    if (block === null || block.shown !== 1 || !this.isLast(input) || input.anchor !== null) return false
+    if (block === null || block.shown !== 1 || !this.isLast(input)) return false
     if (
       block.memory !== memoryOf(application) ||
       block.stream !== application.stream ||
@@ -286,6 +288,11 @@ class Estimate implements World {
     this.share(output, donor)
     this.lay(output, ROW_MAJOR)
     const block = this.blockOf(output) as Block
+    // The group keeps it for the output from here on.
+    if (this.isGrouped(donor)) {
+      block.shown--
+      this.grouped.add(output)
+    }
     this.dropCopies(block)
   }
 
@@ -320,6 +327,8 @@ class Estimate implements World {
     return block
   }
 
+  private isGrouped = (node: Node): boolean =>
+    (node.storage !== null && node.anchor !== null) || this.grouped.has(node)
   private readersOf = (node: Node): number => this.readers.get(node) ?? node.uses
   private isLast = (node: Node): boolean =>
     this.readersOf(node) === 1 && node.handles === 0 && !this.wanted.has(node)
@@ -335,7 +344,7 @@ class Estimate implements World {
   private drop(node: Node): void {
     const block = this.blockOf(node)
     // The storages of a group of nodes are given back together, later.
-    if (block !== null && node.anchor === null) this.unshow(block)
+    if (block !== null && !this.isGrouped(node)) this.unshow(block)
   }
 
   private unshow(block: Block): void {

@@ -116,6 +116,17 @@ class Lifetimes {
     node.guard = 0
   }
 
+  /**
+   * Lets an output that takes a node's memory stand in for it in its group, which then keeps that memory for the output. Returns false for
+   * nodes that are in no group.
+   */
+  handOver(donor: Node, output: Node): boolean {
+    if (donor.guard !== GROUPED) return false
+    output.guard = GROUPED
+    output.anchor = donor.anchor
+    return true
+  }
+
   /** Frees a handle's hold at once, without waiting for the garbage collector. The handle is dead afterwards. */
   disposeHandle(handle: Array): void {
     const { ref } = handle
