@@ -1,8 +1,6 @@
 /**
- * Sources of attention without its scores in memory. `attend_tiles` keeps 32 queries and runs over tiles of keys by simdgroup matrices,
- * with the softmax's maximum and sum so far (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al.,
- * "FlashAttention", 2022). Its derivative finds the probabilities again from log Σ exp: one kernel keeps queries and runs over keys, one
- * keeps keys and runs over queries. `attend` gives a threadgroup to each query, for few of them and for wide features.
+ * Sources of attention without its scores in memory. `attend` gives a threadgroup to each query, for few of them and for wide features;
+ * `attend_tiles` of attention-tiles-source.ts serves many.
  */
 import { METAL_HEADER } from "./metal-types"
 
@@ -23,15 +21,8 @@ export interface AttentionForm {
   readonly width: number
 }
 
-/** Rows that a threadgroup keeps: eight for each simdgroup. */
-export const TILE_ROWS = 32
-const SIMDGROUPS = TILE_ROWS / 8
-export const TILE_THREADS = SIMDGROUPS * 32
-/** Bytes of a wide row's features; of wider ones a tile has 16 instead of 32. */
-const WIDE = 256
-
 /** Changes the score `s` of query `i` and key `j` of `head` and `batch` where a mask says so. */
-const maskText = ({ mask, causal }: AttentionForm): string =>
+export const maskText = ({ mask, causal }: AttentionForm): string =>
   `${causal ? "if (int(j) > int(i) + int(keys) - int(length)) s = -INFINITY;" : ""}${
     mask === null
       ? ""
@@ -41,7 +32,7 @@ const maskText = ({ mask, causal }: AttentionForm): string =>
   }`
 
 /** Parameters, after those of a kernel's own; `sink_step` is how far the sinks of the next batch element are. */
-const parametersOf = (form: AttentionForm, parameters: readonly string[]): string =>
+export const parametersOf = (form: AttentionForm, parameters: readonly string[]): string =>
   [
     ...parameters,
     ...(form.mask === null ? [] : [`device const ${form.mask}* mask`, "constant uint* mask_sizes"]),
@@ -52,237 +43,11 @@ const parametersOf = (form: AttentionForm, parameters: readonly string[]): strin
     .map((text, k) => `${text} [[buffer(${k})]]`)
     .join(", ")
 
-const SINK = "float(sinks[batch * sink_step + head])"
+/** The sink of a head. */
+export const SINK = "float(sinks[batch * sink_step + head])"
 
-const SIZES = "  uint heads = sizes[0], key_heads = sizes[1], length = sizes[2], keys = sizes[3];\n"
-
-/** The side that is kept: queries for their results, queries or keys for their derivatives. */
-export type TileMode = "forward" | "queries" | "keys"
-
-const eight = (n: number): number => Math.ceil(n / 8) * 8
-
-/**
- * Kernel `attend_tiles`. Forward: q, k, v, o, lse. Queries: q, k, v, g, lse, shares, dq. Keys: q, k, v, g, lse, shares, dk, dv. `shares`
- * has Σ g·o of each query. Sizes: heads, key heads, queries, keys, blocks of kept rows. Only forward reads sinks: they are part of lse.
- */
-export function tilesSource(form: AttentionForm, mode: TileMode): string {
-  const { type, size, features, wide, causal, width } = form
-  const [d, e] = [eight(features), eight(wide)]
-  const columns = Math.max(d, e) * size > WIDE ? 16 : 32
-  const [d8, e8, c8] = [d / 8, e / 8, columns / 8]
-  const pad = 16 / size
-  const forward = mode === "forward"
-  const byKeys = mode === "keys"
-  const tile = `simdgroup_matrix<${type}, 8, 8>`
-  const sums = "simdgroup_matrix<float, 8, 8>"
-  const pack = width > 1 ? "lz_pack" : type
-
-  const parameters = [
-    ...["q", "k", "v"].map((name) => `device const ${type}* ${name}`),
-    ...(forward
-      ? [`device ${type}* o`, "device float* lse"]
-      : [`device const ${type}* g`, "device const float* lse", "device const float* shares"]),
-    ...(mode === "queries" ? [`device ${type}* dq`] : []),
-    ...(byKeys ? [`device ${type}* dk`, `device ${type}* dv`] : []),
-  ]
-
-  /** Matrices of rows that the simdgroup keeps, from `from` on. */
-  const keep = (name: string, from: string, count: number, n: number): string => `  ${tile} ${name}[${n / 8}];
-  for (uint f = 0; f < ${n / 8}; f++)
-    for (uint c = 0; c < 2; c++) {
-      uint at = 8 * f + in_column + c;
-      ${type} value = ${type}(0.0f);
-      if (row < kept${n === count ? "" : ` && at < ${count}`}) value = ${from}[row * ${count} + at];
-      ${name}[f].thread_elements()[c] = value;
-    }
-`
-  /** Tiles of `columns` rows of `n` features, through registers. */
-  const loads = (n: number): number => Math.ceil((columns * n) / width / TILE_THREADS)
-  const each = (n: number, count: number, body: string): string =>
-    `for (uint u = 0; u < ${loads(n)}; u++) {
-        uint w = u * ${TILE_THREADS} + lane, r = w / ${n / width}, c = w % ${n / width} * ${width};
-        ${(columns * n) / width === loads(n) * TILE_THREADS ? "" : `if (r < ${columns}) `}{ ${body.replaceAll("COUNT", String(count))} }
-      }`
-  const zero =
-    width > 1 ? `for (uint z = 0; z < ${width}; z++) v.v[z] = ${type}(0.0f);` : `v = ${type}(0.0f);`
-  const fetch = (into: string, from: string, n: number, count: number, base: string): string =>
-    each(
-      n,
-      count,
-      `${pack} v; ${zero} if (${base} + r < others${n === count ? "" : " && c < COUNT"}) v = *(device const ${pack}*)(${from} + (${base} + r) * COUNT + c); ${into}[u] = v;`,
-    )
-  const put = (from: string, into: string, n: number, count: number): string =>
-    each(n, count, `*(threadgroup ${pack}*)(${into} + r * ${n + pad} + c) = ${from}[u];`)
-  const product = (into: string, left: string, tileName: string, n: number, transposed: boolean): string =>
-    transposed
-      ? `for (uint f = 0; f < ${n / 8}; f++) {
-        ${tile} y;
-        simdgroup_load(y, ${tileName} + 8 * t * ${n + pad} + 8 * f, ${n + pad}, ulong2(0, 0), true);
-        simdgroup_multiply_accumulate(${into}, ${left}[f], y, ${into});
-      }`
-      : `for (uint f = 0; f < ${n / 8}; f++) {
-        ${tile} y;
-        simdgroup_load(y, ${tileName} + 8 * t * ${n + pad} + 8 * f, ${n + pad});
-        simdgroup_multiply_accumulate(${into}[f], ${left}, y, ${into}[f]);
-      }`
-  const filled = (name: string, n: number): string => `  ${sums} ${name}[${n}];
-  for (uint f = 0; f < ${n}; f++) ${name}[f] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
-`
-  const write = (
-    to: string,
-    from: string,
-    factor: string,
-    n: number,
-    count: number,
-  ): string => `  for (uint f = 0; f < ${n / 8}; f++)
-    for (uint c = 0; c < 2; c++) {
-      uint at = 8 * f + in_column + c;
-      if (row < kept${n === count ? "" : ` && at < ${count}`}) ${to}[row * ${count} + at] = ${type}(${from}[f].thread_elements()[c] * ${factor});
-    }
-`
-  const indices = byKeys
-    ? "uint j = row, i = base + 8 * t + in_column + c;"
-    : "uint i = row, j = base + 8 * t + in_column + c;"
-  const scored = `float s = scores[t].thread_elements()[c] * scale;
-          ${indices}
-          if (i < length && j < keys) { ${maskText(form)} }
-          else s = -INFINITY;`
-
-  /** The work on a tile's scores. */
-  const scores = forward
-    ? `      float high = top;
-      for (uint t = 0; t < ${c8}; t++)
-        for (uint c = 0; c < 2; c++) {
-          ${scored}
-          scores[t].thread_elements()[c] = s;
-          high = max(high, s);
-        }
-      high = max(high, simd_shuffle_xor(high, 1));
-      high = max(high, simd_shuffle_xor(high, 8));
-      float shrink = precise::exp(top - high), more = 0.0f;
-      top = high;
-      for (uint f = 0; f < ${e8}; f++)
-        for (uint c = 0; c < 2; c++) result[f].thread_elements()[c] *= shrink;
-      for (uint t = 0; t < ${c8}; t++) {
-        ${tile} p;
-        for (uint c = 0; c < 2; c++) {
-          float value = precise::exp(scores[t].thread_elements()[c] - high);
-          more += value;
-          p.thread_elements()[c] = ${type}(value);
-        }
-        ${product("result", "p", "two", e, false)}
-      }
-      more += simd_shuffle_xor(more, 1);
-      more += simd_shuffle_xor(more, 8);
-      sum = sum * shrink + more;
-`
-    : `      for (uint t = 0; t < ${c8}; t++) {
-        ${sums} dp = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
-        ${product("dp", "kept_wide", "two", e, true)}
-        ${tile} ${byKeys ? "p, " : ""}ds;
-        for (uint c = 0; c < 2; c++) {
-          ${scored}
-          float value = 0.0f, slope = 0.0f;
-          if (s != -INFINITY) {
-            value = precise::exp(s - ${byKeys ? "lse[queries + i]" : "sums"});
-            slope = value * (dp.thread_elements()[c] - ${byKeys ? "shares[queries + i]" : "share"});
-          }
-          ds.thread_elements()[c] = ${type}(slope);
-${byKeys ? `          p.thread_elements()[c] = ${type}(value);\n` : ""}        }
-        ${product("slopes", "ds", "one", d, false)}
-${byKeys ? `        ${product("slopes_wide", "p", "two", e, false)}\n` : ""}      }
-`
-  const loop = (
-    begin: string,
-    end: string,
-  ): string => `    ${pack} next_one[${loads(d)}], next_two[${loads(e)}];
-    uint base = ${begin}, end = ${end};
-    if (base < end) {
-      ${fetch("next_one", "first", d, features, "base")}
-      ${fetch("next_two", "second", e, wide, "base")}
-    }
-    for (; base < end; base += ${columns}) {
-      threadgroup_barrier(mem_flags::mem_threadgroup);
-      ${put("next_one", "one", d, features)}
-      ${put("next_two", "two", e, wide)}
-      threadgroup_barrier(mem_flags::mem_threadgroup);
-      if (base + ${columns} < end) {
-        ${fetch("next_one", "first", d, features, `base + ${columns}`)}
-        ${fetch("next_two", "second", e, wide, `base + ${columns}`)}
-      }
-      ${sums} scores[${c8}];
-      for (uint t = 0; t < ${c8}; t++) {
-        scores[t] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
-        ${product("scores[t]", "kept_rows", "one", d, true)}
-      }
-${scores}    }
-`
-  const packs = (n: number): string =>
-    width > 1 ? `lz_pack ${"NAME"}[${(columns * (n + pad)) / width}]` : `${type} NAME[${columns * (n + pad)}]`
-  const shared = (
-    name: string,
-    n: number,
-  ): string => `  threadgroup ${packs(n).replace("NAME", `${name}_tile`)};
-  threadgroup ${type}* ${name} = (threadgroup ${type}*)${name}_tile;
-`
-  const head = `${METAL_HEADER}${width > 1 ? `struct alignas(sizeof(${type}) * ${width}) lz_pack { ${type} v[${width}]; };\n` : ""}kernel void attend_tiles(${parametersOf(form, parameters)},
-    uint lane [[thread_position_in_threadgroup]], uint group [[threadgroup_position_in_grid]],
-    uint simd_lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-${SIZES}${shared("one", d)}${shared("two", e)}  // A thread holds two neighbours of one row of each matrix.
-  uint quad = simd_lane / 4, in_row = (quad & 4) + simd_lane / 2 % 4, in_column = (quad & 2) * 2 + simd_lane % 2 * 2;
-  uint blocks = sizes[4], line = group / blocks, block = ${causal && !byKeys ? "blocks - 1 - group % blocks" : "group % blocks"};
-  uint row = block * ${TILE_ROWS} + 8 * simdgroup + in_row;
-`
-  if (byKeys)
-    return `${head}  uint batch = line / key_heads, several = heads / key_heads, kept = keys, others = length;
-  k += line * keys * ${features};
-  v += line * keys * ${wide};
-  dk += line * keys * ${features};
-  dv += line * keys * ${wide};
-${keep("kept_rows", "k", features, d)}${keep("kept_wide", "v", wide, e)}${filled("slopes", d8)}${filled("slopes_wide", e8)}  for (uint h = 0; h < several; h++) {
-    uint head = line % key_heads * several + h, queries = (batch * heads + head) * length;
-    device const ${type}* first = q + queries * ${features};
-    device const ${type}* second = g + queries * ${wide};
-${loop(causal ? `block * ${TILE_ROWS} + length > keys ? (block * ${TILE_ROWS} + length - keys) / ${columns} * ${columns} : 0` : "0", "length")}  }
-${write("dk", "slopes", "scale", d, features)}${write("dv", "slopes_wide", "1.0f", e, wide)}}
-`
-  const location = `  uint head = line % heads, batch = line / heads, kept = length, others = keys;
-  uint from = (batch * key_heads + head / (heads / key_heads)) * keys, queries = line * length;
-  device const ${type}* first = k + from * ${features};
-  device const ${type}* second = v + from * ${wide};
-  q += queries * ${features};
-`
-  const end = causal
-    ? `min(keys, keys + (block + 1) * ${TILE_ROWS} > length ? keys + (block + 1) * ${TILE_ROWS} - length : 0)`
-    : "keys"
-  if (forward)
-    return `${head}${location}  o += queries * ${wide};
-${keep("kept_rows", "q", features, d)}${filled("result", e8)}  float top = -3e38f, sum = 0.0f;
-  {
-${loop("0", end)}  }
-${
-  form.sinks
-    ? `  float sink = ${SINK}, high = max(top, sink), shrink = precise::exp(top - high);
-  sum = sum * shrink + precise::exp(sink - high);
-  top = high;
-  float share = shrink / max(sum, 1e-30f);`
-    : "  float share = 1.0f / max(sum, 1e-30f);"
-}
-${write("o", "result", "share", e, wide)}  if (in_column == 0 && row < kept) lse[queries + row] = precise::log(sum) + top;
-}
-`
-  return `${head}${location}  g += queries * ${wide};
-  dq += queries * ${features};
-${keep("kept_rows", "q", features, d)}${keep("kept_wide", "g", wide, e)}${filled("slopes", d8)}  float sums = 0.0f, share = 0.0f;
-  if (row < kept) {
-    sums = lse[queries + row];
-    share = shares[queries + row];
-  }
-  {
-${loop("0", end)}  }
-${write("dq", "slopes", "scale", d, features)}}
-`
-}
+/** The sizes, as every kernel reads them. */
+export const SIZES = "  uint heads = sizes[0], key_heads = sizes[1], length = sizes[2], keys = sizes[3];\n"
 
 /** Kernel `attend_shares`: Σ g·o of each query, by a simdgroup each. Sizes: queries, features. */
 export const sharesSource = (

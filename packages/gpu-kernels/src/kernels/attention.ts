@@ -9,11 +9,8 @@ import {
   querySource,
   sharesSource,
   sinksSource,
-  TILE_ROWS,
-  TILE_THREADS,
-  type TileMode,
-  tilesSource,
 } from "../attention-source"
+import { TILE_ROWS, TILE_THREADS, type TileMode, tilesSource } from "../attention-tiles-source"
 import type { Argument, DispatchQueue, Location } from "../dispatch"
 import { type Families, isCountable } from "../family"
 import { metalType } from "../metal-types"
