@@ -120,6 +120,7 @@ describe("quantize", () => {
     )
     expect(() => nn.quantize(new Model(), { mode: "mxfp8", quantizeInput: true })).toThrow(mx.ArgumentError)
     expect(() => nn.quantize(new Model(), { bits: 7 })).toThrow(mx.ArgumentError)
+    expect(() => nn.quantize(new nn.ReLU(), { bits: 7 })).toThrow(mx.ArgumentError)
     expect(() => nn.quantize(new Model(), 128)).toThrow(mx.ShapeError)
     expect(() => new nn.QQLinear(32, 2, { mode: "affine" })).toThrow(mx.ArgumentError)
     expect(() => new nn.QuantizedLinear(64, 2, { mode: "none" as "affine" })).toThrow(mx.ArgumentError)

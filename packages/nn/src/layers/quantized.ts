@@ -414,6 +414,8 @@ export function quantize(...args: unknown[]): Module {
     [Module, number?, number?, mx.QuantizationMode?, boolean?, QuantizePredicate?]
   >("quantize", { model: aModule, ...FORMAT, quantizeInput: "bool?", classPredicate: "function?" }, args)
   const common: ToQuantizedOptions = { groupSize, bits, mode, quantizeInput }
+  // Also where no layer is replaced.
+  resolveFormat("quantize", groupSize, bits, mode ?? "affine")
   const replace = (path: string, module: Module): Module => {
     const answer = ofUser(() => classPredicate(path, module))
     if (answer === false) return module
