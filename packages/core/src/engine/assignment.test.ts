@@ -62,7 +62,7 @@ describe("an elementwise result takes the memory of an input", () => {
     let whole: Node | null = null
     expect(donor((x) => (whole = x))).toBe(whole)
     // A group keeps memory for whichever node shows it.
-    expect(donor((x) => (whole = x).anchor = {})).toBe(whole)
+    expect(donor((x) => ((whole = x).anchor = {}))).toBe(whole)
   })
   test.each<[string, (x: Node, y: Node, sum: Node) => void]>([
     ["has a handle", (x) => x.handles++],

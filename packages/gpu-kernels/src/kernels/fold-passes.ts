@@ -206,9 +206,7 @@ function groupsOf(worker: Worker, count: number, parts: number): [group: number,
 
 /** The elements that a thread may read at once. Accumulators are read one by one. */
 const widestVector = (from: Elements, partial: boolean): number =>
-  partial
-    ? 1
-    : Math.max(1, VECTOR / Math.max(1, ...storedOf(from).map(({ itemsize }) => itemsize)))
+  partial ? 1 : Math.max(1, VECTOR / Math.max(1, ...storedOf(from).map(({ itemsize }) => itemsize)))
 
 /** True if vectors of all operands begin where they may; `across` are the strides of an operand between them. */
 const aligns = (from: Elements, width: number, across: Along): boolean =>

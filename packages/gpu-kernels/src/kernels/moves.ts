@@ -94,14 +94,7 @@ function wordOf(size: number, shape: readonly number[], layouts: readonly Range[
 }
 
 /** Writes a view's elements over a range of a storage, or combines them with what is there. */
-function encodeMove(
-  queue: DispatchQueue,
-  op: string,
-  from: View,
-  to: Range,
-  mode: Mode,
-  dtype: Dtype,
-): void {
+function encodeMove(queue: DispatchQueue, op: string, from: View, to: Range, mode: Mode, dtype: Dtype): void {
   if (sizeOf(from.shape) === 0) return
   const merged = collapse(from.shape, [from.strides, to.strides])
   const { shape } = merged
