@@ -1,6 +1,6 @@
 /**
- * The source of attention by tiles: `attend_tiles` keeps 32 queries in registers and runs over tiles of keys by simdgroup matrices, with the
- * softmax's maximum and sum so far (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al.,
+ * The source of attention by tiles: `attend_tiles` keeps 32 queries in registers and runs over tiles of keys by simdgroup matrices, with
+ * the softmax's maximum and sum so far (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al.,
  * "FlashAttention", 2022). Its derivative finds the probabilities again from log Σ exp: one kernel keeps queries and runs over keys, one
  * keeps keys and runs over queries.
  */

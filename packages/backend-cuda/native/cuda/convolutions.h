@@ -11,8 +11,8 @@
 namespace lz {
 
 // A convolution of images with a kernel into results, or one of its gradients. Sizes are in the order batch,
-// channels, spatial axes; strides in elements, where an array may lie in any order. The kernel is packed: output
-// channels, spatial axes, channels of a group.
+// channels, spatial axes; strides in elements, where an array may lie in any order. The kernel is packed:
+// output channels, spatial axes, channels of a group.
 struct Convolution {
   enum Form : int { kForward = 0, kImages = 1, kKernel = 2 };
   int form;  // the array that is made: results, images or the kernel

@@ -87,8 +87,8 @@ std::string Checker::race(const Access& before, bool wrote, const Access& now, b
   const std::string verb = writes ? "writes" : "reads", other = wrote ? "writes" : "reads";
   if (before.group != now.group)
     return "a race: thread " + std::to_string(now.lane) + " of threadgroup " + std::to_string(now.group) +
-           " " + verb + " " + location + ", which thread " + std::to_string(before.lane) + " of threadgroup " +
-           std::to_string(before.group) + " " + other +
+           " " + verb + " " + location + ", which thread " + std::to_string(before.lane) +
+           " of threadgroup " + std::to_string(before.group) + " " + other +
            " in the same dispatch: use atomic operations, or two dispatches";
   return "a race: thread " + std::to_string(now.lane) + " " + verb + " " + location + ", which thread " +
          std::to_string(before.lane) + " " + other + ", without a threadgroup_barrier of " +
