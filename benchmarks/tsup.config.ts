@@ -11,4 +11,7 @@ export default program(
   "collectives",
   "device-collectives",
   "quantized",
+  "lm",
+  "lm-gpu",
+  "lm-lazuli",
 )

@@ -4,7 +4,7 @@
 export type { Progress } from "./formats/folder"
 export type { GgufType } from "./formats/gguf-write"
 export type { HubOptions } from "./formats/hub"
-export { type LoadedModel, type LoadModelOptions, load } from "./formats/load"
+export { fromConfig, type LoadedModel, type LoadModelOptions, load } from "./formats/load"
 export { type QuantizeModelOptions, quantize, type SaveOptions, save } from "./formats/save"
 export { Batcher, type BatchOptions, BusyError } from "./generate/batch"
 export { type CacheOptions, loadPromptCache, makeCache, savePromptCache } from "./generate/caches"

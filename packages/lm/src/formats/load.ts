@@ -7,7 +7,7 @@ import { ArgumentError, describe } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
 import type { Network, Weights } from "../models/network"
 import { familyOf } from "../models/registry"
-import type { Json, Settings } from "../models/settings"
+import { type Json, type JsonObject, Settings } from "../models/settings"
 import type { Tokenizer } from "../text/tokenizer"
 import { type Progress, readConfig, readTokenizer, readWeights } from "./folder"
 import { readGgufModel } from "./gguf"
@@ -30,8 +30,6 @@ export interface LoadModelOptions extends HubOptions {
   readonly onProgress?: Progress
   /** The dtype of weights that are not quantized; as they lie by default. */
   readonly dtype?: mx.Dtype
-  /** Told of a GGUF file's types of blocks that have no packed form here and became floating point, and of how many tensors. */
-  readonly onConverted?: (type: string, tensors: number) => void
 }
 
 /**
@@ -55,14 +53,31 @@ export async function load(source: string, options: LoadModelOptions = {}): Prom
   return { network, tokenizer: readTokenizer(source, config), config, source }
 }
 
+/**
+ * A model with random weights, of a config as config.json has it: to be trained, or to measure with.
+ * @param dtype - that of its weights; float32 by default
+ * @throws ArgumentError for a model_type that is not known; FormatError for a config that lacks something
+ * @example
+ * const config = { model_type: 'gpt2', vocab_size: 8, n_embd: 4, n_head: 2, n_layer: 1 }
+ * fromConfig(config, mx.bfloat16).network.vocabulary // => 8
+ */
+export function fromConfig(config: JsonObject, dtype: mx.Dtype = mx.float32): LoadedModel {
+  const settings = new Settings(config, "the config")
+  const network = familyOf(settings).make(settings)
+  network.setDtype(dtype)
+  network.eval()
+  // One after another: a weight in float32 goes as soon as it is what it becomes.
+  for (const [, weight] of mx.treeFlatten(network.parameters()) as [string, mx.Array][]) mx.eval(weight)
+  return { network, tokenizer: null, config: settings, source: "config" }
+}
+
 /** A model from a GGUF file, whose weights have one dtype: that of the option, or else that of its largest tensors. */
-function loadGguf(source: string, { dtype, onProgress, onConverted }: LoadModelOptions): LoadedModel {
+function loadGguf(source: string, { dtype, onProgress }: LoadModelOptions): LoadedModel {
   if (!source.endsWith(".gguf"))
     throw new ArgumentError("load", `${source} is neither a folder nor a .gguf file`)
   const total = statSync(source).size
   onProgress?.(0, total, source)
-  const { config, weights, tokenizer, converted } = readGgufModel(source)
-  for (const [type, tensors] of converted) onConverted?.(type, tensors)
+  const { config, weights, tokenizer } = readGgufModel(source)
   const all = dtype ?? commonDtype(weights)
   for (const [name, array] of Object.entries(weights))
     if (array.dtype.kind === "floating") weights[name] = array.astype(all)
