@@ -25,7 +25,9 @@ const wide = (a: mx.Array): mx.Array => a.astype(mx.float32)
 
 const formats = [
   ...[2, 3, 4, 5, 6, 8].flatMap((bits) =>
-    [32, 64, 128].map((groupSize) => ({ bits, groupSize, mode: "affine" as const })),
+    [16, 32, 64, 128]
+      .filter((groupSize) => (groupSize * bits) % 32 === 0)
+      .map((groupSize) => ({ bits, groupSize, mode: "affine" as const })),
   ),
   { mode: "mxfp4" as const },
   { mode: "mxfp8" as const },

@@ -40,7 +40,8 @@ function isRead(node: Node, inputs: readonly Node[]): boolean {
     w.shape.length === 2 &&
     node.size > 0 &&
     x.size > 0 &&
-    columnsOf(node) % Math.max(groupSize as number, 32) === 0 &&
+    (groupSize as number) >= 32 &&
+    columnsOf(node) % (groupSize as number) === 0 &&
     node.inputs.every((input) => input === w || input.dtype === node.dtype) &&
     inputs.every(
       (input) =>

@@ -12,8 +12,8 @@ Format checked_format(const lz_call& call, const char* op, int64_t group, int64_
   f.mode = int(mode);
   const bool integers = f.mode == kAffine;
   f.code = integers ? Code::integer : f.mode == kMxfp8 ? Code::e4m3 : Code::e2m1;
-  const bool fits = integers ? (f.group == 32 || f.group == 64 || f.group == 128) &&
-                                   (f.bits >= 2 && f.bits <= 8 && f.bits != 7)
+  const bool fits = integers ? (f.group == 16 || f.group == 32 || f.group == 64 || f.group == 128) &&
+                                   (f.bits >= 2 && f.bits <= 8 && f.bits != 7) && f.group * f.bits % 32 == 0
                              : f.mode > 0 && f.mode <= kNvfp4 && f.group == (f.mode == kNvfp4 ? 16 : 32) &&
                                    f.bits == (f.mode == kMxfp8 ? 8 : 4);
   require(call, fits, "[%s] there is no format of %d bits in groups of %lld in mode %d", op, f.bits,

@@ -161,12 +161,34 @@ HWY_INLINE void unpack32(const uint32_t* words, bool last, float* y) {
   hn::StoreU(high, Floats(), y + 16);
 }
 
+// Sixteen codes in groups of so many are the last of a row: what would be read with them is not there.
+template <int kBits>
+HWY_INLINE void unpack16(const uint32_t* words, V& low) {
+  uint32_t some[kBits] = {};
+  memcpy(some, words, size_t(kBits) * 2);
+  V none;
+  unpack32<kBits>(some, true, low, none);
+}
+
 // Σ_g scale[g] · Σ_k code · x over a row, in order.
 template <int kBits>
 float dot_row_across(const uint32_t* words, int64_t columns, int64_t group, const float* scales,
                      const float* x) {
   const Floats d;
   V sum = hn::Zero(d);
+  if (kBits % 2 == 0 && group == 16) {
+    V low, high;
+    for (int64_t at = 0; at + 32 <= columns; at += 32, words += kBits, scales += 2) {
+      unpack32<kBits>(words, at + 32 >= columns, low, high);
+      sum = hn::MulAdd(hn::Mul(low, hn::LoadU(d, x + at)), hn::Set(d, scales[0]), sum);
+      sum = hn::MulAdd(hn::Mul(high, hn::LoadU(d, x + at + 16)), hn::Set(d, scales[1]), sum);
+    }
+    if (columns % 32 != 0) {
+      unpack16<kBits>(words, low);
+      sum = hn::MulAdd(hn::Mul(low, hn::LoadU(d, x + columns - 16)), hn::Set(d, *scales), sum);
+    }
+    return hn::GetLane(hn::SumOfLanes(d, sum));
+  }
   for (int64_t at = 0; at < columns; at += group, scales++) {
     V a = hn::Zero(d), b = a;
     for (int64_t i = at; i < at + group; i += 32, words += kBits) {
@@ -181,10 +203,10 @@ float dot_row_across(const uint32_t* words, int64_t columns, int64_t group, cons
 }
 #else
 template <int kBits>
-HWY_INLINE void unpack32(const uint32_t* words, bool, float* y) {
+HWY_INLINE void unpack_some(const uint32_t* words, int count, float* y) {
   uint64_t held = 0;
   int have = 0;
-  for (int k = 0; k < 32; k++) {
+  for (int k = 0; k < count; k++) {
     if (have < kBits) {
       held |= uint64_t(*words++) << have;
       have += 32;
@@ -193,6 +215,10 @@ HWY_INLINE void unpack32(const uint32_t* words, bool, float* y) {
     held >>= kBits;
     have -= kBits;
   }
+}
+template <int kBits>
+HWY_INLINE void unpack32(const uint32_t* words, bool, float* y) {
+  unpack_some<kBits>(words, 32, y);
 }
 
 // Through a buffer, group by group.
@@ -205,9 +231,10 @@ float dot_row_across(const uint32_t* words, int64_t columns, int64_t group, cons
   V sum = hn::Zero(d);
   for (int64_t at = 0; at < columns; at += group, scales++) {
     V a = hn::Zero(d), b = a;
-    for (int64_t i = at; i < at + group; i += 32, words += kBits) {
-      unpack32<kBits>(words, false, codes);
-      for (int64_t j = 0; j < 32; j += 2 * N) {
+    const int64_t count = group < 32 ? group : 32;
+    for (int64_t i = at; i < at + group; i += count, words += count * kBits / 32) {
+      unpack_some<kBits>(words, int(count), codes);
+      for (int64_t j = 0; j < count; j += 2 * N) {
         a = hn::MulAdd(hn::Load(d, codes + j), hn::LoadU(d, x + i + j), a);
         b = hn::MulAdd(hn::Load(d, codes + j + N), hn::LoadU(d, x + i + j + N), b);
       }
@@ -218,9 +245,17 @@ float dot_row_across(const uint32_t* words, int64_t columns, int64_t group, cons
 }
 #endif
 
+// Of an even number of bits 16 codes fill whole words too, and may be the last.
 template <int kBits>
 void decode_across(const uint32_t* words, int64_t n, float* y) {
-  for (int64_t i = 0; i < n; i += 32) unpack32<kBits>(words + i / 32 * kBits, i + 32 >= n, y + i);
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) unpack32<kBits>(words + i / 32 * kBits, i + 32 >= n, y + i);
+  if (i == n) return;
+  uint32_t some[kBits] = {};
+  float all[32];
+  memcpy(some, words + i / 32 * kBits, size_t(kBits) * 2);
+  unpack32<kBits>(some, true, all);
+  memcpy(y + i, all, 16 * sizeof(float));
 }
 
 template <int kBits, Code kCode>

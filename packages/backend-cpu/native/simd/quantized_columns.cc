@@ -34,9 +34,11 @@ HWY_INLINE void codes_from(const W* w, V table, V scale, V bias, const Store& st
     codes_from<kBits, kCode, kIndex + 2, kCount>(w, table, scale, bias, store);
 }
 
-// Blocks of one word, or of 32 codes where those cross words.
+// Blocks of the fewest whole words that codes fill: at most 16 codes where groups may have 16.
 template <int kBits>
-inline constexpr int kBlockWords = 32 % kBits == 0 ? 1 : kBits;
+inline constexpr int kBlockWords = 32 % kBits == 0  ? 1
+                                   : kBits % 2 == 0 ? kBits / 2
+                                                    : kBits;
 template <int kBits>
 inline constexpr int kBlockCodes = kBlockWords<kBits> * 32 / kBits;
 

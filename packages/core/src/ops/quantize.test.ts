@@ -3,9 +3,12 @@ import { describe, expect, test } from "vitest"
 import * as mx from "../index"
 
 const most = (a: mx.Array): number => a.abs().max().item() as number
-const affine = [2, 3, 4, 5, 6, 8].flatMap((bits) =>
-  [32, 64, 128].map((groupSize) => ({ bits, groupSize, mode: "affine" as const })),
-)
+const affine = [
+  ...[2, 3, 4, 5, 6, 8].flatMap((bits) =>
+    [32, 64, 128].map((groupSize) => ({ bits, groupSize, mode: "affine" as const })),
+  ),
+  ...[2, 4, 6, 8].map((bits) => ({ bits, groupSize: 16, mode: "affine" as const })),
+]
 const floats = (["mxfp4", "mxfp8", "nvfp4"] as const).map((mode) => ({ mode }))
 
 describe("quantize and dequantize", () => {

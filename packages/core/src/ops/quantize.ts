@@ -31,9 +31,9 @@ export const formatSchema = {
   mode: ["affine", "mxfp4", "mxfp8", "nvfp4"],
 } as const
 
-/** The settings that each mode supports; the defaults first. */
+/** The settings that each mode supports, where groups fill whole words; the defaults first. */
 const supported: Record<QuantizationMode, { groupSizes: number[]; bits: number[] }> = {
-  affine: { groupSizes: [64, 32, 128], bits: [4, 2, 3, 5, 6, 8] },
+  affine: { groupSizes: [64, 16, 32, 128], bits: [4, 2, 3, 5, 6, 8] },
   mxfp4: { groupSizes: [32], bits: [4] },
   mxfp8: { groupSizes: [32], bits: [8] },
   nvfp4: { groupSizes: [16], bits: [4] },
@@ -67,11 +67,9 @@ export function resolveFormat(
     const list = allowed.slice().sort((a, b) => a - b)
     throw new ArgumentError(op, `mode ${mode} has ${name} ${list.join(", ")}, received ${describe(given)}`)
   }
-  return {
-    groupSize: choose("groupSize", groupSize, known.groupSizes),
-    bits: choose("bits", bits, known.bits),
-    mode: mode as QuantizationMode,
-  }
+  const size = choose("groupSize", groupSize, known.groupSizes)
+  const filling = known.bits.filter((n) => (size * n) % 32 === 0)
+  return { groupSize: size, bits: choose("bits", bits, filling), mode: mode as QuantizationMode }
 }
 
 /** Where halves are computed. @internal */
@@ -326,7 +324,7 @@ const quantizeArgs = operation(
 )
 /** The options of {@link quantize}. */
 export interface QuantizeOptions extends StreamOptions {
-  /** Elements that share a scale. Affine: 64 (the default), 32 or 128; the other modes have one size. */
+  /** Elements that share a scale. Affine: 64 (the default), 32, 128, or 16 where bits are even; the other modes have one size. */
   groupSize?: number | null
   /** Bits an element. Affine: 4 (the default), 2, 3, 5, 6 or 8; the other modes have one width. */
   bits?: number | null

@@ -77,10 +77,9 @@ export function tokenizerOf({ tokenizer, source }: LoadedModel): Tokenizer {
   throw new ArgumentError("lora", `${source} has no tokenizer`)
 }
 
-/** Loads a model with a progress bar, and says which of a GGUF file's types have no packed form here. */
+/** Loads a model with a progress bar. */
 export const loadShown = (source: string, terminal: Terminal, dtype?: mx.Dtype): Promise<LoadedModel> =>
   load(source, {
     dtype,
     onProgress: progressBar(terminal, "loading"),
-    onConverted: (type, tensors) => terminal.err(`${tensors} tensors of ${type} became floating point\n`),
   })

@@ -1,14 +1,14 @@
 /**
  * Blocks of GGUF files as packed weights, beyond those that `mx.load` keeps packed: Q5_0, Q5_1, Q4_K and Q5_K are groups of 32 with a
- * scale and a bias each, MXFP4 is the mode of that name. Q6_K, Q3_K and Q2_K have groups of 16, for which there is no mode: they become
- * floating point, as `mx.load` has it. Layouts: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
+ * scale and a bias each, Q2_K, Q3_K and Q6_K groups of 16; MXFP4 is the mode of that name.
+ * Layouts: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
  */
 import * as mx from "@lazuli/core"
 import { arrayFromStore, type BlockFormat, fromFloat16Bits, blockFormats as known } from "@lazuli/core/engine"
 
 const half = (data: Uint8Array, at: number): number => fromFloat16Bits(data[at] | (data[at + 1] << 8))
 
-/** One block: its codes, and for each of its groups of 32 a scale and a bias. */
+/** One block: its codes, and for each of its groups a scale and a bias. */
 type Decode = (
   data: Uint8Array,
   at: number,
@@ -17,8 +17,16 @@ type Decode = (
   biases: Float32Array,
 ) => void
 
-/** Blocks whose groups of 32 are scale · code + bias, with codes of so many bits in one stream. */
-function affine(name: string, bits: 4 | 5, elements: number, bytes: number, decode: Decode): BlockFormat {
+/** Bits of a code that is packed. */
+type Bits = 2 | 4 | 5 | 6
+
+/** Blocks of groups that are scale · code + bias, with codes of so many bits in one stream. */
+function affine(
+  name: string,
+  [bits, group]: readonly [Bits, 16 | 32],
+  [elements, bytes]: readonly [number, number],
+  decode: Decode,
+): BlockFormat {
   return {
     name,
     elements,
@@ -26,18 +34,18 @@ function affine(name: string, bits: 4 | 5, elements: number, bytes: number, deco
     split: true,
     read(data, shape) {
       const blocks = data.length / bytes
-      const each = elements / 32
-      const packed = new Uint8Array(blocks * each * bits * 4)
+      const each = elements / group
+      const packed = new Uint8Array((blocks * elements * bits) / 8)
       const [scales, biases] = [new Float32Array(blocks * each), new Float32Array(blocks * each)]
       const codes = new Uint8Array(elements)
       for (let i = 0; i < blocks; i++) {
         const [from, to] = [i * each, (i + 1) * each]
         decode(data, i * bytes, codes, scales.subarray(from, to), biases.subarray(from, to))
-        pack(codes, bits, packed, from * bits * 4)
+        pack(codes, bits, packed, (i * elements * bits) / 8)
       }
       const rows = shape.slice(0, -1)
       const inner = shape[shape.length - 1]
-      const groups = [...rows, inner / 32]
+      const groups = [...rows, inner / group]
       return [
         arrayFromStore(packed, [...rows, (inner * bits) / 32], mx.uint32),
         arrayFromStore(scales, groups, mx.float32),
@@ -48,11 +56,27 @@ function affine(name: string, bits: 4 | 5, elements: number, bytes: number, deco
 }
 
 /** Codes as one stream of bits, least significant first. */
-function pack(codes: Uint8Array, bits: 4 | 5, out: Uint8Array, to: number): void {
+function pack(codes: Uint8Array, bits: Bits, out: Uint8Array, to: number): void {
   if (bits === 4) {
     for (let i = 0; i < codes.length; i += 2) out[to + (i >> 1)] = codes[i] | (codes[i + 1] << 4)
     return
   }
+  if (bits === 5) {
+    packFive(codes, out, to)
+    return
+  }
+  for (let i = 0, at = to; i < codes.length; i += 4) {
+    const [a, b, c, d] = [codes[i], codes[i + 1], codes[i + 2], codes[i + 3]]
+    if (bits === 2) out[at++] = a | (b << 2) | (c << 4) | (d << 6)
+    else {
+      out[at++] = a | (b << 6)
+      out[at++] = (b >> 2) | (c << 4)
+      out[at++] = (c >> 4) | (d << 2)
+    }
+  }
+}
+
+function packFive(codes: Uint8Array, out: Uint8Array, to: number): void {
   for (let i = 0, at = to; i < codes.length; i += 8, at += 5) {
     const [a, b, c, d] = [codes[i], codes[i + 1], codes[i + 2], codes[i + 3]]
     const [e, f, g, h] = [codes[i + 4], codes[i + 5], codes[i + 6], codes[i + 7]]
@@ -122,54 +146,56 @@ const mxfp4: BlockFormat = {
   },
 }
 
-/** Sixteen groups of 16: the scales have six bits, the codes two and a third in `high`. */
-function threeBits(data: Uint8Array, at: number, out: Float32Array, to: number): void {
+/** Sixteen groups of 16, with a scale and a minimum of four bits each under two common ones. */
+const twoBits: Decode = (data, at, codes, scales, biases) => {
+  const [scale, least] = [half(data, at + 80), half(data, at + 82)]
+  for (let j = 0; j < 16; j++) {
+    scales[j] = scale * (data[at + j] & 15)
+    biases[j] = -least * (data[at + j] >> 4)
+  }
+  for (let i = 0; i < 256; i++)
+    codes[i] = (data[at + 16 + (i >> 7) * 32 + (i & 31)] >> (((i >> 5) & 3) * 2)) & 3
+}
+
+/** Sixteen groups of 16 around 0: the scales have six bits, the codes two and a third in bytes of their own. */
+const threeBits: Decode = (data, at, codes, scales, biases) => {
   const [low, packed] = [at + 32, at + 96]
   const scale = half(data, at + 108)
+  for (let j = 0; j < 16; j++) {
+    const four = (data[packed + (j & 7)] >> (j < 8 ? 0 : 4)) & 15
+    const two = (data[packed + 8 + (j & 3)] >> (2 * (j >> 2))) & 3
+    scales[j] = scale * ((four | (two << 4)) - 32)
+    biases[j] = -4 * scales[j]
+  }
   for (let i = 0; i < 256; i++) {
-    const group = i >> 4
-    const four = (data[packed + (group & 7)] >> (group < 8 ? 0 : 4)) & 15
-    const two = (data[packed + 8 + (group & 3)] >> (2 * (group >> 2))) & 3
     const code = (data[low + (i >> 7) * 32 + (i & 31)] >> (((i >> 5) & 3) * 2)) & 3
-    const third = (data[at + (i & 31)] >> (i >> 5)) & 1
-    out[to + i] = scale * ((four | (two << 4)) - 32) * (code - (third ? 0 : 4))
+    codes[i] = code | (((data[at + (i & 31)] >> (i >> 5)) & 1) << 2)
   }
 }
 
-/** Sixteen groups of 16 with scales of eight bits; the codes have four bits, and two in bytes of their own. */
-function sixBits(data: Uint8Array, at: number, out: Float32Array, to: number): void {
+/** Sixteen groups of 16 around 0, with scales of eight bits; the codes have four bits, and two in bytes of their own. */
+const sixBits: Decode = (data, at, codes, scales, biases) => {
   const scale = half(data, at + 208)
+  for (let j = 0; j < 16; j++) {
+    scales[j] = scale * ((data[at + 192 + j] << 24) >> 24)
+    biases[j] = -32 * scales[j]
+  }
   for (let i = 0; i < 64; i++) {
     const [part, k] = [i >> 5, i & 31]
     const [a, b] = [data[at + part * 64 + k], data[at + part * 64 + 32 + k]]
     const high = data[at + 128 + part * 32 + k]
-    const first = at + 192 + part * 8 + (k >> 4)
-    const from = to + part * 128 + k
-    const times = (group: number): number => scale * ((data[first + group] << 24) >> 24)
-    out[from] = times(0) * (((a & 15) | ((high & 3) << 4)) - 32)
-    out[from + 32] = times(2) * (((b & 15) | ((high & 12) << 2)) - 32)
-    out[from + 64] = times(4) * (((a >> 4) | (high & 48)) - 32)
-    out[from + 96] = times(6) * (((b >> 4) | ((high & 192) >> 2)) - 32)
+    const from = part * 128 + k
+    codes[from] = (a & 15) | ((high & 3) << 4)
+    codes[from + 32] = (b & 15) | ((high & 12) << 2)
+    codes[from + 64] = (a >> 4) | (high & 48)
+    codes[from + 96] = (b >> 4) | ((high & 192) >> 2)
   }
 }
-
-/** Blocks of 256 that become float16. */
-const floats = (name: string, bytes: number, decode: typeof threeBits): BlockFormat => ({
-  name,
-  elements: 256,
-  bytes,
-  split: false,
-  read(data, shape) {
-    const out = new Float32Array((data.length / bytes) * 256)
-    for (let i = 0; i * bytes < data.length; i++) decode(data, i * bytes, out, i * 256)
-    return [arrayFromStore(out, shape, mx.float32).astype(mx.float16)]
-  },
-})
 
 const formats: readonly (readonly [number, BlockFormat])[] = [
   [
     6,
-    affine("Q5_0", 5, 32, 22, (data, at, codes, scales, biases) => {
+    affine("Q5_0", [5, 32], [32, 22], (data, at, codes, scales, biases) => {
       scales[0] = half(data, at)
       biases[0] = -16 * scales[0]
       fiveBits(data, at + 2, codes)
@@ -177,46 +203,32 @@ const formats: readonly (readonly [number, BlockFormat])[] = [
   ],
   [
     7,
-    affine("Q5_1", 5, 32, 24, (data, at, codes, scales, biases) => {
+    affine("Q5_1", [5, 32], [32, 24], (data, at, codes, scales, biases) => {
       scales[0] = half(data, at)
       biases[0] = half(data, at + 2)
       fiveBits(data, at + 4, codes)
     }),
   ],
-  [11, floats("Q3_K", 110, threeBits)],
-  [14, floats("Q6_K", 210, sixBits)],
+  [10, affine("Q2_K", [2, 16], [256, 84], twoBits)],
+  // Their third bits lie apart: codes of three bits do not fill words by sixteens.
+  [11, affine("Q3_K", [4, 16], [256, 110], threeBits)],
   [
     12,
-    affine("Q4_K", 4, 256, 144, (data, at, codes, scales, biases) => {
+    affine("Q4_K", [4, 32], [256, 144], (data, at, codes, scales, biases) => {
       scalesOf(data, at, scales, biases)
       largeCodes(data, at + 16, null, codes)
     }),
   ],
   [
     13,
-    affine("Q5_K", 5, 256, 176, (data, at, codes, scales, biases) => {
+    affine("Q5_K", [5, 32], [256, 176], (data, at, codes, scales, biases) => {
       scalesOf(data, at, scales, biases)
       largeCodes(data, at + 48, at + 16, codes)
     }),
   ],
+  [14, affine("Q6_K", [6, 16], [256, 210], sixBits)],
   [39, mxfp4],
 ]
 
-const packed = new Map(formats)
-
-/**
- * The ways of reading blocks, by the number of the ggml type.
- * @param converted - told of each tensor whose type has no packed form
- */
-export function blockFormats(converted: (type: string) => void): ReadonlyMap<number, BlockFormat> {
-  const all = new Map([...known, ...packed])
-  for (const [type, format] of all) {
-    if (format.split) continue
-    const read: BlockFormat["read"] = (data, shape) => {
-      converted(format.name)
-      return format.read(data, shape)
-    }
-    all.set(type, { ...format, read })
-  }
-  return all
-}
+/** The ways of reading blocks, by the number of the ggml type: all of them stay packed. */
+export const blockFormats: ReadonlyMap<number, BlockFormat> = new Map([...known, ...formats])

@@ -1,6 +1,6 @@
 /**
- * Models in GGUF files: their metadata as a config, their tensors under our names, their tokenizer. Blocks with a scale for each 32
- * elements stay as they are, as packed weights; others become floating point.
+ * Models in GGUF files: their metadata as a config, their tensors under our names, their tokenizer. Blocks of quantized
+ * elements stay quantized, as packed weights.
  */
 import * as mx from "@lazuli/core"
 import { asPath, readGguf, withFile } from "@lazuli/core/engine"
@@ -18,8 +18,6 @@ export interface GgufModel {
   readonly config: Settings
   readonly weights: Weights
   readonly tokenizer: Tokenizer
-  /** The types of blocks that became floating point, and of how many tensors. */
-  readonly converted: ReadonlyMap<string, number>
 }
 
 /**
@@ -27,10 +25,8 @@ export interface GgufModel {
  * @throws FormatError for an architecture that is not known, and for metadata that are missing
  */
 export function readGgufModel(file: string): GgufModel {
-  const converted = new Map<string, number>()
-  const count = (type: string): void => void converted.set(type, (converted.get(type) ?? 0) + 1)
   const { arrays, metadata: values } = withFile("load", asPath("load", file), (open) =>
-    readGguf(open, blockFormats(count)),
+    readGguf(open, blockFormats),
   )
   const metadata = new GgufMetadata(values, file)
   const architecture = architectureOf(metadata)
@@ -43,7 +39,6 @@ export function readGgufModel(file: string): GgufModel {
     config: new Settings(quantization ? { ...base, quantization } : base, file),
     weights,
     tokenizer: new Tokenizer(ggufTokenizer(metadata, tokens)),
-    converted,
   }
 }
 
@@ -147,15 +142,20 @@ function inHalves(array: mx.Array, heads: number): mx.Array {
     .reshape(array.shape)
 }
 
-/** The formats of packed weights, by their sizes: groups of 32, of as many bits as the words hold. */
+/** The formats of packed weights, by the words of a group: groups of 16 have codes of 2, 4 or 6 bits, those of 32 more words. */
 function quantizationOf(weights: Weights): JsonObject | null {
   const formats: Record<string, JsonObject> = {}
   for (const [name, scales] of Object.entries(weights)) {
     if (!name.endsWith(".scales")) continue
     const layer = name.slice(0, -".scales".length)
     const words = weights[`${layer}.weight`].shape.at(-1) ?? 0
-    const bits = words / (scales.shape.at(-1) ?? 1)
-    formats[layer] = { group_size: 32, bits, mode: scales.dtype === mx.uint8 ? "mxfp4" : "affine" }
+    const each = words / (scales.shape.at(-1) ?? 1)
+    const group = each < 4 ? 16 : 32
+    formats[layer] = {
+      group_size: group,
+      bits: (each * 32) / group,
+      mode: scales.dtype === mx.uint8 ? "mxfp4" : "affine",
+    }
   }
   const [first] = Object.values(formats)
   return first ? { ...first, ...formats } : null
