@@ -214,3 +214,14 @@ it.each<[string, (x: mx.Array) => mx.Array]>([
   const [loads, , distinctLoads] = hostNative().traffic()
   expect(loads / distinctLoads).toBeLessThanOrEqual(2.01)
 })
+
+it("rotary positions of halves have a kernel for frequencies in float32", () => {
+  const x = noise([1, 2, 5, 64])
+  const freqs = mx.arange(1, 33, { dtype: mx.float32 })
+  const rotated = (y: mx.Array): mx.Array =>
+    mx.fast.rope(y, 64, { traditional: false, base: null, scale: 1, offset: 3, freqs })
+  const got = rotated(x.astype(mx.bfloat16)).astype(mx.float32)
+  mx.eval(got)
+  expect(mx.backendStats()).toEqual({})
+  expect(got.subtract(rotated(x)).abs().max().item()).toBeLessThan(0.02)
+})

@@ -17,10 +17,10 @@ const source = (
   type: string,
   offsets: string,
   traditional: boolean,
-  given: boolean,
+  given: string | null,
 ): string => `${METAL_HEADER}
 kernel void rope(device const ${type}* x [[buffer(0)]], device const ${offsets}* offset [[buffer(1)]],
-    device const ${given ? type : "uchar"}* rates [[buffer(2)]], device ${type}* y [[buffer(3)]], constant uint* sizes [[buffer(4)]],
+    device const ${given ?? "uchar"}* rates [[buffer(2)]], device ${type}* y [[buffer(3)]], constant uint* sizes [[buffer(4)]],
     constant float* numbers [[buffer(5)]], uint i [[thread_position_in_grid]]) {
   // Heads, positions, features, pairs; whether each example has its own offset; threads in all.
   uint heads = sizes[0], length = sizes[1], width = sizes[2], half_width = sizes[3];
@@ -37,7 +37,7 @@ kernel void rope(device const ${type}* x [[buffer(0)]], device const ${offsets}*
     return;
   }
   float location = (float(position) + float(offset[sizes[4] != 0 ? batch : 0])) * numbers[0];
-  float rate = ${given ? "1.0f / float(rates[j])" : "precise::exp(float(j) * numbers[1])"};
+  float rate = ${given !== null ? "1.0f / float(rates[j])" : "precise::exp(float(j) * numbers[1])"};
   float angle = location * rate;
   float c = precise::cos(angle), s = precise::sin(angle) * numbers[2];
   uint p = base + ${traditional ? "2 * j" : "j"}, q = ${traditional ? "p + 1" : "p + half_width"};
@@ -68,14 +68,15 @@ function encode(node: Node, queue: DispatchQueue): void {
   if (threads === 0) return
   const type = metalType(x.dtype) as string
   const offsets = metalType(offset.dtype) as string
+  const rates = base === null ? (metalType(freqs.dtype) as string) : null
   const target = targetOf(node)
   const dispatch = (locations: readonly Argument[]): void =>
     queue.dispatch({
       op: "rope",
       kernel: {
-        key: `rope ${type} ${offsets} ${traditional} ${base === null}`,
+        key: `rope ${type} ${offsets} ${traditional} ${rates}`,
         name: "rope",
-        source: () => source(type, offsets, traditional, base === null),
+        source: () => source(type, offsets, traditional, rates),
       },
       arguments: [
         ...locations,
@@ -102,7 +103,6 @@ export const rope: Families = {
       node.inputs[0].dtype.kind === "floating" &&
       node.inputs[0].shape.length > 1 &&
       node.inputs.every(({ dtype }) => metalType(dtype) !== undefined) &&
-      (node.inputs.length < 3 || node.inputs[2].dtype === node.inputs[0].dtype) &&
       isCountable(node),
     encode,
   },
