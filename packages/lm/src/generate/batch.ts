@@ -10,7 +10,9 @@ import { type Cache, cacheArrays, cacheLength, heldBytes, type LayerCache } from
 import type { CausalNetwork } from "../models/network"
 import { type CacheOptions, makeCache, mostCacheBytes } from "./caches"
 import { PrefixStore } from "./prefixes"
-import { Sampler } from "./sampler"
+import { type Proposal, Sampler } from "./sampler"
+import { Slots } from "./slots"
+import { compilesSteps, type StepOptions } from "./steps"
 import {
   causal,
   checkOptions,
@@ -22,7 +24,7 @@ import {
 } from "./stream"
 
 /** Options of a {@link Batcher}. */
-export interface BatchOptions extends CacheOptions {
+export interface BatchOptions extends CacheOptions, StepOptions {
   /** The most requests that are answered at once; 16 by default. */
   readonly maxRows?: number
   /** The most requests that wait; more are refused. 256 by default. */
@@ -59,8 +61,8 @@ interface Row {
   /** The bytes that its cache may come to hold. */
   readonly reserved: number
   cache: Cache
-  /** The logits of the next token, once the prompt is read. */
-  logits: mx.Array | null
+  /** The next token, once the prompt is read. */
+  next: Proposal | null
   /** The tokens that were chosen. */
   readonly written: number[]
 }
@@ -140,6 +142,10 @@ export class Batcher {
   private readonly active: Row[] = []
   private readonly prefixes: PrefixStore | null
   private readonly budget: number
+  /** Of compiled steps rows share buffers, where no limit of bytes is held. */
+  private readonly slots: Slots<Row> | null
+  /** The next tokens that are being computed. */
+  private computing: Promise<void> = Promise.resolve()
   private running = false
   private closed = false
 
@@ -150,6 +156,8 @@ export class Batcher {
     this.network = causal("batch", model)
     this.prefixes = options.prefixBytes ? new PrefixStore(options.prefixBytes) : null
     this.budget = options.maxCacheBytes ?? Number.MAX_SAFE_INTEGER
+    const shares = options.maxCacheBytes === undefined && !options.exact
+    this.slots = shares && compilesSteps(this.network, options) ? new Slots(this.network) : null
   }
 
   /** Words that there are logits for. */
@@ -162,7 +170,7 @@ export class Batcher {
     return {
       active: this.active.length,
       waiting: this.waiting.length,
-      cacheBytes: heldBytes(this.active.map((row) => row.cache)),
+      cacheBytes: heldBytes(this.active.map((row) => row.cache)) + (this.slots?.nbytes ?? 0),
       prefixBytes: this.prefixes?.nbytes ?? 0,
     }
   }
@@ -192,7 +200,7 @@ export class Batcher {
       outlet: new Outlet(),
       reserved,
       cache: [],
-      logits: null,
+      next: null,
       written: [],
     }
     this.waiting.push(row)
@@ -236,15 +244,16 @@ export class Batcher {
     try {
       while (this.active.length + this.waiting.length > 0) {
         this.admit()
-        const reading = this.active.find((row) => row.logits === null)
+        const reading = this.active.find((row) => row.next === null)
         if (reading) await this.guarded([reading], () => this.readSome(reading))
-        const ready = this.active.filter((row) => row.logits !== null)
+        const ready = this.active.filter((row) => row.next !== null)
         if (ready.length > 0) await this.guarded(ready, () => this.step(ready))
         // Others have their turn: requests that come in, pieces that go out.
         await new Promise((resolve) => setImmediate(resolve))
       }
     } finally {
       this.running = false
+      this.slots?.clear()
     }
   }
 
@@ -279,20 +288,22 @@ export class Batcher {
       return
     }
     const logits = this.network.logits(hidden.index(":", mx.s(-1), ":")).index(0, 0)
-    await mx.asyncEval([logits, ...cacheArrays(row.cache)])
+    const next = row.sampler.propose(logits)
+    await mx.asyncEval([next.arrays, ...cacheArrays(row.cache)])
     this.prefixes?.add(row.tokens, row.cache)
-    row.logits = logits
+    row.next = next
   }
 
-  /** Chooses a token for each row, gives it out, and computes what comes after it. */
+  /** Gives out the token of each row, and begins to compute what comes after it. */
   private async step(rows: readonly Row[]): Promise<void> {
-    const proposals = rows.map((row) => row.sampler.propose(row.logits!))
-    await mx.asyncEval(proposals.flatMap(({ arrays }) => arrays))
+    const { computing } = this
+    this.computing = Promise.resolve()
+    await computing
     const going: Row[] = []
-    rows.forEach((row, i) => {
+    rows.forEach((row) => {
       // One that left meanwhile has nobody to read it.
       if (!this.active.includes(row)) return
-      const choice = proposals[i].read()
+      const choice = row.next!.read()
       row.written.push(choice.token)
       const piece = row.writer.write(choice)
       row.outlet.push(piece)
@@ -300,34 +311,59 @@ export class Batcher {
       else this.finish(row)
     })
     if (going.length === 0) return
-    const logits = this.options.exact ? going.map((row) => this.alone(row)) : this.together(going)
-    going.forEach((row, i) => {
-      row.logits = logits[i]
+    if (this.options.exact || (going.length === 1 && !this.slots))
+      for (const row of going) row.next = row.sampler.propose(this.alone(row))
+    else this.propose(going)
+    this.computing = mx.asyncEval(going.map(({ next }) => next!.arrays))
+    // The next step hears of an error.
+    this.computing.catch(() => {})
+  }
+
+  /** The next tokens of rows that are computed together: the likeliest ones at once. */
+  private propose(rows: readonly Row[]): void {
+    const { slots } = this
+    const inSlots = slots !== null && rows.every((row) => slots.takes(row))
+    const logits = inSlots ? slots.step(rows, lastOf) : this.together(rows)
+    const likeliest = mx.argmax(logits, -1)
+    let chosen: ArrayLike<number> | null = null
+    rows.forEach((row, i) => {
+      const at = inSlots ? slots.slotOf(row) : i
+      const read = (): ReturnType<Proposal["read"]> => {
+        chosen ??= likeliest.toTypedArray() as Uint32Array
+        return row.sampler.accept(chosen[at])
+      }
+      row.next = row.sampler.isGreedy
+        ? { token: likeliest, arrays: [likeliest], read }
+        : row.sampler.propose(logits.index(at))
     })
-    await mx.asyncEval(logits)
   }
 
   private finish(row: Row): void {
     // A conversation goes on behind what was written.
-    this.prefixes?.add([...row.tokens, ...row.written], row.cache)
+    if (this.prefixes) {
+      if (this.slots && this.slots.slotOf(row) >= 0) row.cache = this.slots.leave(row)
+      this.prefixes.add([...row.tokens, ...row.written], row.cache)
+    }
     this.active.splice(this.active.indexOf(row), 1)
   }
 
   private alone(row: Row): mx.Array {
-    const token = mx.array([[row.written[row.written.length - 1]]], mx.int32)
+    const token = mx.array([[lastOf(row)]], mx.int32)
     return this.network.forward(token, row.cache, new Pass()).index(0, 0)
   }
 
-  private together(rows: readonly Row[]): mx.Array[] {
-    if (rows.length === 1) return [this.alone(rows[0])]
-    const tokens = mx.array(Int32Array.from(rows, (row) => row.written[row.written.length - 1])).expandDims(1)
+  /** The logits [rows, vocabulary] of rows with caches of their own. */
+  private together(rows: readonly Row[]): mx.Array {
+    const tokens = mx.array(Int32Array.from(rows, lastOf)).expandDims(1)
     const layers = rows[0].cache.map((_, i) => new RowsCache(rows.map((row) => row.cache[i])))
     const pass = new Pass(
       null,
       true,
       rows.map((row) => cacheLength(row.cache)),
     )
-    const logits = this.network.forward(tokens, layers, pass)
-    return rows.map((_, i) => logits.index(i, 0))
+    return this.network.forward(tokens, layers, pass).index(":", 0)
   }
 }
+
+/** The token that a row has written last. */
+const lastOf = ({ written }: Row): number => written[written.length - 1]

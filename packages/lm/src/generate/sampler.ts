@@ -63,6 +63,8 @@ export interface Choice {
 
 /** A choice that is not computed yet: what must be evaluated, and its outcome, which is read once. */
 export interface Proposal {
+  /** The chosen token. */
+  readonly token: mx.Array
   readonly arrays: readonly mx.Array[]
   read(): Choice
 }
@@ -97,12 +99,14 @@ export class Sampler {
     const { top } = this
     if (top === null)
       return {
+        token: picked,
         arrays: [picked],
         read: () => this.remember({ token: Number(picked.item()), logprob: null, top: [] }),
       }
     const logprobs = logits.subtract(mx.logsumexp(logits, -1, true))
     const order = mx.argsort(logprobs.negative()).index(mx.s(0, top))
     return {
+      token: picked,
       arrays: [picked, logprobs, order],
       read: () => {
         const token = Number(picked.item())
@@ -115,6 +119,23 @@ export class Sampler {
         })
       },
     }
+  }
+
+  /** True where the choice is the likeliest token of the logits as they are, and nothing else is asked. */
+  get isGreedy(): boolean {
+    const { temperature = 0 } = this.options
+    return temperature === 0 && this.top === null && this.bias.length === 0 && !this.remembers
+  }
+
+  /** The choice of a token that was found to be the likeliest. */
+  accept(token: number): Choice {
+    return this.remember({ token, logprob: null, top: [] })
+  }
+
+  /** True where a token's choice depends on which ones were chosen before: it waits for them. */
+  get remembers(): boolean {
+    const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0 } = this.options
+    return repetitionPenalty !== 1 || presencePenalty !== 0 || frequencyPenalty !== 0
   }
 
   /** The next token; remembers it. */

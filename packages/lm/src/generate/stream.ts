@@ -11,7 +11,8 @@ import { Detokenizer } from "../text/detokenizer"
 import { StopFinder } from "../text/stops"
 import type { Message } from "../text/tokenizer"
 import { type CacheOptions, makeCache } from "./caches"
-import { type Choice, Sampler, type SamplingOptions } from "./sampler"
+import { type Choice, type Proposal, Sampler, type SamplingOptions } from "./sampler"
+import { type StepOptions, stepOf } from "./steps"
 
 /** A text, a conversation, or tokens. */
 export type Prompt = string | readonly Message[] | readonly number[]
@@ -34,7 +35,7 @@ export interface Piece {
 }
 
 /** Options of {@link stream}. */
-export interface GenerateOptions extends SamplingOptions, CacheOptions {
+export interface GenerateOptions extends SamplingOptions, CacheOptions, StepOptions {
   /** The most tokens; 256 by default. */
   readonly maxTokens?: number
   /** Texts that end the answer; they are not part of it. */
@@ -92,10 +93,6 @@ export async function prefill(
     onPrefill?.(end, tokens.length)
   }
 }
-
-/** The logits after one more token. */
-export const step = (network: CausalNetwork, token: number, cache: Cache): mx.Array =>
-  network.logits(network.hidden(mx.array([[token]], mx.int32), cache, new Pass())).index(0, 0)
 
 /** @throws ArgumentError for a number of tokens that is none */
 export function checkOptions(options: GenerateOptions): void {
@@ -174,23 +171,61 @@ export async function* stream(
   }
 }
 
-/** Tokens after a prompt, one by one, without end. */
+/**
+ * Tokens after a prompt, one by one. While one is computed, the next one's work is already on its way, so that the device never waits for
+ * it: a token that is not asked for any more is taken back from the cache.
+ */
 async function* choose(
   model: LoadedModel,
   tokens: readonly number[],
   options: GenerateOptions,
-): AsyncGenerator<Choice, never, undefined> {
+): AsyncGenerator<Choice, void, undefined> {
+  const { signal, maxTokens = 256 } = options
   const network = causal("stream", model)
   const { cache, rest } = startingCache(network, tokens, options)
   const sampler = new Sampler(options, tokens, options.logprobs ?? null)
-  let logits = await prefill(network, rest, cache, options)
-  for (;;) {
-    options.signal?.throwIfAborted()
-    const choice = await sampler.choose(logits)
-    yield choice
-    logits = step(network, choice.token, cache)
+  const step = stepOf(network, options)
+  const after = (token: mx.Array): Pending => {
+    const logits = step(token.astype(mx.int32).reshape([1, 1]), cache).index(0)
     checkCacheBytes([cache], options)
+    return begun(sampler.propose(logits))
   }
+  let current = begun(sampler.propose(await prefill(network, rest, cache, options)))
+  let ahead: Pending | null = null
+  try {
+    for (let count = 1; ; count++) {
+      signal?.throwIfAborted()
+      const last = count === maxTokens
+      let refused: { readonly reason: unknown } | null = null
+      if (!last && !sampler.remembers)
+        try {
+          ahead = after(current.token)
+        } catch (reason) {
+          refused = { reason }
+        }
+      await current.done
+      yield current.read()
+      if (last) return
+      if (refused) throw refused.reason
+      current = ahead ?? after(current.token)
+      ahead = null
+    }
+  } finally {
+    await (ahead ?? current).done.catch(() => {})
+    if (ahead) trimCache(cache, 1)
+  }
+}
+
+/** A choice that is being computed. */
+interface Pending extends Proposal {
+  readonly done: Promise<void>
+}
+
+function begun(proposal: Proposal): Pending {
+  const done = mx.asyncEval(proposal.arrays)
+  // The one who waits for it hears of an error.
+  done.catch(() => {})
+  return { ...proposal, done }
 }
 
 /**
@@ -213,6 +248,7 @@ async function* speculate(
     )
   const { cache, rest } = startingCache(network, prompt, options)
   const guesses = makeCache(guesser, options)
+  const guess = stepOf(guesser, options)
   const sampler = new Sampler(options, prompt, options.logprobs ?? null)
   const sequence = [...prompt]
   const accept = (choice: Choice): Choice => {
@@ -230,7 +266,7 @@ async function* speculate(
       await mx.asyncEval(token)
       guessed.push(Number(token.item()))
       if (guessed.length === draftTokens) break
-      logits = step(guesser, guessed[guessed.length - 1], guesses)
+      logits = guess(mx.array([[guessed[guessed.length - 1]]], mx.int32), guesses).index(0)
       checkCacheBytes([cache, guesses], options)
     }
     const read = [sequence[sequence.length - 1], ...guessed]

@@ -19,26 +19,44 @@ export class Pass {
   private readonly masks = new Map<string, mx.Array>()
   /** Where the rows of a batch go on, with one token each; null where all begin at the same position. */
   readonly rows: readonly number[] | null
+  /** The position of one more token, where a compiled step gets it as an array. */
+  readonly position: mx.Array | null
 
   /**
    * @param padding - true for the tokens that are there [batch, keys]; null where all are
    * @param causal - false for encoders, where everything is seen
    * @param rows - where the rows of a batch go on, with one token each
+   * @param position - where all rows go on with one token each, or each row [rows], in a compiled step
    */
   constructor(
     readonly padding: mx.Array | null = null,
     readonly causal = true,
     rows: readonly number[] | null = null,
+    position: mx.Array | null = null,
   ) {
     this.rows = rows
+    this.position = position
+  }
+
+  /** True for keys of a buffer with so much room that the token at `position` sees: [rows or 1, 1, 1, room]. */
+  maskUpTo(position: mx.Array, room: number, window: number | null): mx.Array {
+    return this.once(`${room},${window}`, () => {
+      const at = mx.arange(room, { dtype: mx.int32 })
+      const last = position.reshape([-1, 1, 1, 1])
+      const there = at.lessEqual(last)
+      return window === null ? there : there.logicalAnd(at.greater(last.subtract(window)))
+    })
   }
 
   /** True where query i of the last `queries` of `keys` sees key j: j ≤ i, and i − j < window. */
   mask(queries: number, keys: number, window: number | null): mx.Array {
-    const name = `${queries},${keys},${window}`
+    return this.once(`${queries},${keys},${window}`, () => this.makeMask(queries, keys, window))
+  }
+
+  private once(name: string, make: () => mx.Array): mx.Array {
     const known = this.masks.get(name)
     if (known) return known
-    const made = this.makeMask(queries, keys, window)
+    const made = make()
     this.masks.set(name, made)
     return made
   }
@@ -79,12 +97,22 @@ export function attend(q: mx.Array, k: mx.Array, v: mx.Array, rules: AttentionRu
         ? "causal"
         : null
       : pass.mask(length, total, windowed ? window : null)
-  if (rules.cap === null) {
-    const { scale, sinks } = rules
-    return mx.fast.scaledDotProductAttention(q, keys, values, { scale, mask, sinks })
-  }
-  const seen = mask === "causal" ? pass.mask(length, total, null) : mask
-  return capped(q, keys, values, rules.scale, rules.cap, seen)
+  const seen = rules.cap !== null && mask === "causal" ? pass.mask(length, total, null) : mask
+  const y = masked(q, keys, values, rules, seen)
+  if (keys !== k) for (const view of [keys, values]) view.dispose()
+  return y
+}
+
+/** Attention over the keys that a mask shows. */
+export function masked(
+  q: mx.Array,
+  keys: mx.Array,
+  values: mx.Array,
+  { scale, sinks, cap }: AttentionRules,
+  mask: mx.Array | "causal" | null,
+): mx.Array {
+  if (cap !== null && mask !== "causal") return capped(q, keys, values, scale, cap, mask)
+  return mx.fast.scaledDotProductAttention(q, keys, values, { scale, mask, sinks })
 }
 
 /** Attention whose scores are capped, for which there is no fused kernel. */

@@ -4,7 +4,7 @@
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
-import { type AttentionRules, attend, type Pass } from "./attend"
+import { type AttentionRules, attend, masked, type Pass } from "./attend"
 
 /** The memory of one layer. */
 export interface LayerCache {
@@ -96,6 +96,44 @@ export const tokens = (from: number, to: number): [":", ":", ReturnType<typeof m
   mx.s(from, to),
 ]
 
+/** The memory of one layer: keys and values [batch, heads, room, features]. */
+export interface Buffers {
+  readonly keys: mx.Array
+  readonly values: mx.Array
+}
+
+/** Writes x [rows, heads, 1, features] at one position, or at one for each row. */
+function putAt(buffer: mx.Array, x: mx.Array, position: mx.Array): mx.Array {
+  if (position.ndim === 0) return mx.sliceUpdate(buffer, x, position.reshape([1]), [2])
+  const written = buffer.index("...")
+  written.set([mx.arange(buffer.shape[0], { dtype: mx.int32 }), ":", position], x.squeeze(2))
+  return written
+}
+
+/** Writes one more token into buffers with room for it, and attends over all up to it: what a compiled step does. */
+export class StepCache implements LayerCache {
+  readonly offset = 0
+  constructor(public buffers: Buffers) {}
+  get nbytes(): number {
+    return this.buffers.keys.nbytes + this.buffers.values.nbytes
+  }
+  attend(q: mx.Array, k: mx.Array, v: mx.Array, rules: AttentionRules, pass: Pass): mx.Array {
+    const position = pass.position!
+    const [keys, values] = [putAt(this.buffers.keys, k, position), putAt(this.buffers.values, v, position)]
+    this.buffers = { keys, values }
+    return masked(q, keys, values, rules, pass.maskUpTo(position, keys.shape[2], rules.window))
+  }
+  trim(): boolean {
+    return false
+  }
+  clone(): StepCache {
+    return new StepCache(this.buffers)
+  }
+  state(): never {
+    throw new ArgumentError("stream", "a step's caches are saved layer by layer")
+  }
+}
+
 /** Keeps all tokens. */
 export class PlainCache implements LayerCache {
   offset = 0
@@ -112,7 +150,25 @@ export class PlainCache implements LayerCache {
     this.keys = put(this.keys, k, from)
     this.values = put(this.values, v, from)
     this.offset = to
-    return attend(q, this.keys.index(...tokens(0, to)), this.values.index(...tokens(0, to)), rules, pass)
+    return attendWithin(q, { keys: this.keys, values: this.values }, [0, to], rules, pass)
+  }
+
+  /** Its memory, with room for one more token; null where it has none yet. */
+  buffers(): Buffers | null {
+    const { keys, values, offset } = this
+    if (!keys || !values) return null
+    return { keys: grown(keys, offset, offset + 1), values: grown(values, offset, offset + 1) }
+  }
+  /** Takes memory that holds so many tokens. */
+  take({ keys, values }: Buffers, offset: number): this {
+    Object.assign(this, { keys, values, offset })
+    return this
+  }
+  /** Takes its memory back, with one more token in it. */
+  advance({ keys, values }: Buffers): void {
+    this.keys = keys
+    this.values = values
+    this.offset++
   }
 
   trim(n: number): boolean {
@@ -129,6 +185,10 @@ export class PlainCache implements LayerCache {
     return copy
   }
 
+  held(): mx.Array[] {
+    return this.keys && this.values ? [this.keys, this.values] : []
+  }
+
   state(): CacheState {
     const { keys, values, offset } = this
     if (!keys || !values) return { kind: "plain", numbers: { offset }, arrays: {} }
@@ -141,21 +201,44 @@ export class PlainCache implements LayerCache {
     if (arrays.keys && arrays.keys.shape[2] !== numbers.offset)
       throw new ArgumentError("loadPromptCache", "the file's keys do not belong to its number of tokens")
     this.offset = numbers.offset
-    this.keys = arrays.keys ?? null
-    this.values = arrays.values ?? null
+    this.keys = arrays.keys?.index("...") ?? null
+    this.values = arrays.values?.index("...") ?? null
     return this
   }
 }
 
-/** Writes x [batch, heads, length, features] from a token on, into a buffer that grows as needed. */
+/** Attention over the tokens [from, to) of buffers. Handles of views are given up, so that the next write finds nobody who reads. */
+export function attendWithin(
+  q: mx.Array,
+  { keys, values }: Buffers,
+  [from, to]: readonly [number, number],
+  rules: AttentionRules,
+  pass: Pass,
+): mx.Array {
+  const [k, v] = [keys.index(...tokens(from, to)), values.index(...tokens(from, to))]
+  const y = attend(q, k, v, rules, pass)
+  for (const view of [k, v]) if (view !== keys && view !== values) view.dispose()
+  return y
+}
+
+/**
+ * Writes x [batch, heads, length, features] from a token on, into a buffer that grows as needed. The handle of the buffer before is given
+ * up: what nobody else reads is written where it lies.
+ */
 export function put(buffer: mx.Array | null, x: mx.Array, from: number): mx.Array {
   const [batch, heads, length, features] = x.shape
-  const to = from + length
-  let room = buffer
-  if (!room || room.shape[2] < to) {
-    const capacity = capacityFor(to)
-    const free = mx.zeros([batch, heads, capacity - from, features], x.dtype)
-    room = room && from > 0 ? mx.concatenate([room.index(...tokens(0, from)), free], 2) : free
-  }
-  return mx.sliceUpdate(room, x, [from], [2])
+  const held = buffer ?? mx.zeros([batch, heads, capacityFor(from + length), features], x.dtype)
+  const room = grown(held, from, from + length)
+  const written = mx.sliceUpdate(room, x, [from], [2])
+  held.dispose()
+  room.dispose()
+  return written
+}
+
+/** A buffer with room for so many tokens, of which it holds the first ones. */
+export function grown(buffer: mx.Array, held: number, length: number): mx.Array {
+  const [batch, heads, room, features] = buffer.shape
+  if (room >= length) return buffer
+  const free = mx.zeros([batch, heads, capacityFor(length) - held, features], buffer.dtype)
+  return held > 0 ? mx.concatenate([buffer.index(...tokens(0, held)), free], 2) : free
 }

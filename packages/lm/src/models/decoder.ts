@@ -133,6 +133,10 @@ export class Decoder extends CausalNetwork {
     this.logitScale = plan.logitScale ?? 1
   }
 
+  override get takesPositions(): boolean {
+    return this.model.layers.every(({ selfAttn: { _rope } }) => _rope === null || _rope.isFixed)
+  }
+
   layerShapes(): LayerShape[] {
     return this.model.layers.map(({ selfAttn: { kvHeads, headDim, window } }) => ({
       kvHeads,

@@ -101,7 +101,7 @@ export class Attention extends nn.Module {
     let k = this.split(keys, this.kvHeads, this.kNorm)
     const v = this.split(values, this.kvHeads)
     if (this._rope) {
-      const at = pass.rows ?? cache?.offset ?? 0
+      const at = pass.position ?? pass.rows ?? cache?.offset ?? 0
       q = this._rope.forward(q, at)
       k = this._rope.forward(k, at)
     }

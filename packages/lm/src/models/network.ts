@@ -34,6 +34,10 @@ export abstract class CausalNetwork extends nn.Module {
   abstract logits(hidden: mx.Array): mx.Array
   /** Words that there are logits for. */
   abstract readonly vocabulary: number
+  /** True where `hidden` takes the position of one more token from `pass.position`, so that steps can be compiled. */
+  get takesPositions(): boolean {
+    return false
+  }
 
   /** The logits after each of the tokens [batch, length]. */
   forward(tokens: mx.Array, cache: Cache | null = null, pass: Pass = new Pass()): mx.Array {

@@ -36,7 +36,12 @@ export class QuantizedCache implements LayerCache {
     this.offset = to
     const read = (buffers: Buffers): Packed =>
       buffers.map((x) => x!.index(...tokens(0, to))) as unknown as Packed
-    return this.attendPacked(q, read(this.keys), read(this.values), rules, pass)
+    const [keys, values] = [read(this.keys), read(this.values)]
+    const y = this.attendPacked(q, keys, values, rules, pass)
+    const own: readonly (mx.Array | null)[] = [...this.keys, ...this.values]
+    // The next write finds nobody who reads.
+    for (const view of [...keys, ...values]) if (!own.includes(view)) view.dispose()
+    return y
   }
 
   private write(buffers: Buffers, x: mx.Array, from: number): Buffers {
@@ -49,8 +54,13 @@ export class QuantizedCache implements LayerCache {
     const [, groups, total] = k[0].shape
     const { format } = this
     const grouped = q.multiply(rules.scale).reshape([batch, groups, heads / groups, length, features])
-    const each = ([w, s, b]: Packed): Packed => [w.expandDims(2), s.expandDims(2), b.expandDims(2)]
-    let scores = mx.quantizedMatmul(grouped, ...each(k), { transpose: true, ...format }).astype(mx.float32)
+    const multiply = (x: mx.Array, packed: Packed, transpose: boolean): mx.Array => {
+      const grouped = packed.map((part) => part.expandDims(2)) as unknown as Packed
+      const product = mx.quantizedMatmul(x, ...grouped, { transpose, ...format })
+      for (const part of grouped) part.dispose()
+      return product
+    }
+    let scores = multiply(grouped, k, true).astype(mx.float32)
     if (rules.cap !== null) scores = scores.divide(rules.cap).tanh().multiply(rules.cap)
     if (length > 1 || rules.window !== null)
       scores = mx.where(pass.mask(length, total, rules.window), scores, -Infinity)
@@ -60,7 +70,7 @@ export class QuantizedCache implements LayerCache {
     }
     let weights = mx.softmax(scores, -1)
     if (rules.sinks) weights = weights.index("...", mx.s(1, null))
-    const y = mx.quantizedMatmul(weights.astype(q.dtype), ...each(v), { transpose: false, ...format })
+    const y = multiply(weights.astype(q.dtype), v, false)
     return y.reshape([batch, heads, length, features])
   }
 
@@ -79,6 +89,10 @@ export class QuantizedCache implements LayerCache {
     return copy
   }
 
+  held(): mx.Array[] {
+    return [...this.keys, ...this.values].flatMap((x) => x ?? [])
+  }
+
   state(): CacheState {
     const arrays: Record<string, mx.Array> = {}
     for (const [name, buffers] of [
@@ -95,7 +109,7 @@ export class QuantizedCache implements LayerCache {
   restore({ numbers, arrays }: CacheState): this {
     this.offset = numbers.offset
     const read = (name: string): Buffers =>
-      [0, 1, 2].map((i) => arrays[`${name}${i}`] ?? null) as unknown as Buffers
+      [0, 1, 2].map((i) => arrays[`${name}${i}`]?.index("...") ?? null) as unknown as Buffers
     this.keys = read("keys")
     this.values = read("values")
     return this

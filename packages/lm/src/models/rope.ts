@@ -188,7 +188,8 @@ function variantOf(
 
 /** A rotation of queries and keys by their positions. */
 export class Rope {
-  private readonly made = new Map<number, { freqs: mx.Array; factor: number }>()
+  // No part of a network's state, where programs look for what may change.
+  readonly #made = new Map<number, { freqs: mx.Array; factor: number }>()
   constructor(
     private readonly variant: Variant,
     /** The features that are rotated, the first ones of a head. */
@@ -198,11 +199,12 @@ export class Rope {
 
   /**
    * Rotates x [batch, heads, length, features].
-   * @param at - the position of the first token: a number, or one for each example
+   * @param at - the position of the first token: a number, or one for each example; an array of one where the rotation {@link isFixed}
    */
-  forward(x: mx.Array, at: number | readonly number[]): mx.Array {
+  forward(x: mx.Array, at: number | readonly number[] | mx.Array): mx.Array {
     const length = x.shape[2]
     if (typeof at === "number") return this.rotate(x, at, at + length)
+    if (at instanceof mx.Array) return this.rotate(x, at, length)
     const longest = Math.max(...at)
     const sameForAll = at.every(
       (n) => this.variant(n + length).bound === this.variant(longest + length).bound,
@@ -210,6 +212,11 @@ export class Rope {
     if (sameForAll) return this.rotate(x, mx.array([...at], mx.int32), longest + length)
     const rows = mx.split(x, at.length, 0).map((row, i) => this.rotate(row, at[i], at[i] + length))
     return mx.concatenate(rows, 0)
+  }
+
+  /** True where frequencies do not depend on how long the sequence is. */
+  get isFixed(): boolean {
+    return this.variant(1).bound === Infinity
   }
 
   private rotate(x: mx.Array, offset: number | mx.Array, total: number): mx.Array {
@@ -228,12 +235,12 @@ export class Rope {
 
   private frequencies(total: number): { freqs: mx.Array; factor: number } {
     const { freqs, factor, bound } = this.variant(total)
-    const known = this.made.get(bound)
+    const known = this.#made.get(bound)
     if (known) return known
     // A variant whose base grows with every length would otherwise keep them all.
-    if (this.made.size > 4) this.made.clear()
+    if (this.#made.size > 4) this.#made.clear()
     const made = { freqs: mx.array(Float32Array.from(freqs)), factor }
-    this.made.set(bound, made)
+    this.#made.set(bound, made)
     return made
   }
 }

@@ -3,8 +3,8 @@
  * cache does.
  */
 import type * as mx from "@lazuli/core"
-import { type AttentionRules, attend, type Pass } from "./attend"
-import { type CacheState, capacityFor, type LayerCache, put, tokens } from "./cache"
+import type { AttentionRules, Pass } from "./attend"
+import { attendWithin, type CacheState, capacityFor, type LayerCache, put, tokens } from "./cache"
 
 /** Tokens beyond the window that are kept, so that as many can be taken back. */
 export const SLACK = 64
@@ -38,9 +38,9 @@ export class RotatingCache implements LayerCache {
     const to = from + length
     // Further back than the window of the first query nobody looks.
     const begin = Math.max(0, to - (this.window + length - 1))
-    const rows = tokens(begin, to)
     const window = Math.min(rules.window ?? this.window, this.window)
-    return attend(q, this.keys.index(...rows), this.values.index(...rows), { ...rules, window }, pass)
+    const { keys, values } = this
+    return attendWithin(q, { keys, values }, [begin, to], { ...rules, window }, pass)
   }
 
   /** Moves the last tokens to the front, once the buffer would pass twice the window. */
@@ -69,6 +69,10 @@ export class RotatingCache implements LayerCache {
     return copy
   }
 
+  held(): mx.Array[] {
+    return this.keys && this.values ? [this.keys, this.values] : []
+  }
+
   state(): CacheState {
     const { offset, first, window, keys, values } = this
     const numbers = { offset, first, window }
@@ -81,8 +85,8 @@ export class RotatingCache implements LayerCache {
   restore({ numbers, arrays }: CacheState): this {
     this.offset = numbers.offset
     this.first = numbers.first
-    this.keys = arrays.keys ?? null
-    this.values = arrays.values ?? null
+    this.keys = arrays.keys?.index("...") ?? null
+    this.values = arrays.values?.index("...") ?? null
     return this
   }
 }

@@ -1,0 +1,154 @@
+/**
+ * The rows of a batch in buffers that they share, so that a step of all is one write and one attention a layer, by a compiled program. A
+ * row has a slot from its first step on; slots and their room grow by doubling and by {@link capacityFor}.
+ */
+import * as mx from "@lazuli/core"
+import {
+  type Buffers,
+  type Cache,
+  cacheLength,
+  capacityFor,
+  grown,
+  PlainCache,
+  tokens,
+} from "../models/cache"
+import type { CausalNetwork } from "../models/network"
+import { programOf } from "./steps"
+
+/** A row that may have a slot. While it has one, its cache is empty. */
+export interface SlotRow {
+  cache: Cache
+}
+
+export class Slots<R extends SlotRow> {
+  private rows: (R | null)[] = []
+  /** The tokens that each slot holds. */
+  private lengths: number[] = []
+  private layers: Buffers[] = []
+
+  constructor(private readonly network: CausalNetwork) {}
+
+  get nbytes(): number {
+    return this.layers.reduce((sum, { keys, values }) => sum + keys.nbytes + values.nbytes, 0)
+  }
+
+  /** True for a row whose cache can be moved here. */
+  takes(row: R): boolean {
+    return this.rows.includes(row) || row.cache.every((layer) => layer instanceof PlainCache)
+  }
+
+  slotOf(row: R): number {
+    return this.rows.indexOf(row)
+  }
+
+  /** The logits [slots, vocabulary] after one more token of each row; rows that are not named leave. */
+  step(rows: readonly R[], lastOf: (row: R) => number): mx.Array {
+    this.rows = this.rows.map((row) => (row && rows.includes(row) ? row : null))
+    for (const row of rows) if (!this.rows.includes(row)) this.join(row, rows.length)
+    this.shrink(rows.length)
+    this.rows.forEach((row, i) => {
+      if (!row) this.lengths[i] = 0
+    })
+    this.makeRoom(Math.max(...this.lengths) + 1)
+    const last = Int32Array.from(this.rows, (row) => (row ? lastOf(row) : 0))
+    const [logits, layers] = programOf(this.network)(
+      mx.array(last).expandDims(1),
+      mx.array(Int32Array.from(this.lengths)),
+      this.layers,
+    )
+    this.layers = [...layers]
+    this.rows.forEach((row, i) => {
+      if (row) this.lengths[i]++
+    })
+    return logits
+  }
+
+  /** The cache of a row as one of its own; it leaves. */
+  leave(row: R): Cache {
+    const slot = this.slotOf(row)
+    const length = this.lengths[slot]
+    const own = (buffer: mx.Array): mx.Array => mx.contiguous(this.part(buffer, slot))
+    this.rows[slot] = null
+    const cache = this.layers.map(({ keys, values }) =>
+      new PlainCache().take({ keys: own(keys), values: own(values) }, length),
+    )
+    mx.eval(cache.map((layer) => Object.values(layer.state().arrays)))
+    return cache
+  }
+
+  /** Gives all memory back. */
+  clear(): void {
+    this.replace([])
+    this.rows = []
+    this.lengths = []
+  }
+
+  /** Other buffers, in place of those that are there. */
+  private replace(layers: readonly Buffers[]): void {
+    const before = this.layers
+    this.layers = [...layers]
+    for (const { keys, values } of before) {
+      keys.dispose()
+      values.dispose()
+    }
+  }
+
+  private part(buffer: mx.Array, slot: number): mx.Array {
+    return buffer.index(mx.s(slot, slot + 1))
+  }
+
+  private join(row: R, expected: number): void {
+    const own = row.cache.flatMap((layer) => (layer instanceof PlainCache ? (layer.buffers() ?? []) : []))
+    const length = cacheLength(row.cache)
+    row.cache = []
+    if (!this.rows.includes(null)) this.resize(2 ** Math.ceil(Math.log2(expected)), own)
+    this.makeRoom(length)
+    const slot = this.rows.indexOf(null)
+    this.rows[slot] = row
+    this.lengths[slot] = length
+    const put = (buffer: mx.Array, held: mx.Array): mx.Array =>
+      mx.sliceUpdate(buffer, held.index(...tokens(0, length)), [slot, 0], [0, 2])
+    this.replace(
+      this.layers.map(({ keys, values }, i) => ({
+        keys: put(keys, own[i].keys),
+        values: put(values, own[i].values),
+      })),
+    )
+  }
+
+  /** Gives back the memory of slots that few rows need. */
+  private shrink(needed: number): void {
+    if (this.rows.length < 4 * needed) return
+    this.resize(2 ** Math.ceil(Math.log2(needed)), this.layers)
+  }
+
+  /** So many slots, for the rows that are there; `like` has the shapes of layers. */
+  private resize(count: number, like: readonly Buffers[]): void {
+    const kept = this.rows.flatMap((row, i) => (row ? [i] : []))
+    const resized = (given: mx.Array | undefined, shape: mx.Array): mx.Array => {
+      const [, heads, room, features] = (given ?? shape).shape
+      const parts = given ? kept.map((slot) => this.part(given, slot)) : []
+      return mx.concatenate(
+        [...parts, mx.zeros([count - kept.length, heads, room, features], shape.dtype)],
+        0,
+      )
+    }
+    const { layers } = this
+    this.replace(
+      like.map(({ keys, values }, i) => ({
+        keys: resized(layers[i]?.keys, keys),
+        values: resized(layers[i]?.values, values),
+      })),
+    )
+    const free = Array.from({ length: count - kept.length }, () => null)
+    this.lengths = [...kept.map((slot) => this.lengths[slot]), ...free.map(() => 0)]
+    this.rows = [...kept.map((slot) => this.rows[slot]), ...free]
+  }
+
+  private makeRoom(length: number): void {
+    const room = this.layers[0]?.keys.shape[2] ?? 0
+    if (length <= room) return
+    const larger = (buffer: mx.Array): mx.Array => grown(buffer, room, capacityFor(length))
+    this.replace(this.layers.map(({ keys, values }) => ({ keys: larger(keys), values: larger(values) })))
+  }
+}

@@ -1,0 +1,101 @@
+/** Tokens by compiled programs, and rows that share buffers, write what eager decoding of each alone writes. */
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import * as lm from "@lazuli/lm"
+import { afterAll, describe, expect, test } from "vitest"
+import "@lazuli/backend-cpu"
+import { writeCheckpoint } from "../../test/checkpoints"
+
+const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-steps-"))
+afterAll(() => rmSync(scratch, { recursive: true }))
+const models = new Map<string, Promise<lm.LoadedModel>>()
+function modelOf(name: string): Promise<lm.LoadedModel> {
+  const known = models.get(name)
+  if (known) return known
+  const made = lm.load(writeCheckpoint(name, join(scratch, name)))
+  models.set(name, made)
+  return made
+}
+const promptOf = (length: number, seed = 0): number[] =>
+  Array.from({ length }, (_, i) => (i * 37 + 11 + 5 * seed) % 250)
+
+async function written(pieces: AsyncIterable<lm.Piece>): Promise<number[]> {
+  const tokens: number[] = []
+  for await (const { token } of pieces) tokens.push(token)
+  return tokens
+}
+const settings = { maxTokens: 20, ignoreEos: true } as const
+const alone = async (name: string, prompt: number[], options: lm.GenerateOptions = {}): Promise<number[]> =>
+  written(lm.stream(await modelOf(name), prompt, { ...settings, compile: false, ...options }))
+
+// GPT-2's positions end at 128.
+describe.each([
+  ["llama", 250],
+  ["gemma2", 250],
+  ["gpt2", 90],
+])("%s", (name, longest) => {
+  test("compiled tokens are those of eager decoding, over the end of a cache's room", async () => {
+    const prompt = promptOf(longest)
+    const want = await alone(name, prompt)
+    expect(await alone(name, prompt, { compile: true })).toEqual(want)
+    const { network } = await modelOf(name)
+    const cache = lm.makeCache(network as lm.CausalNetwork)
+    expect(await alone(name, prompt, { compile: true, cache, maxTokens: 9 })).toEqual(want.slice(0, 9))
+    expect(lm.cacheLength(cache)).toBe(prompt.length + 8)
+    // A cache goes on, compiled or not.
+    const rest = { cache, maxTokens: 4 }
+    expect(await alone(name, [...prompt, ...want.slice(0, 9)], rest)).toEqual(want.slice(9, 13))
+    expect(await alone(name, [...prompt, ...want.slice(0, 12)], { ...rest, compile: true })).toEqual(
+      want.slice(12, 16),
+    )
+  })
+
+  test("rows that share buffers come, go and write what each alone writes", async () => {
+    const batch = new lm.Batcher(await modelOf(name), { compile: true, prefixBytes: 1e7 })
+    const prompts = [3, longest, 40, 7, 60].map((length, i) => promptOf(length, i))
+    const lengths = [20, 4, 11, 30, 2]
+    const want = await Promise.all(prompts.map((prompt, i) => alone(name, prompt, { maxTokens: lengths[i] })))
+    const got = await Promise.all(
+      prompts.map((prompt, i) => written(batch.stream(prompt, { ...settings, maxTokens: lengths[i] }))),
+    )
+    expect(got).toEqual(want)
+    // A conversation goes on behind what was written.
+    const more = [...prompts[3], ...want[3]]
+    expect(await written(batch.stream(more, settings))).toEqual(await alone(name, more))
+    for (let i = 0; i < 50 && batch.stats().cacheBytes > 0; i++) await new Promise(setImmediate)
+    expect(batch.stats().cacheBytes).toBe(0)
+    batch.close()
+  })
+})
+
+test("a token that is not asked for any more leaves nothing in the cache", async () => {
+  const { network, ...model } = await modelOf("llama-wide")
+  for (const options of [{}, { compile: true }, { cacheBits: 8 }, { pageTokens: 8 }, { maxContext: 30 }]) {
+    const cache = lm.makeCache(network as lm.CausalNetwork, options)
+    const prompt = promptOf(40)
+    let count = 0
+    for await (const _piece of lm.stream({ network, ...model }, prompt, { ...settings, cache, ...options }))
+      if (++count === 5) break
+    expect(lm.cacheLength(cache), JSON.stringify(options)).toBe(prompt.length + 4)
+  }
+})
+
+test("adapters and other weights show in compiled tokens", async () => {
+  const model = await lm.load(writeCheckpoint("llama", join(scratch, "changed")))
+  const prompt = promptOf(12)
+  const run = (compile: boolean): Promise<number[]> =>
+    written(lm.stream(model, prompt, { ...settings, compile }))
+  const before = await run(true)
+  lm.quantize(model, { bits: 2, groupSize: 32 })
+  const want = await run(false)
+  expect(want).not.toEqual(before)
+  expect(await run(true)).toEqual(want)
+})
+
+test("drawn tokens are the same, compiled or not", async () => {
+  const options = { temperature: 0.8, topK: 20, seed: 7 }
+  expect(await alone("llama", promptOf(9), { ...options, compile: true })).toEqual(
+    await alone("llama", promptOf(9), options),
+  )
+})

@@ -1,0 +1,73 @@
+/**
+ * One more token of a sequence: eager, or by a compiled program, which builds no graph for each token. Where launching kernels takes longer
+ * than running them, on GPUs, that is what limits.
+ */
+import { compile } from "@lazuli/compile"
+import * as mx from "@lazuli/core"
+import { Pass } from "../models/attend"
+import { type Buffers, type Cache, PlainCache, StepCache } from "../models/cache"
+import type { CausalNetwork } from "../models/network"
+
+/** The logits [rows, vocabulary] after one more token of each row [rows, 1], which the cache reads. */
+export type Step = (tokens: mx.Array, cache: Cache) => mx.Array
+
+type Program = (
+  tokens: mx.Array,
+  position: mx.Array,
+  buffers: readonly Buffers[],
+) => readonly [mx.Array, readonly Buffers[]]
+
+const programs = new WeakMap<CausalNetwork, Program>()
+
+export function programOf(network: CausalNetwork): Program {
+  const known = programs.get(network)
+  if (known) return known
+  const program = compile(
+    // The position is that of all rows, or has one for each.
+    (tokens: mx.Array, position: mx.Array, buffers: readonly Buffers[]) => {
+      const layers = buffers.map((each) => new StepCache(each))
+      const hidden = network.hidden(tokens, layers, new Pass(null, true, null, position))
+      const logits = network.logits(hidden).index(":", 0)
+      return [logits, layers.map((layer) => layer.buffers)] as const
+    },
+    { inputs: network.state, donate: [2] },
+  ) as Program
+  programs.set(network, program)
+  return program
+}
+
+/** A step that is computed as it is written. */
+const eager =
+  (network: CausalNetwork): Step =>
+  (tokens, cache) =>
+    network.logits(network.hidden(tokens, cache, new Pass())).index(":", 0)
+
+/** A step by a program of its own for each size of the cache; eager where a cache has another form. */
+const compiled = (network: CausalNetwork): Step => {
+  const otherwise = eager(network)
+  const program = programOf(network)
+  return (tokens, cache) => {
+    const layers = cache.filter((layer) => layer instanceof PlainCache)
+    const buffers = layers.flatMap((layer) => layer.buffers() ?? [])
+    if (buffers.length === 0 || buffers.length < cache.length) return otherwise(tokens, cache)
+    const [logits, written] = program(tokens, mx.array(layers[0].offset, mx.int32), buffers)
+    layers.forEach((layer, i) => {
+      layer.advance(written[i])
+    })
+    return logits
+  }
+}
+
+/** Options of steps. */
+export interface StepOptions {
+  /** Compute a token by a compiled program, where the network allows it; by default on GPUs. */
+  readonly compile?: boolean
+}
+
+/** True if steps of a network are compiled. */
+export const compilesSteps = (network: CausalNetwork, { compile }: StepOptions): boolean =>
+  network.takesPositions && (compile ?? mx.defaultDevice().type === "gpu")
+
+/** A step of a network. */
+export const stepOf = (network: CausalNetwork, options: StepOptions): Step =>
+  compilesSteps(network, options) ? compiled(network) : eager(network)
