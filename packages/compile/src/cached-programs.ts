@@ -14,7 +14,7 @@ import {
 import { type CachedProgram, inputNames, isSingle, locate, outputNames } from "./cached-program"
 import { type Capture, capture, type Subject } from "./capture"
 import { sameConstant } from "./constants"
-import { type Donated, donatedBy, donatedPositions } from "./donation"
+import { type Donated, donatedBy, donatedPositions, successorsOf } from "./donation"
 import { type Explanation, explanationOf } from "./explain"
 import type { CompileOptions } from "./options"
 import { ProgramCache } from "./program-cache"
@@ -174,7 +174,10 @@ export class CachedPrograms {
     const found = this.capture(this.subjectOf(args, inputLeaves), key)
     const { graph, namesStreams, left, targets, outputPaths } = found
     const end = namesStreams ? key.suffix : ""
-    if (graph && this.donated.length > 0) graph.donated = donatedPositions(this.donated, args, state.length)
+    if (graph && this.donated.length > 0) {
+      graph.donated = donatedPositions(this.donated, args, state.length)
+      if (inputs === outputs) graph.successors = successorsOf(found, inputLeaves, arraysOf(args).length)
+    }
     // Containers that the graph itself fills are there at the next call.
     this.shapeless.follow(key.of("rank") + end, key.after("rank", targets) + end)
     const elsewhere = graph && graph.stream !== here ? graph.stream : null

@@ -2,6 +2,8 @@
  * Donation: arrays that a caller of a compiled function gives up, so that results can take their memory.
  */
 import { ArgumentError, type Array, arraysOf, describe, isList, lifetimes } from "@lazuli/core/engine"
+import type { Capture } from "./capture"
+import type { ArrayLeaf } from "./state"
 
 /** Positions of arguments, and `"state"` for the captured state that the function replaces. */
 export type Donated = readonly (number | "state")[]
@@ -38,6 +40,23 @@ export function donatedPositions(
   return positions
 }
 
+/** By output of the graph: the position of the input that it takes the place of in captured state, which `first` arrays precede. */
+export function successorsOf(
+  { sources, resultCount, outputPaths }: Capture,
+  state: readonly ArrayLeaf[],
+  first: number,
+): Map<number, number> {
+  const positions = new Map(state.map(({ path }, i) => [JSON.stringify(path), first + i]))
+  const successors = new Map<number, number>()
+  outputPaths.forEach((path, i) => {
+    const source = sources[resultCount + i]
+    const position = positions.get(JSON.stringify(path))
+    if (source.from === "graph" && position !== undefined && !successors.has(source.index))
+      successors.set(source.index, position)
+  })
+  return successors
+}
+
 /** Lets go of what was donated to a call, but for the handles that are kept: the call's node is then the only one that reads it. */
 export function giveUp(
   donated: Donated,
@@ -45,8 +64,9 @@ export function giveUp(
   kept: readonly Array[],
   args: readonly unknown[],
 ): void {
+  const needed = kept.length > 0 ? new Set(kept) : null
   for (const which of donated) {
     const given = which === "state" ? state : arraysOf(args[which])
-    for (const handle of given) if (!kept.includes(handle)) lifetimes.disposeHandle(handle)
+    for (const handle of given) if (needed?.has(handle) !== true) lifetimes.disposeHandle(handle)
   }
 }

@@ -15,7 +15,7 @@ import { fused, repeatedIn } from "./fuse"
 import { dotOf, type Names } from "./graph-picture"
 import { isImmediate } from "./identities"
 import { inOrder, isLeaf, primitiveOf } from "./order"
-import { planOrder } from "./plan-order"
+import { scheduled } from "./plan"
 import type { TracedGraph } from "./traced-graph"
 
 /** One piece of work of a compiled function. */
@@ -100,7 +100,7 @@ export function explanationOf(
   const byRows = graph.byRows(backend.name)
   const fates = graph.fates(backend.name)
   const together = graph.together(backend.name)
-  const order = planOrder(outputs)
+  const order = scheduled(backend, graph, outputs)
   const neighbours = elementwiseNeighbours(order)
   const forProducts = readByProducts(order)
   const steps = order.flatMap((node, i): ExplainedStep[] => {

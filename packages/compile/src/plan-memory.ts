@@ -28,11 +28,15 @@ export class PlanMemory implements World {
   private step: Step | null = null
   private dying: readonly Block[] = []
 
-  /** `epilogues` says what the step before each of them reads; `donated` are the positions of inputs that callers give up. */
+  /**
+   * `epilogues` says what the step before each of them reads; `donated` are the positions of inputs that callers give up, `successors` by
+   * output those that the outputs take the place of.
+   */
   constructor(
     private readonly steps: PlanSteps,
     private readonly epilogues: ReadonlyMap<Step, ReadonlySet<Block>>,
     private readonly donated: ReadonlySet<number>,
+    private readonly successors: ReadonlyMap<number, number>,
   ) {
     this.inputs = steps.inputs
   }
@@ -144,7 +148,10 @@ export class PlanMemory implements World {
     return widest.flatMap((bytes, input) => (bytes > this.inputs[input].dtype.size ? { input, bytes } : []))
   }
 
-  /** The donated inputs whose memory may become an output's, where a call finds that nobody else can read the input. */
+  /**
+   * The donated inputs whose memory may become an output's, where a call finds that nobody else can read the input. A state's successor
+   * gets the state's own where it can: a loop then finds everything where it was.
+   */
   donations(): Donation[] {
     const pairs: Donation[] = []
     const free = new Map<number, Node[]>()
@@ -153,6 +160,8 @@ export class PlanMemory implements World {
       const { nbytes } = this.steps.blockOf(node)
       if (nbytes > 0) free.set(nbytes, [...(free.get(nbytes) ?? []), node])
     }
+    /** Inputs whose successors have not been met. */
+    const reserved = new Set([...this.successors.values()].map((i) => this.inputs[i]))
     const met = new Set<Block>()
     this.steps.list.forEach((step, i) => {
       for (const node of this.steps.touched(step)) {
@@ -160,23 +169,26 @@ export class PlanMemory implements World {
         if (met.has(to)) continue
         met.add(to)
         if (to.binding === null || to.binding < this.inputs.length) continue
-        const candidates = free.get(to.nbytes) ?? []
+        const output = to.binding - this.inputs.length
+        const own = this.inputs[this.successors.get(output) ?? -1]
+        const all = free.get(to.nbytes) ?? []
         const read = step.kind === "run" ? step.node.inputs : []
-        // An input that this very step turns into the output comes first: a state and its successor.
+        /** The step itself turns the input into the output, or reads it no more. */
+        const becomes = (input: Node): boolean =>
+          this.steps.blockOf(input).lastUse === i &&
+          read.some(
+            (n) => this.steps.blockAt(n) === this.steps.blockOf(input) && this.overwrites(step, node, n),
+          )
+        const isOver = (input: Node): boolean => this.steps.blockOf(input).lastUse < i
+        if (own) reserved.delete(own)
+        const others = all.filter((input) => !reserved.has(input))
         const given =
-          candidates.find(
-            (input) =>
-              this.steps.blockOf(input).lastUse === i &&
-              read.some(
-                (n) => this.steps.blockAt(n) === this.steps.blockOf(input) && this.overwrites(step, node, n),
-              ),
-          ) ?? candidates.find((input) => this.steps.blockOf(input).lastUse < i)
+          others.find((input) => input === own && (becomes(input) || isOver(input))) ??
+          others.find(becomes) ??
+          others.find(isOver)
         if (!given) continue
-        candidates.splice(candidates.indexOf(given), 1)
-        pairs.push({
-          input: this.steps.blockOf(given).binding as number,
-          output: to.binding - this.inputs.length,
-        })
+        all.splice(all.indexOf(given), 1)
+        pairs.push({ input: this.steps.blockOf(given).binding as number, output })
       }
     })
     return pairs

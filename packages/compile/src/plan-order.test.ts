@@ -36,3 +36,13 @@ test("what lets go of more than it takes runs as soon as it can", () => {
   const order = names(planOrder([end.node, big.sum(0).node, next.sum(0).node]))
   expect(order.indexOf("sum")).toBeLessThan(order.indexOf("cos"))
 })
+
+test("what takes an input's place waits for the input's other readers", () => {
+  const [w, x] = [leaf([64, 64]), leaf([64, 64])]
+  const slopes = x.exp()
+  const next = w.sub(x.T.matmul(slopes))
+  const back = slopes.matmul(w.T)
+  const outputs = [back.sum(0).node, next.node]
+  const order: readonly Node[] = planOrder(outputs, new Map([[next.node, w.node]]))
+  expect(order.indexOf(next.node)).toBeGreaterThan(order.indexOf(back.node))
+})

@@ -16,14 +16,20 @@ class Work {
   private readonly pinned: ReadonlySet<Node>
   readonly done = new Set<Node>()
 
-  constructor(applications: readonly Application[], outputs: readonly Node[]) {
-    this.pinned = new Set(outputs.map((node) => this.ownerOf(node)))
+  /** `replaced` has inputs by the outputs that take their place. */
+  constructor(
+    applications: readonly Application[],
+    outputs: readonly Node[],
+    private readonly replaced: ReadonlyMap<Node, Node>,
+  ) {
+    const inputs = new Set(replaced.values())
+    this.pinned = new Set([...inputs, ...outputs.map((node) => this.ownerOf(node))])
     for (const application of applications) {
       const owners = [...new Set(application.inputs.map((node) => this.ownerOf(node)))].filter(
-        (n) => !isLeaf(n),
+        (n) => !isLeaf(n) || inputs.has(n),
       )
       this.reads.set(application, owners)
-      this.missing.set(application, new Set(owners.map(applicationOf)).size)
+      this.missing.set(application, new Set(owners.filter((n) => !isLeaf(n)).map(applicationOf)).size)
       for (const owner of owners) this.readersOf(owner).add(application)
     }
   }
@@ -50,7 +56,19 @@ class Work {
   }
 
   isReady(application: Application): boolean {
-    return !this.done.has(application) && this.missing.get(application) === 0
+    return (
+      !this.done.has(application) && this.missing.get(application) === 0 && this.endsReplaced(application)
+    )
+  }
+
+  /** True if nothing else still reads the inputs whose place an application's results take: it can then write over them. */
+  private endsReplaced(application: Application): boolean {
+    for (const node of outputsOf(application)) {
+      const input = this.replaced.get(node)
+      if (input === undefined) continue
+      for (const reader of this.readersOf(input)) if (reader !== application) return false
+    }
+    return true
   }
 
   /** Notes that an application ran; gives those that may have become worth running. */
@@ -71,11 +89,17 @@ class Work {
   }
 }
 
-/** The applications that the outputs need, in the order in which they run; views stand before their first reader. */
-export function planOrder(outputs: readonly Node[]): Application[] {
+/**
+ * The applications that the outputs need, in the order in which they run; views stand before their first reader. What gives an output that
+ * takes the place of an input waits for the input's other readers.
+ */
+export function planOrder(
+  outputs: readonly Node[],
+  replaced: ReadonlyMap<Node, Node> = new Map(),
+): Application[] {
   const needed = inOrder(outputs, isLeaf)
   const applications = needed.filter((application) => !isView(application))
-  const work = new Work(applications, outputs)
+  const work = new Work(applications, outputs, replaced)
   const order: Application[] = []
   const shown = new Set<Node>()
   const show = (node: Node): void => {

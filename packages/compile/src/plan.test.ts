@@ -68,10 +68,12 @@ function planned(
   outputs: readonly mx.Array[],
   donated: readonly number[] = [],
   lacking = "",
+  successors: ReadonlyMap<number, number> = new Map(),
 ): { plan: Planned | null; steps: Recorded[] } {
   const { backend, steps } = recorder(lacking)
   const nodes = (arrays: readonly mx.Array[]): Node[] => arrays.map(({ node }) => node)
-  return { plan: makePlan(backend, nodes(inputs), nodes(outputs), new Set(donated)), steps }
+  const graph = { inputs: nodes(inputs), outputs: nodes(outputs), donated: new Set(donated), successors }
+  return { plan: makePlan(backend, graph), steps }
 }
 
 describe("memory", () => {
@@ -133,6 +135,25 @@ describe("donated inputs", () => {
   })
 })
 
+describe("a state's memory", () => {
+  const donations = (successors: ReadonlyMap<number, number>): unknown => {
+    const [x, y] = [input(8), input(8)]
+    return planned([x, y], [y.exp(), x.exp()], [0, 1], "", successors).plan?.plan.donations
+  }
+  test("becomes its successor's, and another one's only where it cannot", () => {
+    expect(donations(new Map())).toEqual([
+      { input: 1, output: 0 },
+      { input: 0, output: 1 },
+    ])
+    // The first result is made before the state that it takes the place of is read.
+    const own = new Map([
+      [0, 0],
+      [1, 1],
+    ])
+    expect(donations(own)).toEqual([{ input: 1, output: 1 }])
+  })
+})
+
 describe("there is none", () => {
   test("where the backend lacks a kernel that nothing replaces", () => {
     const x = input(8)
@@ -152,9 +173,8 @@ describe("there is none", () => {
       },
     }
     const y = x.sort(0).cumsum(0).sum()
-    expect(() => makePlan(refusing, [x.node], [y.node], new Set())).toThrow(LazuliError)
-    expect(() => makePlan(refusing, [x.node], [y.node], new Set())).toThrow(
-      /^\[sort\].*shape \(8,\) takes 32 bytes: too large/,
-    )
+    const graph = { inputs: [x.node], outputs: [y.node], donated: new Set<number>(), successors: new Map() }
+    expect(() => makePlan(refusing, graph)).toThrow(LazuliError)
+    expect(() => makePlan(refusing, graph)).toThrow(/^\[sort\].*shape \(8,\) takes 32 bytes: too large/)
   })
 })

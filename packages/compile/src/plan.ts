@@ -3,6 +3,7 @@
  * of time; bytes are used again as soon as their last reader has run.
  */
 import {
+  type Application,
   type Backend,
   DeviceError,
   format,
@@ -43,27 +44,35 @@ export interface Planned {
 /** Thrown where the backend lacks a kernel after all. */
 const NO_KERNEL = new Error("no kernel")
 
+/** A graph to be planned. */
+export interface Plannable {
+  readonly inputs: readonly Node[]
+  readonly outputs: readonly Node[]
+  /** Positions of the inputs that callers give up. */
+  readonly donated: ReadonlySet<number>
+  /** By output: the position of the input that it takes the place of in captured state. */
+  readonly successors: ReadonlyMap<number, number>
+}
+
 /**
- * Plans a traced graph for a backend, with the positions of inputs that callers give up and, unless all are row-major, how they lie; null
- * where the backend lacks a kernel or cannot record.
+ * Plans a graph for a backend and, unless all inputs are row-major, how they lie; null where the backend lacks a kernel or cannot record.
  */
 export function makePlan(
   backend: Backend,
-  inputs: readonly Node[],
-  outputs: readonly Node[],
-  donated: ReadonlySet<number>,
+  graph: Plannable,
   strides: readonly (Strides | null)[] | null = null,
 ): Planned | null {
   if (!backend.plans) return null
+  const { inputs, outputs, donated, successors } = graph
   const fusedOutputs = optimize(backend, outputs)
   if (!fusedOutputs) return null
   const steps = new PlanSteps(backend, inputs, fusedOutputs, strides)
-  if (!steps.addAll(planOrder(fusedOutputs))) return null
+  if (!steps.addAll(scheduled(backend, graph, fusedOutputs))) return null
   steps.bindOutputs()
   steps.noteUses()
   const joined = new Epilogues(steps, donated)
   joined.find()
-  const memory = new PlanMemory(steps, joined.epilogues, donated)
+  const memory = new PlanMemory(steps, joined.epilogues, donated, successors)
   const { arenaBytes, liveBytes } = memory.allocate()
   const alignments = memory.alignments()
   const recorded = record(steps, joined, arenaBytes)
@@ -85,6 +94,22 @@ export function makePlan(
     together: steps.together,
     release: releaserOf(backend, plan),
   }
+}
+
+/**
+ * The order of a graph's optimized work. Where kernels run on whole arrays, states wait until they can be written over; elsewhere an update
+ * follows the gradient at once, as its epilogue.
+ */
+export function scheduled(
+  { plans }: Backend,
+  { inputs, successors }: Pick<Plannable, "inputs" | "successors">,
+  optimized: readonly Node[],
+): Application[] {
+  if (plans?.whole !== true) return planOrder(optimized)
+  return planOrder(
+    optimized,
+    new Map([...successors].map(([output, input]) => [optimized[output], inputs[input]])),
+  )
 }
 
 /** The simplified and fused graph; null where the backend lacks a kernel for it. */

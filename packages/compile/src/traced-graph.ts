@@ -65,6 +65,8 @@ export class TracedGraph {
   readonly meta: Meta | readonly Meta[]
   /** Positions of the inputs that every call gives up. */
   donated: ReadonlySet<number> = new Set()
+  /** By output: the position of the input that it takes the place of in captured state. */
+  successors: ReadonlyMap<number, number> = new Map()
   /** The stream that all of it runs on; null where that is the stream of the call, or there are several. */
   readonly stream: Stream | null = null
   /** True if its operations run on several streams. */
@@ -128,7 +130,7 @@ export class TracedGraph {
     const { ordinary } = this.keptPlans()
     let planned = ordinary.get(backend.name)
     if (planned === undefined) {
-      planned = withoutHandles(() => makePlan(backend, this.inputs, this.outputs, this.donated))
+      planned = withoutHandles(() => makePlan(backend, this))
       ordinary.set(backend.name, planned)
     }
     this.device = stream.device
@@ -152,7 +154,7 @@ export class TracedGraph {
     let planned = strided.get(key)
     const isNew = planned === undefined && strided.size < MAX_LAYOUTS
     if (isNew && strides.every((each) => !each?.some((step) => step < 0))) {
-      planned = withoutHandles(() => makePlan(backend, this.inputs, this.outputs, this.donated, strides))
+      planned = withoutHandles(() => makePlan(backend, this, strides))
       strided.set(key, planned)
     }
     return planned?.plan ?? null
