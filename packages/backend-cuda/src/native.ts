@@ -85,8 +85,11 @@ export interface CudaNative {
   newKernel(module: number, name: string, parameters: Int32Array): { id: number; maxThreads: number }
   /** Launches what the first `count` words ask for; word −1 concerns all of them. */
   run(words: Int32Array, count: number): { word: number; message: string }[] | null
-  /** Keeps commands whose buffers are numbers of bindings; {@link Command.Plan} runs them. */
-  newPlan(words: Int32Array, count: number, bindings: number): number
+  /**
+   * Keeps commands whose buffers are numbers of bindings; {@link Command.Plan} runs them. Of the bindings, the first `inputs` are read;
+   * their sizes are 0 where they are not in one piece. The kernel `stage` copies small ones, which lie elsewhere at each run.
+   */
+  newPlan(words: Int32Array, count: number, sizes: Uint32Array, inputs: number, stage: number): number
   releasePlan(plan: number): void
   /** Weak references; see {@link Tracker}. */
   track(objects: readonly object[], count: number, ids: Int32Array): void
@@ -110,7 +113,7 @@ const ADDON: Addon = {
   package: "@lazuli/backend-cuda",
   platforms: ["linux-x64", "linux-arm64"],
   owner: "the CUDA backend",
-  protocol: 7,
+  protocol: 8,
   hint: "Use mx.cpu where there is no GPU",
 }
 

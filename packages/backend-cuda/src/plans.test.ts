@@ -102,11 +102,65 @@ describe("graphs of the driver", () => {
     return value
   }
   it("run calls after the second, for results in other memory too, without another launch", () => {
-    const g = compile(f)
-    const x = numbers(4)
-    const expected = f(x).tolist()
+    const g = compile((x: mx.Array) => f(x.reshape(100, 4).index(0)).add(x))
+    const x = numbers(400)
+    const expected = f(numbers(4)).add(x).tolist()
     for (let i = 0; i < 3; i++) expect(call(g, x)).toEqual(expected)
     expect(failing("single-launch", () => call(g, x))).toEqual(expected)
+  })
+  it("serve small arrays wherever they lie, those of libraries too", () => {
+    const g = compile(f)
+    const [x, y] = [numbers(4), numbers(4, 1)]
+    const expected = [x, y].map((each) => f(each).tolist())
+    for (let i = 0; i < 3; i++) expect(call(g, x)).toEqual(expected[0])
+    const results: mx.Array[] = []
+    failing("capture", () => {
+      for (let i = 0; i < 20; i++) {
+        const each = [x, y][i % 2].add(0)
+        results.push(g(each))
+        mx.eval(results[i])
+      }
+    })
+    results.forEach((each, i) => {
+      expect(each.tolist()).toEqual(expected[i % 2])
+    })
+  })
+  it("of a step whose state is donated stay as they are", () => {
+    const state = { w: numbers(600).reshape(20, 30), m: mx.zeros([20, 30]), small: mx.zeros([4]) }
+    const g = compile(
+      (x: mx.Array) => {
+        const y = mx.matmul(mx.cumsum(x, 0), state.w)
+        const slopes = mx.cumsum(y, 0).multiply(0.001)
+        const back = mx.matmul(slopes, state.w.T).sum()
+        const gradient = mx.matmul(x.T, slopes)
+        state.m = state.m.multiply(0.5).add(gradient)
+        state.w = state.w.sub(state.m.multiply(0.01))
+        state.small = state.small.add(1)
+        return back
+      },
+      { inputs: state, outputs: state, donate: true } as never,
+    ) as unknown as (x: mx.Array) => mx.Array
+    const x = numbers(400).reshape(20, 20).multiply(0.01)
+    mx.eval(x, state.w, state.m, state.small)
+    const step = (): void => mx.eval(g(x), state.w, state.m, state.small)
+    for (let i = 0; i < 4; i++) step()
+    failing("capture", () => {
+      for (let i = 0; i < 4; i++) step()
+    })
+    expect(state.small.tolist()).toEqual([8, 8, 8, 8])
+  })
+  it("are given up where the next call always has other memory, and results are right", () => {
+    const g = compile((x: mx.Array) =>
+      f(x.reshape(100, 4).index(0)).add(mx.matmul(x.reshape(1, 400), x).sum()),
+    )
+    const held: mx.Array[] = []
+    for (let i = 0; i < 24; i++) {
+      const x = numbers(400, i).multiply(0.01)
+      mx.eval(x)
+      held.push(x)
+      const expected = f(x.reshape(100, 4).index(0)).add(x.square().sum()).item() as number
+      expect(g(x).item()).toBeCloseTo(expected, 1)
+    }
   })
   it("are updated for other memory, of which there is more than graphs are kept for", () => {
     const g = compile(f)
@@ -118,9 +172,9 @@ describe("graphs of the driver", () => {
       }
   })
   it("that fail to launch leave their results without a value, and the next call runs", () => {
-    const g = compile(f)
-    const x = numbers(4)
-    const expected = f(x).tolist()
+    const g = compile((x: mx.Array) => f(x.reshape(100, 4).index(0)).add(x))
+    const x = numbers(400)
+    const expected = f(numbers(4)).add(x).tolist()
     for (let i = 0; i < 3; i++) call(g, x)
     expect(() => failing("launch", () => call(g, x))).toThrow(
       "[@lazuli/compile/program] the launch of a graph failed: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",

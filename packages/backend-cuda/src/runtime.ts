@@ -21,10 +21,13 @@ import type {
 import { hasCompiler, isProvided, type Kernels, kernelsOf } from "./compiler"
 import { candidatesFor, hasDevice } from "./libraries"
 import { type CudaNative, cudaNative, type GpuFacts } from "./native"
+import { nativeSource } from "./native-source"
 
 const NONE: readonly CommandFailure[] = []
 /** The GPU begins once so many dispatches are encoded, so that it works while the host encodes more. */
 const DISPATCHES_AHEAD = 32
+/** Bytes of the argument of kernels/stage.cu. */
+const STAGE_BYTES = 1536
 /** Stands for all streams. */
 const ALL = -1
 
@@ -376,8 +379,19 @@ export class CudaRuntime implements GpuRuntime {
     }
   }
 
-  newPlan(commands: Commands, bindings: number): PlanId {
-    return { id: this.native.newPlan(commands.words, commands.length, bindings) }
+  newPlan(commands: Commands, sizes: Uint32Array, inputs: number): PlanId {
+    return { id: this.native.newPlan(commands.words, commands.length, sizes, inputs, this.stage) }
+  }
+  private stageKernel: number | undefined
+  /** The kernel that copies small arrays of plans. */
+  private get stage(): number {
+    this.stageKernel ??= this.newPipeline(
+      this.newLibrary(nativeSource("stage.cu", ""), { file: "stage", isNative: true }),
+      "stage",
+      {},
+      { inline: [STAGE_BYTES], threads: 64, whole: true },
+    ).id
+    return this.stageKernel
   }
   releasePlan({ id }: PlanId): void {
     this.native.releasePlan(id)

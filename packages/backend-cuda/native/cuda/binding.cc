@@ -16,7 +16,7 @@
 namespace lz {
 namespace {
 
-constexpr int kProtocol = 7;
+constexpr int kProtocol = 8;
 constexpr const char* kExpectedId = "expected the 128 bytes of an id";
 
 Gpu& gpu(Info info) { return *info.Env().GetInstanceData<Gpu>(); }
@@ -308,11 +308,14 @@ napi_value run(napi_env env, napi_callback_info info) {
   });
 }
 
-// newPlan(words, count, bindings) → id
+// newPlan(words, count, sizes, inputs, stage) → id
 Napi::Value new_plan(Info info) {
   const Words given = words(info.Env(), info[0], info[1]);
-  return Napi::Number::New(info.Env(),
-                           double(gpu(info).new_plan(given.data, given.count, uint32_t(number(info, 2)))));
+  const auto sizes = info[2].As<Napi::Uint32Array>();
+  const uint32_t id =
+      gpu(info).new_plan(given.data, given.count, sizes.Data(), uint32_t(sizes.ElementLength()),
+                         uint32_t(number(info, 3)), uint32_t(number(info, 4)));
+  return Napi::Number::New(info.Env(), double(id));
 }
 void release_plan(Info info) { gpu(info).release_plan(number(info, 0)); }
 

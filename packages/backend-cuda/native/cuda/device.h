@@ -57,6 +57,8 @@ struct Kernel {
 constexpr uint32_t kBuffers = 31;  // buffer indices of a kernel
 constexpr size_t kSlack = 4096;
 
+struct Queue;
+
 // Commands whose buffers are numbers of bindings, and graphs of the driver that run them for bindings which
 // came before.
 struct Plan {
@@ -74,6 +76,19 @@ struct Plan {
   std::vector<bool> in_libraries;  // bindings that libraries read or write
   std::vector<uint32_t> uses;      // by binding: the launches that it concerns
   uint64_t runs = 0;
+  size_t misses = 0;  // runs in a row for which no graph served
+  // Small arrays, which lie elsewhere at each run: graphs know them by their place in memory of the plan's
+  // own, and a kernel copies them in and out.
+  struct Staged {
+    uint32_t binding;
+    bool is_input;
+    uint32_t bytes;
+    DevicePointer at;
+  };
+  std::vector<Staged> staged;
+  DevicePointer staging = 0;
+  uint32_t stage = 0;      // the kernel
+  Queue* queue = nullptr;  // that ran it last
   std::vector<Instance> instances;
   // Bytes that kernels want in memory, by where they are in the words.
   std::vector<std::pair<const char*, DevicePointer>> constants;
@@ -127,8 +142,11 @@ class Gpu {
   // Launches what a stream of commands asks for; nothing is waited for. kSlack bytes behind the words must be
   // readable: a launch reads bytes up to the next power of two.
   std::vector<Failed> run(const uint32_t* words, size_t count);
-  // Keeps commands for later; a command runs them.
-  uint32_t new_plan(const uint32_t* words, size_t count, uint32_t bindings);
+  // Keeps commands for later; a command runs them. Bindings are as many as `sizes`, the first `inputs` of
+  // which are read: the bytes of arrays that lie in one piece, and 0 for others. `stage` is the kernel that
+  // copies small ones.
+  uint32_t new_plan(const uint32_t* words, size_t count, const uint32_t* sizes, uint32_t bindings,
+                    uint32_t inputs, uint32_t stage);
   void release_plan(double id);
   // Waits for a stream, or for all of them.
   std::string synchronize(double stream);
@@ -156,7 +174,10 @@ class Gpu {
   // Runs commands; those of a plan name its bindings.
   void execute(const uint32_t* words, size_t count, Run* run, std::vector<Failed>* failed);
   std::string run_plan(const uint32_t* words, size_t count);
-  std::string run_plan(Plan& plan, const std::vector<DevicePointer>& bound);
+  std::string run_plan(Plan& plan, const std::vector<DevicePointer>& given);
+  // Gives the staged arrays their place, and copies them in or out.
+  std::string prepare_staging(Plan& plan);
+  std::string copy_staged(const Plan& plan, const std::vector<DevicePointer>& given, bool inputs);
   std::string execute(Run& run);
   // A graph of what a plan does with these bindings, and its nodes.
   std::string capture(Plan& plan, const DevicePointer* bound, Graph* graph, std::vector<GraphNode>* nodes);

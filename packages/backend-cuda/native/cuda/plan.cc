@@ -18,12 +18,29 @@ enum : uint32_t { kBuffer = 2, kThreads = 5, kThreadgroups = 6, kLibrary = 32 };
 // Launches that are told of other bindings rather than captured anew. Those of libraries never are.
 constexpr size_t kMany = 16, kLibraryUse = size_t{1} << 32;
 
+// Runs without a graph that served after which capturing more is not tried but from time to time: a launch
+// by itself costs less than one that is captured.
+constexpr size_t kMisses = 2 * kInstances, kTries = 64;
+
+// Arrays of at most this many bytes are staged: core gives their memory back in groups, so that results of
+// the next run seldom find it free. Then as kernels/stage.cu has it.
+constexpr uint32_t kStaged = 1024, kCopies = 64, kStageThreads = 64;
+constexpr size_t kStageAlign = 256;
+struct Copy {
+  DevicePointer from, to;
+  uint64_t bytes;
+};
+
 bool is_launch(uint32_t op) { return op == kThreads || op == kThreadgroups || op >= kLibrary; }
 
 }  // namespace
 
-uint32_t Gpu::new_plan(const uint32_t* words, size_t count, uint32_t bindings) {
+uint32_t Gpu::new_plan(const uint32_t* words, size_t count, const uint32_t* sizes, uint32_t bindings,
+                       uint32_t inputs, uint32_t stage) {
   auto plan = std::make_unique<Plan>();
+  plan->stage = stage;
+  for (uint32_t i = 0; i < bindings; i++)
+    if (sizes[i] > 0 && sizes[i] <= kStaged) plan->staged.push_back({i, i < inputs, sizes[i], 0});
   plan->words.assign(words, words + count);
   plan->words.resize(count + kSlack / 4);
   plan->count = count;
@@ -58,7 +75,8 @@ void Gpu::release_plan(double id) {
       driver_->GraphExecDestroy(instance.exec);
       driver_->GraphDestroy(instance.graph);
     }
-    if (!plan.constants.empty()) synchronize(-1);
+    if (!plan.constants.empty() || plan.staging) synchronize(-1);
+    if (plan.staging) driver_->MemFree(plan.staging);
     for (const auto& [bytes, pointer] : plan.constants) driver_->MemFree(pointer);
   }
   plans_[size_t(id)] = nullptr;
@@ -79,12 +97,49 @@ std::string Gpu::run_plan(const uint32_t* words, size_t count) {
   return run_plan(plan, bound);
 }
 
-std::string Gpu::run_plan(Plan& plan, const std::vector<DevicePointer>& bound) {
+std::string Gpu::prepare_staging(Plan& plan) {
+  if (plan.staging || plan.staged.empty()) return {};
+  size_t bytes = 0;
+  for (auto& each : plan.staged) {
+    each.at = bytes;
+    bytes += (each.bytes + kStageAlign - 1) / kStageAlign * kStageAlign;
+  }
+  if (const Result r = driver_->MemAlloc(&plan.staging, bytes)) return failure("cuMemAlloc", r);
+  for (auto& each : plan.staged) each.at += plan.staging;
+  return {};
+}
+
+std::string Gpu::copy_staged(const Plan& plan, const std::vector<DevicePointer>& given, bool inputs) {
+  Copy copies[kCopies];
+  uint32_t count = 0;
+  auto launch = [&]() -> Result {
+    if (count == 0) return kSuccess;
+    void* arguments[] = {copies};
+    const Result r = driver_->LaunchKernel(kernels_[plan.stage].function, count, 1, 1, kStageThreads, 1, 1, 0,
+                                           current_->stream, arguments, nullptr);
+    count = 0;
+    return r;
+  };
+  Result r = kSuccess;
+  for (const auto& each : plan.staged) {
+    if (each.is_input != inputs) continue;
+    const DevicePointer own = given[each.binding];
+    copies[count++] = {inputs ? own : each.at, inputs ? each.at : own, each.bytes};
+    if (count == kCopies && (r = launch())) break;
+  }
+  if (r == kSuccess) r = launch();
+  return r == kSuccess ? std::string() : failure("the launch", r);
+}
+
+std::string Gpu::run_plan(Plan& plan, const std::vector<DevicePointer>& given) {
   plan.runs++;
   if (!driver_->graphs || plan.launches < kFew || plan.runs == 1) {
-    Run run{&plan, bound.data()};
+    Run run{&plan, given.data()};
     return execute(run);
   }
+  if (std::string error = prepare_staging(plan); !error.empty()) return error;
+  std::vector<DevicePointer> bound = given;
+  for (const auto& each : plan.staged) bound[each.binding] = each.at;
   Plan::Instance* instance = nullptr;
   // The graph of which the fewest launches read or write something else.
   std::vector<bool> changed;
@@ -104,7 +159,13 @@ std::string Gpu::run_plan(Plan& plan, const std::vector<DevicePointer>& bound) {
     instance = &each;
   }
   const bool is_full = plan.instances.size() == kInstances;
-  if (fewest >= kLibraryUse || (fewest > kMany && !is_full)) {
+  const bool is_missing = fewest >= kLibraryUse || (fewest > kMany && !is_full);
+  plan.misses = is_missing ? plan.misses + 1 : 0;
+  if (plan.misses > kMisses && plan.misses % kTries != 0) {
+    Run run{&plan, given.data()};
+    return execute(run);
+  }
+  if (is_missing) {
     instance = nullptr;
     Graph graph = nullptr;
     std::vector<GraphNode> nodes;
@@ -141,10 +202,16 @@ std::string Gpu::run_plan(Plan& plan, const std::vector<DevicePointer>& bound) {
       return error;
     }
   }
-  instance->bound = bound;
+  instance->bound = std::move(bound);
   instance->used = plan.runs;
-  const Result r = driver_->GraphLaunch(instance->exec, current_->stream);
-  return r == kSuccess ? std::string() : failure("the launch of a graph", r);
+  // The staged arrays may still be under way on another stream.
+  if (plan.queue && !plan.staged.empty())
+    if (std::string error = join(*current_, *plan.queue); !error.empty()) return error;
+  plan.queue = current_;
+  if (std::string error = copy_staged(plan, given, true); !error.empty()) return error;
+  if (const Result r = driver_->GraphLaunch(instance->exec, current_->stream))
+    return failure("the launch of a graph", r);
+  return copy_staged(plan, given, false);
 }
 
 std::string Gpu::execute(Run& run) {

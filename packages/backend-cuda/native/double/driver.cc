@@ -4,7 +4,7 @@
 // their failures, not for a GPU's speed or its memory model.
 //
 // LAZULI_CUDA_DOUBLE names failures, separated by commas: no-device, no-memory, launch (every launch fails),
-// single-launch (every launch but that of a graph),
+// single-launch (every launch but that of a graph), capture (no stream is captured into a graph),
 // lost (the next wait finds that a kernel has destroyed the context). With `two-devices` there are two GPUs.
 // With `skip` launches do nothing, which leaves the host's own time to be measured.
 #include <dlfcn.h>
@@ -294,7 +294,7 @@ LZ_EXPORT int cuStreamQuery(void* stream) {
 }
 LZ_EXPORT int cuStreamBeginCapture_v2(void* stream, int) {
   auto* s = static_cast<StreamState*>(stream);
-  if (s->capture) return kInvalidValue;
+  if (s->capture || asked("capture")) return kInvalidValue;
   s->capture = new GraphState;
   return kSuccess;
 }

@@ -27,7 +27,15 @@ import type {
 } from "../dispatch"
 import { CommandStream } from "./command-stream"
 import { type Recorded, Recording } from "./recording"
-import type { GpuBuffer, GpuPipeline, GpuRuntime, LibraryOptions, LibrarySource, Submission } from "./runtime"
+import type {
+  GpuBuffer,
+  GpuPipeline,
+  GpuRuntime,
+  LibraryOptions,
+  LibrarySource,
+  PlanId,
+  Submission,
+} from "./runtime"
 import { dumpSource } from "./source-dump"
 import { FIRST, StreamOrder } from "./stream-order"
 
@@ -541,9 +549,9 @@ export class GpuQueue implements DispatchQueue {
     offsets: readonly number[],
     body: () => void,
   ): Recorded {
-    const { runtime } = this
     const outer = this.recording
-    const recording = new Recording(this.memory, inputs, outputs, bytes, offsets, runtime.ordered === true)
+    const ordered = this.runtime.ordered === true
+    const recording = new Recording(this.memory, inputs, outputs, bytes, offsets, ordered)
     this.recording = recording
     try {
       body()
@@ -551,21 +559,29 @@ export class GpuQueue implements DispatchQueue {
     } finally {
       this.recording = outer
     }
-    const recorded = recording.finish()
-    if (runtime.newPlan && recorded.steps.length > 0)
-      recorded.native = runtime.newPlan(
-        { words: recorded.words, length: recorded.words.length },
-        inputs + outputs + 1,
-      )
-    return recorded
+    return recording.finish()
+  }
+
+  /** The platform's form of a recording, which it makes at the first run; null where it has no such. */
+  private planOf(recorded: Recorded, inputs: readonly Node[], outputs: readonly Node[]): PlanId | null {
+    if (recorded.native !== null || !this.runtime.newPlan) return recorded.native
+    const { words } = recorded
+    // The last binding is memory in between.
+    const sizes = [...inputs, ...outputs].map(({ strides, nbytes }) =>
+      strides === null && nbytes < 2 ** 32 ? nbytes : 0,
+    )
+    const commands = { words, length: words.length }
+    recorded.native = this.runtime.newPlan(commands, Uint32Array.from([...sizes, 0]), inputs.length)
+    return recorded.native
   }
 
   /** Adds a run of a recording, of the application that it is for. */
   runRecorded(recorded: Recorded, node: Node): void {
-    const { steps, words, buffers, native, bytes } = recorded
+    const { steps, words, buffers, bytes } = recorded
     if (steps.length === 0) return
     const { inputs } = node
     const outputs = node.outputs ?? [node]
+    const native = this.planOf(recorded, inputs, outputs)
     // Small memory is kept: a platform need not be told of other memory at each run.
     const between = recorded.between ?? (bytes > 0 ? this.allocate(bytes) : null)
     if (bytes <= MAX_KEPT) recorded.between = between

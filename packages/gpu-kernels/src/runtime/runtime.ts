@@ -186,10 +186,11 @@ export interface GpuRuntime {
   /** Waits for a stream, whose failures `wait` gives. */
   synchronize?(stream: number): void
   /**
-   * Keeps commands whose buffers are numbers of `bindings`. A run of them is a command of its own: {@link Command.Plan}. Without it they
-   * are added anew for each run.
+   * Keeps commands whose buffers are numbers of bindings, as many as `sizes`, the first `inputs` of which are read only: their bytes, or 0
+   * where they do not lie in one piece. A run of them is a command of its own: {@link Command.Plan}. Without it they are added anew for
+   * each run.
    */
-  newPlan?(commands: Commands, bindings: number): PlanId
+  newPlan?(commands: Commands, sizes: Uint32Array, inputs: number): PlanId
   /** Forgets one, once what was committed has run. */
   releasePlan?(plan: PlanId): void
   /** Keeps at most so many bytes of buffers in physical memory, where the system can. @throws DeviceError */
