@@ -51,15 +51,15 @@ const LARGE_UPDATE = 2 ** 18
 /** The number of views to go through for the node that they show. */
 const MANY_VIEWS = 8
 
-/** True if a node is a view of what is there already: it takes nothing, and no poll would save it. */
-function showsOld(node: Node): boolean {
+/** The node whose memory a pending node shows; null where that is there already: it takes nothing, and no poll would save it. */
+function ownerOf(node: Node): Node | null {
   let shown = node
   for (let i = 0; i < MANY_VIEWS; i++) {
-    if (shown.alias !== null || shown.primitive?.rules.view === undefined) return false
+    if (shown.alias !== null || shown.primitive?.rules.view === undefined) return shown
     shown = shown.inputs[0]
-    if (shown.storage !== null) return true
+    if (shown.storage !== null) return null
   }
-  return false
+  return shown
 }
 
 /** The plan that an application runs by; null where it has none. */
@@ -110,11 +110,18 @@ export function measure(order: readonly Application[], roots: readonly Node[]): 
   let [most, shown] = [0, 0]
   for (let i = 0; i < order.length; i++) {
     const application = order[i]
-    if (application.handles > 0 && !showsOld(application)) shown += application.nbytes
+    if (application.handles > 0) {
+      const owner = ownerOf(application)
+      // A view of what has a handle itself takes nothing more.
+      if (owner === application || owner?.handles === 0) shown += application.nbytes
+    }
     if (application.nbytes > LARGE_UPDATE) shown += copiedForHandles(application)
     most += resultBytes(application)
   }
-  for (let i = 0; i < roots.length; i++) if (!showsOld(roots[i])) shown -= roots[i].nbytes
+  for (let i = 0; i < roots.length; i++) {
+    const owner = ownerOf(roots[i])
+    if (owner !== null) shown -= owner.handles > 0 ? owner.nbytes : roots[i].nbytes
+  }
   extent.most = (most + order.length * LINE) * SPARE
   extent.shown = shown
   return extent
