@@ -129,6 +129,7 @@ inline T bits_as(const A& a) {
   }                                                                                  \
   LZ_VECTOR2(name)
 
+#define LZ_TANH(x) LZ_MATH(tanhf)(x)
 // clang-format off
 #define LZ_FUNCTIONS \
   LZ_FLOAT1(acos, LZ_MATH(acosf)(x)) \
@@ -158,7 +159,7 @@ inline T bits_as(const A& a) {
   LZ_FLOAT1(sinpi, LZ_MATH(sinf)(x * M_PI_F)) \
   LZ_FLOAT1( sqrt, LZ_MATH(sqrtf)(x)) \
   LZ_FLOAT1(tan, LZ_MATH(tanf)(x)) \
-  LZ_FLOAT1(tanh, LZ_MATH(tanhf)(x)) \
+  LZ_FLOAT1(tanh, LZ_TANH(x)) \
   LZ_FLOAT1( tanpi, LZ_MATH(tanf)(x * M_PI_F)) \
   LZ_FLOAT1(trunc, LZ_MATH(truncf)(x)) \
   LZ_FLOAT1(saturate, LZ_MATH(fminf)(LZ_MATH(fmaxf)(x, 0.0f), 1.0f)) \
@@ -179,6 +180,10 @@ LZ_FUNCTIONS
 namespace precise {
 LZ_FUNCTIONS
 }
+#ifdef LZ_FAST_TANH
+#undef LZ_TANH
+#define LZ_TANH(x) LZ_FAST_TANH(x)
+#endif
 namespace fast {
 LZ_FUNCTIONS
 }

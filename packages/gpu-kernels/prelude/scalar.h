@@ -73,6 +73,11 @@ struct bfloat {
     LZ_COPY(&f, &word, 4);
     return f;
   }
+  static bfloat of(ushort bits) {
+    bfloat b;
+    b.bits = bits;
+    return b;
+  }
 
  private:
   /* To nearest, ties to even. */
@@ -88,12 +93,18 @@ struct bfloat {
   }
 };
 
+/* Of two bfloats: in one instruction where a platform has that. */
+#ifdef LZ_NATIVE_BFLOAT
+#define LZ_BFLOAT_BOTH(name, op) bfloat::of(lz_bfloat_##name(a.bits, b.bits))
+#else
+#define LZ_BFLOAT_BOTH(name, op) bfloat(float(a) op float(b))
+#endif
 #define LZ_BFLOAT_WITH(op, I, R)                                          \
   inline R operator op(bfloat a, I b) { return R(float(a) op float(b)); } \
   inline R operator op(I a, bfloat b) { return R(float(a) op float(b)); }
 // clang-format off
-#define LZ_BFLOAT(op) \
-  inline bfloat operator op(bfloat a, bfloat b) { return bfloat(float(a) op float(b)); } \
+#define LZ_BFLOAT(op, name) \
+  inline bfloat operator op(bfloat a, bfloat b) { return LZ_BFLOAT_BOTH(name, op); } \
   LZ_BFLOAT_WITH(op, float, float) \
   LZ_BFLOAT_WITH(op, half, float) \
   LZ_BFLOAT_WITH(op, bool, bfloat) \
@@ -107,11 +118,14 @@ struct bfloat {
   LZ_BFLOAT_WITH(op, ulong, bfloat) \
   template <class B> \
   inline bfloat& operator op##=(bfloat& a, const B& b) { return a = bfloat(float(a) op float(b)); }
-LZ_BFLOAT(+)
-LZ_BFLOAT(-)
-LZ_BFLOAT(*)
-LZ_BFLOAT(/)
+LZ_BFLOAT(+, add)
+LZ_BFLOAT(-, subtract)
+LZ_BFLOAT(*, multiply)
+#undef LZ_BFLOAT_BOTH
+#define LZ_BFLOAT_BOTH(name, op) bfloat(float(a) op float(b))
+LZ_BFLOAT(/, divide)
 // clang-format on
 #undef LZ_BFLOAT
+#undef LZ_BFLOAT_BOTH
 #undef LZ_BFLOAT_WITH
 inline bfloat operator-(bfloat a) { return bfloat(-float(a)); }

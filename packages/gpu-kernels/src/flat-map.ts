@@ -4,7 +4,7 @@
  */
 import type { Node, ScalarProgram, ScalarValue, Storage } from "@lazuli/core/engine"
 import type { FlatDispatches, Kernel } from "./dispatch"
-import { type Body, flatKernel, VECTOR } from "./map"
+import { type Body, FEW, flatKernel, VECTOR } from "./map"
 import type { Letter } from "./map-source"
 import { bytesOf } from "./scalar-source"
 
@@ -38,11 +38,12 @@ function kernelOf(
   inputs: readonly Node[],
   outputs: readonly Node[],
   onVectors: boolean,
+  n: number,
 ): { kernel: Kernel; count: number } {
   const letters = inputs.map((_, i) => LETTERS[Math.floor(code / 3 ** (inputs.length - 1 - i)) % 3])
   const flat = inputs.filter((_, i) => letters[i] === "c")
   const sizes = [...flat, ...outputs].map(({ dtype }) => dtype.size)
-  return flatKernel(body, letters.join(""), sizes, onVectors)
+  return flatKernel(body, letters.join(""), sizes, onVectors, n)
 }
 
 /** True for the strides of one element that is repeated, as `ones` and its like are. */
@@ -81,11 +82,11 @@ export function encodeFlat<P>(
   }
   for (let i = 0; i < outputs.length; i++) bits |= outputs[i].offset * outputs[i].dtype.size
   const onVectors = bits % VECTOR === 0
-  const key = code * 2 + (onVectors ? 1 : 0)
+  const key = code * 4 + (onVectors ? 2 : 0) + (n <= FEW ? 1 : 0)
   const known = formsOf(queue, program)
   let form = known.get(key)
   if (form === undefined) {
-    form = { ...kernelOf(body, code, inputs, outputs, onVectors), pipelines: [] }
+    form = { ...kernelOf(body, code, inputs, outputs, onVectors, n), pipelines: [] }
     known.set(key, form)
   }
   const threads = Math.ceil(n / form.count)

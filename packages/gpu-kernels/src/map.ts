@@ -64,15 +64,19 @@ function operandOf(input: MapInput, shape: readonly number[]): Operand {
     : { letter: "g", argument: placeOf(storage, size, 0), strides, offset, size }
 }
 
-/** Kernel `map` on operands that lie in one row, of elements of these sizes, and how many elements a thread of it has. */
+/** Of at most so many elements each has a thread of its own: the time is that of one thread's work. */
+export const FEW = 1 << 14
+
+/** Kernel `map` on `n` operands that lie in one row, of elements of these sizes, and how many elements a thread of it has. */
 export function flatKernel(
   body: Body,
   letters: string,
   sizes: readonly number[],
   onVectors: boolean,
+  n: number,
 ): { kernel: Kernel; count: number } {
-  const width = Math.max(1, VECTOR / Math.max(...sizes))
-  const vectors = letters.length > 6 ? 1 : 2
+  const width = n <= FEW ? 1 : Math.max(1, VECTOR / Math.max(...sizes))
+  const vectors = n <= FEW || letters.length > 6 ? 1 : 2
   const aligned = onVectors && width > 1
   const kernel = {
     key: `map ${letters} ${aligned} ${width} ${vectors} ${body.key}`,
@@ -104,7 +108,7 @@ export function dispatchMap(
   const args: Argument[] = [...operands.map((o) => o.argument), ...locations]
   if (general.length === 0) {
     const letters = operands.map((o) => o.letter).join("")
-    const { kernel, count } = flatKernel(body, letters, sizes, onVectors)
+    const { kernel, count } = flatKernel(body, letters, sizes, onVectors, n)
     const group = Math.min(GROUP, Math.ceil(n / count / 32) * 32)
     args.push(Uint32Array.of(n))
     queue.dispatch({

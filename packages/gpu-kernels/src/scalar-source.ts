@@ -2,7 +2,15 @@
  * Scalar instructions in Metal: an expression over registers, and the functions that Metal's library lacks.
  * The definition they are held to is @lazuli/core's scalar-math.ts.
  */
-import { type Dtype, encoder, float32, newStore, type ScalarOp, type ScalarValue } from "@lazuli/core/engine"
+import {
+  bfloat16,
+  type Dtype,
+  encoder,
+  float32,
+  newStore,
+  type ScalarOp,
+  type ScalarValue,
+} from "@lazuli/core/engine"
 import { complexExpressions, complexFunctions } from "./complex-source"
 import { computeType, elementType } from "./metal-types"
 
@@ -64,6 +72,13 @@ const functions: Record<string, string> = {
   float e = exp(-fabs(x));
   return x >= 0.0f ? 1.0f / (1.0f + e) : e / (1.0f + e);
 }`,
+  // A float that has a bfloat's value, as such: its upper half.
+  lz_brain: `inline bfloat lz_brain(float x) { return as_type<bfloat>(ushort(as_type<uint>(x) >> 16)); }`,
+  lz_brain_add: `inline float lz_brain_add(float x, float y) { return float(lz_brain(x) + lz_brain(y)); }`,
+  lz_brain_subtract: `inline float lz_brain_subtract(float x, float y) { return float(lz_brain(x) - lz_brain(y)); }`,
+  lz_brain_multiply: `inline float lz_brain_multiply(float x, float y) { return float(lz_brain(x) * lz_brain(y)); }`,
+  // A platform's quick function may be right to 11 bits, of which a bfloat has 8, and may overflow far out.
+  lz_brain_tanh: `inline float lz_brain_tanh(float x) { return x != x ? x : fast::tanh(clamp(x, -9.0f, 9.0f)); }`,
   lz_maximum: `template <typename T> T lz_maximum(T x, T y) { return x != x || x > y ? x : y; }`,
   lz_minimum: `template <typename T> T lz_minimum(T x, T y) { return x != x || x < y ? x : y; }`,
   lz_logaddexp: `float lz_logaddexp(float x, float y) {
@@ -305,6 +320,23 @@ export function expressionFor(op: ScalarOp, dtype: Dtype): Expression | undefine
   if (dtype.kind === "complex") return complexExpressions[op]
   if (dtype.kind === "floating") return (dtype.size === 8 ? wide : floating)[op]
   return dtype.kind === "bool" ? boolean[op] : integer(op, dtype)
+}
+
+/** Functions that platforms have for bfloat16, and whose results need no rounding. */
+const brain: Partial<Record<ScalarOp, Expression>> = {
+  add: call2("lz_brain_add"),
+  subtract: call2("lz_brain_subtract"),
+  multiply: call2("lz_brain_multiply"),
+  square: (x) => `lz_brain_multiply(${x}, ${x})`,
+  tanh: (x) => rounded(`lz_brain_tanh(${x})`, bfloat16),
+}
+
+/** An instruction on arguments of `from`, rounded to the dtype of its result; undefined where there is none. */
+export function instructionFor(op: ScalarOp, from: Dtype, to: Dtype): Expression | undefined {
+  const own = from === bfloat16 && to === bfloat16 ? brain[op] : undefined
+  if (own) return own
+  const expression = expressionFor(op, from)
+  return expression && ((x, y) => rounded(expression(x, y), to))
 }
 
 /** A value of the compute type as the dtype would store it. */

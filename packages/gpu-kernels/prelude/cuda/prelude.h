@@ -48,7 +48,35 @@
 #define LZ_ROUND_BFLOAT(f) lz_round_bfloat(f)
 #endif
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define LZ_NATIVE_BFLOAT
+#endif
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 750
+#define LZ_FAST_TANH(x) lz_fast_tanh(x)
+#endif
+
 namespace lzm {
+
+#ifdef LZ_NATIVE_BFLOAT
+#define LZ_BFLOAT_INSTRUCTION(name, instruction)                               \
+  inline unsigned short lz_bfloat_##name(unsigned short a, unsigned short b) { \
+    unsigned short c;                                                          \
+    asm(instruction ".rn.bf16 %0, %1, %2;" : "=h"(c) : "h"(a), "h"(b));        \
+    return c;                                                                  \
+  }
+LZ_BFLOAT_INSTRUCTION(add, "add")
+LZ_BFLOAT_INSTRUCTION(subtract, "sub")
+LZ_BFLOAT_INSTRUCTION(multiply, "mul")
+#undef LZ_BFLOAT_INSTRUCTION
+#endif
+
+#ifdef LZ_FAST_TANH
+inline float lz_fast_tanh(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+#endif
 
 #ifdef LZ_ROUND_BFLOAT
 inline unsigned short lz_round_bfloat(float f) {

@@ -11,7 +11,7 @@ import { type Body, dispatchMap, type MapInput } from "../map"
 import type { ElementBody } from "../map-source"
 import { computeType, elementType, metalType } from "../metal-types"
 import { MAX_BUFFER_INDEX } from "../msl/lint"
-import { bytesOf, constantSource, conversion, expressionFor, rounded } from "../scalar-source"
+import { bytesOf, constantSource, conversion, expressionFor, instructionFor } from "../scalar-source"
 
 /** By program: true if it can be written in Metal; and where float64 is there too. */
 const writable = new Map<string, boolean>()
@@ -85,8 +85,8 @@ function instructionSource(
   if (op === "constant") return constantSource(value as ScalarValue, dtype)
   if (op === "cast") return conversion(a, dtypes[args[0]], dtype)
   if (op === "select") return `${a} ? ${b} : ${c}`
-  const expression = expressionFor(op, dtypes[args[0]]) as (x: string, y: string) => string
-  return rounded(expression(a, b), dtype)
+  const instruction = instructionFor(op, dtypes[args[0]], dtype) as (x: string, y: string) => string
+  return instruction(a, b)
 }
 
 const inputOf = ({ storage, dtype, shape, strides, offset, params }: Node): MapInput =>

@@ -147,7 +147,7 @@ function columnPass(fold: Fold, from: Elements, partial: boolean): Pass {
   const outer = count / columns
   const parts =
     lanes > 1 && blocks * outer < GROUPS
-      ? Math.max(1, Math.min(Math.floor(n / (4 * LONG_COLUMN)), Math.ceil(GROUPS / (blocks * outer))))
+      ? Math.max(1, Math.min(Math.floor(n / (2 * LONG_COLUMN)), Math.ceil(GROUPS / (blocks * outer))))
       : 1
   const form = formOf(from, partial, width, parts === 1, (each) => each.cells)
   return {

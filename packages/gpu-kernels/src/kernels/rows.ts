@@ -14,8 +14,12 @@ import { withAllRowMajor, withRowMajor } from "./copy"
 import { encodeFold, targetOf } from "./reduce"
 
 const VECTOR = 16
-/** Rows up to this long take a simdgroup; longer ones a threadgroup, whose threads keep about so many elements. */
+/**
+ * Rows up to this long take a simdgroup, and twice as long ones where there are many; longer ones a threadgroup, whose threads keep about
+ * so many elements.
+ */
 const SIMDGROUP_ROW = 512
+const MANY_ROWS = 2048
 const KEPT = 16
 const MOST_KEPT = 32
 const MOST_THREADS = 1024
@@ -27,7 +31,7 @@ export function rowForm(
   rows: number,
   width: number,
 ): Omit<RowForm, "type"> & { readonly threads: number; readonly together: number } {
-  const alone = n <= SIMDGROUP_ROW
+  const alone = n <= (rows >= MANY_ROWS ? 2 * SIMDGROUP_ROW : SIMDGROUP_ROW)
   const least = Math.max(KEPT, width)
   const threads = alone ? 32 : Math.min(MOST_THREADS, Math.max(64, Math.ceil(n / least / 32) * 32))
   const count = Math.ceil(n / (threads * width)) * width
