@@ -1,10 +1,11 @@
 /**
- * Attention of 16-bit floats: by cuDNN where that takes an application, with its derivative, otherwise on tensor cores by a kernel of
- * CUDA's own, kernels/attention.cu. Other dtypes, more features, sinks and older GPUs are served by the kernels of gpu-kernels, and so is
- * the derivative where cuDNN is not.
+ * Attention: of 16-bit floats by cuDNN where that takes an application, with its derivative, otherwise on tensor cores by kernels of CUDA's
+ * own: kernels/attention.cu for results, and kernels/attention-tiles.cu for derivatives, and for float32. More features, sinks and older
+ * GPUs are served by the kernels of gpu-kernels, and so are derivatives with masks.
  */
 import {
   broadcastStrides,
+  contiguousStrides,
   float32,
   type Node,
   type Primitive,
@@ -14,11 +15,13 @@ import {
 import {
   type Argument,
   type DispatchQueue,
+  encodeShares,
   type Families,
   type Family,
   familyOf,
   isCountable,
   type Location,
+  metalType,
   type View,
   viewOf,
   withRowMajor,
@@ -125,6 +128,106 @@ function encode(node: Node, queue: DispatchQueue): void {
           threadgroup: [THREADS, 1, 1],
           threadgroupMemory: [(QUERIES + 2 * KEYS) * pitch * 2],
         })
+      }),
+    ),
+  )
+}
+
+/** Rows that a block of kernels/attention-tiles.cu keeps, elements from one to the next, and its most features. */
+const TILE_ROWS = 64
+const TILE_PITCH = 68
+const TILE_FEATURES = 64
+/** Fewer queries have kernels of their own. */
+const MANY_QUERIES = 16
+const TILE_TYPES: Readonly<Record<string, string>> = {
+  float32: "#define LZ_WIDE",
+  float16: "",
+  bfloat16: "#define LZ_BRAIN",
+}
+
+/** True of attention without a mask of its own, of float32, or the derivative of any type. */
+function takesTiles(node: Node, backward: boolean): boolean {
+  const [q, k, v] = node.inputs
+  const { hasMask, hasSinks } = node.params
+  const operands = operandsOf(node, backward)
+  const features = q.shape[3]
+  return (
+    Object.hasOwn(TILE_TYPES, q.dtype.name) &&
+    (backward || (q.dtype === float32 && q.shape[2] >= MANY_QUERIES)) &&
+    operands.every((each) => each.dtype === q.dtype && sizeOf(each.shape) > 0 && each.offset % CHUNK === 0) &&
+    (!backward || node.inputs[node.inputs.length - 2].dtype === float32) &&
+    features === v.shape[3] &&
+    features % CHUNK === 0 &&
+    features <= TILE_FEATURES &&
+    q.shape[0] * Math.max(q.shape[1], k.shape[1]) <= MOST_HEADS &&
+    !hasMask &&
+    !hasSinks &&
+    isCountable(node)
+  )
+}
+
+function encodeTiles(node: Node, queue: DispatchQueue, backward: boolean): void {
+  const [q, k, v] = node.inputs
+  const op = node.primitive?.name as string
+  const { scale, causal } = node.params as { scale: number; causal: boolean }
+  const [batch, heads, queries, features] = q.shape
+  const [, keyHeads, keys] = k.shape
+  const outputs = (node.outputs as readonly Node[]).map(({ storage, offset, dtype }) => ({
+    storage: storage as Storage,
+    offset: offset * dtype.size,
+  }))
+  const dispatch = (
+    mode: number,
+    inputs: readonly Location[],
+    views: readonly View[],
+    written: readonly Location[],
+  ): void => {
+    const words = [
+      `#define LZ_FEATURES ${features}`,
+      `#define LZ_CAUSAL ${Number(causal)}`,
+      `#define LZ_MODE ${mode}`,
+      TILE_TYPES[q.dtype.name],
+    ].join("\n")
+    const [qs, ks, vs, gs = qs] = views.map(({ strides }) => strides.slice(0, 3))
+    const layout = [...qs, ...ks, ...vs, ...gs, heads, heads / keyHeads, queries, keys]
+    const rows = mode === 2 ? keys : queries
+    queue.dispatch({
+      op,
+      kernel: {
+        key: `cuda attention tiles ${words}`,
+        name: "attend",
+        source: () => nativeSource("attention-tiles.cu", words),
+        isNative: true,
+      },
+      arguments: [...inputs, ...written, BigInt64Array.from(layout, BigInt), Float32Array.of(scale)],
+      writes: written.map(({ storage }) => storage),
+      grid: [Math.ceil(rows / TILE_ROWS) * THREADS, batch * (mode === 2 ? keyHeads : heads), 1],
+      threadgroup: [THREADS, 1, 1],
+      // Of the derivatives of keys also two numbers of each query.
+      threadgroupMemory: [4 * TILE_ROWS * ((mode === 0 ? 3 : 4) * TILE_PITCH + (mode === 2 ? 2 : 0))],
+    })
+  }
+  aligned(queue, viewOf(q), (qs, a) =>
+    aligned(queue, viewOf(k), (ks, b) =>
+      aligned(queue, viewOf(v), (vs, c) => {
+        if (!backward) {
+          dispatch(0, [a, b, c], [qs, ks, vs], outputs)
+          return
+        }
+        const [o, sums, g] = node.inputs.slice(-3).map(viewOf)
+        withRowMajor(queue, o, (from) =>
+          withRowMajor(queue, g, (slopes) =>
+            withRowMajor(queue, sums, (lse) => {
+              const type = metalType(q.dtype) as string
+              const shares = encodeShares(queue, op, type, from, slopes, batch * heads * queries, features)
+              const gs = { ...g, strides: contiguousStrides(g.shape) }
+              const inputs = [a, b, c, slopes, lse, shares]
+              dispatch(1, inputs, [qs, ks, vs, gs], outputs.slice(0, 1))
+              dispatch(2, inputs, [qs, ks, vs, gs], outputs.slice(1, 3))
+              shares.storage.drop()
+            }),
+          ),
+        )
       }),
     ),
   )
@@ -247,22 +350,25 @@ export function attentionFamilies(isModern: () => boolean, library: () => Prepar
     return graph
   }
   const ownOf = (node: Node): boolean => takes(node) && isModern()
+  const tilesOf = (node: Node, backward: boolean): boolean => takesTiles(node, backward) && isModern()
   const rest = (node: Node): Family => familyOf(node.primitive as Primitive) as Family
   return {
     scaledDotProductAttention: {
-      supports: (node) => graphOf(node, false) !== null || ownOf(node),
+      supports: (node) => graphOf(node, false) !== null || ownOf(node) || tilesOf(node, false),
       encode(node, queue) {
         const graph = graphOf(node, false)
         if (graph !== null) encodeGraph(node, queue, graph, false)
         else if (ownOf(node)) encode(node, queue)
+        else if (tilesOf(node, false)) encodeTiles(node, queue, false)
         else rest(node).encode(node, queue)
       },
     },
     scaledDotProductAttentionVjp: {
-      supports: (node) => graphOf(node, true) !== null,
+      supports: (node) => graphOf(node, true) !== null || tilesOf(node, true),
       encode(node, queue) {
         const graph = graphOf(node, true)
         if (graph !== null) encodeGraph(node, queue, graph, true)
+        else if (tilesOf(node, true)) encodeTiles(node, queue, true)
         else rest(node).encode(node, queue)
       },
     },

@@ -22,11 +22,13 @@ export {
 } from "./dispatch"
 export { familyOf } from "./families"
 export { type Families, type Family, isCountable } from "./family"
+export { encodeShares } from "./kernels/attention"
 export { encodeCopy, withRowMajor } from "./kernels/copy"
 export { encodeFill, gridSize, groupSize, type KernelCall, withInputs } from "./kernels/custom"
 export { offeredFamilies, offeredFamily, offeredPath, withOperands } from "./kernels/offered"
 export { wideReductions } from "./kernels/reduce"
 export { collapse, type View, viewOf } from "./layout"
+export { metalType } from "./metal-types"
 export {
   type CudaKernel,
   type CudaOptions,

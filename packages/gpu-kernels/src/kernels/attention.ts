@@ -215,6 +215,28 @@ function dispatchSinks(
   })
 }
 
+/** Σ g·o of each query: the share of its probabilities in their own derivatives. Both are row-major, of a type in Metal. */
+export function encodeShares(
+  queue: DispatchQueue,
+  op: string,
+  type: string,
+  o: Argument,
+  g: Argument,
+  queries: number,
+  features: number,
+): Location {
+  const shares = { storage: queue.allocate(queries * 4), offset: 0 }
+  queue.dispatch({
+    op,
+    kernel: { key: `attend shares ${type}`, name: "attend_shares", source: () => sharesSource(type) },
+    arguments: [o, g, shares, Uint32Array.of(queries, features)],
+    writes: [shares.storage],
+    grid: [Math.ceil(queries / 8) * 256, 1, 1],
+    threadgroup: [256, 1, 1],
+  })
+  return shares
+}
+
 /** Attention, by primitive. */
 export const attention: Families = {
   scaledDotProductAttention: {
@@ -248,15 +270,8 @@ export const attention: Families = {
         const extras = extrasOf(node, all)
         const queries = sizeOf(node.inputs[0].shape.slice(0, 3))
         const type = metalType(node.inputs[0].dtype) as string
-        const shares = { storage: queue.allocate(queries * 4), offset: 0 }
-        queue.dispatch({
-          op: node.primitive?.name as string,
-          kernel: { key: `attend shares ${type}`, name: "attend_shares", source: () => sharesSource(type) },
-          arguments: [o, g, shares, Uint32Array.of(queries, node.inputs[2].shape[3])],
-          writes: [shares.storage],
-          grid: [Math.ceil(queries / 8) * 256, 1, 1],
-          threadgroup: [256, 1, 1],
-        })
+        const op = node.primitive?.name as string
+        const shares = encodeShares(queue, op, type, o, g, queries, node.inputs[2].shape[3])
         dispatchTiles(queue, node, "queries", [q, k, v, g, lse, shares], extras, [dq])
         dispatchTiles(queue, node, "keys", [q, k, v, g, lse, shares], extras, [dk, dv])
         if (extras.sinks) dispatchSinks(queue, node, extras.sinks, lse, shares, dsinks)
