@@ -219,8 +219,9 @@ LZ_EXPORT int cuDeviceGetAttribute(int* value, int attribute, int) {
     case 76:
       *value = 0;
       break;
+    // The least that GPUs have since Ampere.
     case 97:
-      *value = 64 * 1024;
+      *value = 99 * 1024;
       break;
     case 115:
       *value = 1;
