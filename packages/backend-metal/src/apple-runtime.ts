@@ -49,6 +49,8 @@ class AppleLibrary implements MetalLibrary {
 export class AppleRuntime implements MetalRuntime {
   readonly name = "apple"
   readonly dispatchesAhead: number = DISPATCHES_AHEAD
+  /** Each has a queue of its own; events order them. */
+  readonly streams = true
   private opened: { native: AppleNative; facts: AppleFacts } | null = null
   private readonly libraries = new Map<string, AppleLibrary>()
   /** Why submissions were not handed over, by their negative numbers. */

@@ -9,6 +9,7 @@ namespace {
 
 constexpr UInteger kOptions = ResourceStorageModeShared | ResourceHazardTrackingModeUntracked;
 constexpr const char* kMemory = "ERR_LAZULI_MEMORY";
+constexpr uint32_t kMaxStreams = 1024;
 
 Owned make(const char* name) { return Owned(init(alloc(class_named(name)))); }
 
@@ -288,7 +289,9 @@ Kernel Device::new_pipeline(uint32_t id, const std::string& name,
 
 uint32_t Device::new_queue() {
   Pool pool;
-  auto made = std::make_unique<Queue>(device_, tables_, time_limit);
+  auto made = std::make_unique<Queue>(device_, tables_, time_limit, [this] {
+    for (const auto& queue : queues_) queue->release_waiting();
+  });
   if (residency_) addResidencySet(made->object(), residency_);
   queues_.push_back(std::move(made));
   return uint32_t(queues_.size() - 1);
@@ -307,15 +310,57 @@ uint64_t Device::event_value(uint32_t id) const {
   return signaledValue(tables_.events[id - 1].object);
 }
 
+// Streams beyond the first have queues of their own.
+Queue& Device::queue_of(uint32_t stream, uint32_t first) {
+  while (stream > streams_.size()) streams_.push_back(new_queue());
+  return *queues_[stream == 0 ? first : streams_[stream - 1]];
+}
+
 uint64_t Device::commit(uint32_t queue, const uint32_t* words, size_t count) {
   if (queue >= queues_.size()) throw Failure("there is no such queue");
-  const uint64_t number = submissions_ + 1;
-  queues_[queue]->commit(number, words, count);
-  submissions_ = number;
-  if (!leaving_.empty()) {
-    Pool pool;
-    collect();
+  Pool pool;
+  const uint64_t number = ++submissions_;
+  State state;
+  std::vector<std::pair<Queue*, std::unique_ptr<Encoder>>> open;
+  const auto opened = [&](Queue& on) {
+    return std::find_if(open.begin(), open.end(), [&](const auto& each) { return each.first == &on; });
+  };
+  Queue* current = &queue_of(stream_, queue);
+  // The next commit goes on with the stream in use, whatever becomes of this one.
+  for (size_t at = 0; at + 1 < count && words[at] >> 8; at += words[at] >> 8)
+    if (Op(words[at] & 0xff) == Op::kUseStream && words[at + 1] < kMaxStreams) stream_ = words[at + 1];
+  const auto encoder = [&]() -> Encoder& {
+    const auto found = opened(*current);
+    return *(found != open.end() ? *found : open.emplace_back(current, current->begin(number, state))).second;
+  };
+  encoder();
+  for (size_t at = 0; at < count;) {
+    const uint32_t* w = words + at;
+    const uint32_t size = w[0] >> 8;
+    const Op op = Op(w[0] & 0xff);
+    if (size == 0 || at + size > count) malformed();
+    at += size;
+    if (op != Op::kUseStream && op != Op::kJoin) {
+      encoder().record(op, w, size);
+      continue;
+    }
+    if (size < 2 || w[1] >= kMaxStreams) malformed();
+    Queue& named = queue_of(w[1], queue);
+    if (op == Op::kUseStream) {
+      // Encoders end where others begin, so that fences order what a queue does before and after.
+      if (const auto found = opened(*current); found != open.end()) found->second->end();
+      current = &named;
+      continue;
+    }
+    if (&named == current) continue;
+    if (const auto found = opened(named); found != open.end()) {
+      named.commit(*found->second);
+      open.erase(found);
+    }
+    if (named.last() > 0) encoder().wait(named.ended(), named.last());
   }
+  for (const auto& [on, commands] : open) on->commit(*commands);
+  if (!leaving_.empty()) collect();
   return number;
 }
 

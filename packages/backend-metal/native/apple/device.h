@@ -51,7 +51,7 @@ class Device {
   uint32_t new_queue();
   uint32_t new_event();
   uint64_t event_value(uint32_t id) const;
-  // The number of the submission.
+  // The number of the submission. What names no stream runs on the queue.
   uint64_t commit(uint32_t queue, const uint32_t* words, size_t count);
   // Waits for a submission of any queue; what went wrong, or nothing.
   std::string wait(uint64_t submission);
@@ -69,6 +69,7 @@ class Device {
   uint32_t add(Owned object, size_t length);
   Buffer& living(uint32_t id);
   Id library(uint32_t id) const;
+  Queue& queue_of(uint32_t stream, uint32_t first);
 
   Owned device_;
   Tables tables_;
@@ -76,6 +77,8 @@ class Device {
   std::vector<std::pair<uint64_t, Buffer>> leaving_;
   std::vector<Owned> libraries_;
   std::vector<std::unique_ptr<Queue>> queues_;
+  std::vector<uint32_t> streams_;  // their queues, without the first
+  uint32_t stream_ = 0;
   uint64_t submissions_ = 0;
   Owned residency_;
   double wired_limit_ = 0, wired_ = 0;

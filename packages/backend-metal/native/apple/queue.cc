@@ -9,174 +9,34 @@
 namespace lz::apple {
 namespace {
 
-// As gpu-kernels/src/runtime/command-stream.ts numbers them.
-enum class Op : uint32_t {
-  kPipeline = 1,
-  kBuffer = 2,
-  kBytes = 3,
-  kThreadgroup = 4,
-  kThreads = 5,
-  kThreadgroups = 6,
-  kBarrier = 7,
-  kSignal = 8,
-  kWait = 9,
-};
-constexpr uint32_t kWords[] = {0, 2, 5, 3, 3, 7, 7, 1, 3, 3};
-
 // Metal itself blocks beyond 64.
 constexpr size_t kMaxFlights = 32;
-constexpr uint32_t kMaxBytes = 4096;
-
-[[noreturn]] void malformed() { throw Failure("a command is malformed"); }
 
 }  // namespace
 
-// Encodes one stream. The state that a stream sets holds for all of its dispatches, and Metal's for those of
-// an encoder.
-class Queue::Encoder {
- public:
-  Encoder(Queue& queue, Flight& flight)
-      : queue_(queue), tables_(queue.tables_), flight_(flight), is_fenced_(queue.fence_is_used_) {}
-  ~Encoder() { end(); }
-
-  void record(Op op, const uint32_t* w, uint32_t size);
-  void end() {
-    if (!encoder_) return;
-    updateFence(encoder_, queue_.fence_);
-    endEncoding(encoder_);
-    encoder_ = nullptr;
-    is_fenced_ = true;
-  }
-  // True if the fence was updated, now or before.
-  bool is_fenced() const { return is_fenced_; }
-
- private:
-  void begin();
-  void bind(uint32_t index);
-  void dispatch(const uint32_t* w, bool in_threads);
-
-  Queue& queue_;
-  Tables& tables_;
-  Flight& flight_;
-  bool is_fenced_;
-  Id encoder_ = nullptr;                // the command buffer's
-  const uint32_t* pipeline_ = nullptr;  // the records that hold now
-  const uint32_t* bound_[kBuffers] = {};
-  const uint32_t* memory_[kBuffers] = {};
-};
-
-void Queue::Encoder::begin() {
-  if (encoder_) return;
-  encoder_ = computeEncoder(flight_.commands, DispatchTypeConcurrent);
-  if (!encoder_) throw Failure("Metal gives no encoder");
-  if (is_fenced_) waitForFence(encoder_, queue_.fence_);
-  if (pipeline_) setPipeline(encoder_, tables_.pipelines[pipeline_[1]]);
-  for (uint32_t i = 0; i < kBuffers; i++) {
-    if (bound_[i]) bind(i);
-    if (memory_[i]) setThreadgroupMemory(encoder_, (memory_[i][2] + 15) & ~15u, i);
-  }
-}
-
-void Queue::Encoder::bind(uint32_t index) {
-  const uint32_t* w = bound_[index];
-  if (Op(w[0] & 0xff) == Op::kBytes) {
-    setBytes(encoder_, w + 3, w[2], index);
-    return;
-  }
-  Buffer& buffer = tables_.buffers[w[2]];
-  buffer.last_use = flight_.number;
-  setBuffer(encoder_, buffer.object, w[3] | uint64_t{w[4]} << 32, index);
-}
-
-void Queue::Encoder::record(Op op, const uint32_t* w, uint32_t size) {
-  if (uint32_t(op) < 1 || uint32_t(op) > 9 || size < kWords[uint32_t(op)]) malformed();
-  const uint32_t index = size > 1 ? w[1] : 0;
-  switch (op) {
-    case Op::kPipeline:
-      if (index >= tables_.pipelines.size()) throw Failure("there is no such pipeline");
-      pipeline_ = w;
-      if (encoder_) setPipeline(encoder_, tables_.pipelines[index]);
-      return;
-    case Op::kBuffer: {
-      if (index >= kBuffers || w[2] >= tables_.buffers.size() || !tables_.buffers[w[2]].object)
-        throw Failure("there is no such buffer");
-      if ((w[3] | uint64_t{w[4]} << 32) > tables_.buffers[w[2]].length)
-        throw Failure("an offset is beyond a buffer's end");
-      bound_[index] = w;
-      if (encoder_) bind(index);
-      return;
-    }
-    case Op::kBytes:
-      if (index >= kBuffers || w[2] == 0 || w[2] > kMaxBytes || size < 3 + (w[2] + 3) / 4) malformed();
-      bound_[index] = w;
-      if (encoder_) bind(index);
-      return;
-    case Op::kThreadgroup:
-      if (index >= kBuffers) malformed();
-      memory_[index] = w;
-      if (encoder_) setThreadgroupMemory(encoder_, (w[2] + 15) & ~15u, index);
-      return;
-    case Op::kThreads:
-    case Op::kThreadgroups:
-      return dispatch(w + 1, op == Op::kThreads);
-    case Op::kBarrier:
-      if (encoder_) memoryBarrier(encoder_, BarrierScopeBuffers);
-      return;
-    case Op::kSignal:
-    case Op::kWait: {
-      if (index == 0 || index > tables_.events.size()) throw Failure("there is no such event");
-      end();
-      const Id event = tables_.events[index - 1].object;
-      if (op == Op::kSignal) {
-        encodeSignalEvent(flight_.commands, event, w[2]);
-        flight_.signals.emplace_back(index, w[2]);
-        return;
-      }
-      encodeWaitForEvent(flight_.commands, event, w[2]);
-      for (const auto& [signalled, value] : flight_.signals)
-        if (signalled == index && value >= w[2]) return;
-      flight_.waits.emplace_back(index, w[2]);
-      return;
-    }
-  }
-}
-
-void Queue::Encoder::dispatch(const uint32_t* w, bool in_threads) {
-  if (!pipeline_) throw Failure("no pipeline is set");
-  const Size grid{w[0], w[1], w[2]}, group{w[3], w[4], w[5]};
-  if (grid.width * grid.height * grid.depth == 0) return;
-  begin();
-  (in_threads ? dispatchThreads : dispatchThreadgroups)(encoder_, grid, group);
-}
-
-Queue::Queue(Id device, Tables& tables, const double& time_limit)
+Queue::Queue(Id device, Tables& tables, const double& time_limit, std::function<void()> release_others)
     : tables_(tables),
       time_limit_(time_limit),
+      release_others_(std::move(release_others)),
       queue_(newCommandQueue(device)),
       fence_(newFence(device)),
       ended_(newSharedEvent(device)) {
   if (!queue_ || !fence_ || !ended_) throw Failure("Metal gives no command queue");
 }
 
-void Queue::commit(uint64_t number, const uint32_t* words, size_t count) {
-  Pool pool;
+std::unique_ptr<Encoder> Queue::begin(uint64_t number, State& state) {
   while (lost_.empty() && flying_.size() >= kMaxFlights) land();
   if (!lost_.empty()) throw Failure(lost_);
   Flight flight{number, Owned::retained(commandBuffer(queue_)), stamps_ + 1, {}, {}};
   if (!flight.commands) throw Failure("Metal gives no command buffer");
-  Encoder encoder(*this, flight);
-  for (size_t at = 0; at < count;) {
-    const uint32_t size = words[at] >> 8;
-    if (size == 0 || at + size > count) malformed();
-    encoder.record(Op(words[at] & 0xff), words + at, size);
-    at += size;
-  }
-  encoder.end();
+  return std::make_unique<Encoder>(tables_, state, fence_, stamps_ > 0, std::move(flight));
+}
+
+void Queue::commit(Encoder& encoder) {
+  Flight flight = encoder.take();
   encodeSignalEvent(flight.commands, ended_, flight.stamp);
   lz::apple::commit(flight.commands);
-  stamps_++;
-  last_ = number;
-  fence_is_used_ = encoder.is_fenced();
+  stamps_ = flight.stamp;
   flying_.push_back(std::move(flight));
   for (const auto& [index, value] : flying_.back().signals) {
     Event& event = tables_.events[index - 1];
@@ -211,7 +71,10 @@ std::string Queue::conclude(const Flight& flight) {
     const UInteger now = status(flight.commands);
     if (now == CommandBufferStatusCompleted || now == CommandBufferStatusError) break;
     // A failed command buffer sets no event, so that its status is looked at now and then.
-    if (waitUntilSignaled(ended_, flight.stamp, 50)) waitUntilCompleted(flight.commands);
+    if (waitUntilSignaled(ended_, flight.stamp, 50))
+      waitUntilCompleted(flight.commands);
+    else
+      release_others_();
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     if (time_limit_ > 0 && seconds > time_limit_) {
       char limit[32];
@@ -221,6 +84,7 @@ std::string Queue::conclude(const Flight& flight) {
     }
   }
   // One that failed sets no event, and others wait for it.
+  release_waiting();
   for (const auto& [index, value] : flight.signals)
     if (signaledValue(tables_.events[index - 1].object) < value)
       setSignaledValue(tables_.events[index - 1].object, value);
@@ -231,6 +95,14 @@ std::string Queue::conclude(const Flight& flight) {
   if (error && errorCode(error) == CommandBufferErrorOutOfMemory)
     return "the GPU has no memory for its work: " + message;
   return "the GPU failed: " + message;
+}
+
+// Later work sets the event where there is some. Where the last one failed, nothing would.
+void Queue::release_waiting() {
+  if (flying_.empty()) return;
+  const Flight& last = flying_.back();
+  if (status(last.commands) == CommandBufferStatusError && signaledValue(ended_) < last.stamp)
+    setSignaledValue(ended_, last.stamp);
 }
 
 // Waits for the first that is under way, and keeps its failure.

@@ -147,6 +147,8 @@ export class GpuQueue implements DispatchQueue {
   private readonly written = new Set<number>()
   private readonly touched = new Set<number>()
   private readonly isPlain: boolean
+  /** Memory is reached by work of the first stream, rather than by the host once work has ended. */
+  private readonly isTransferred: boolean
   /** The stream that work is added to, and its number on the device. */
   private following: Stream | null = null
   private streamNumber = FIRST
@@ -185,6 +187,7 @@ export class GpuQueue implements DispatchQueue {
   ) {
     this.lost = runtime.tracker ? null : new FinalizationRegistry((id) => this.releaseBuffer(id))
     this.isPlain = runtime.ordered === true && runtime.specializes === true && !runtime.compileTogether
+    this.isTransferred = runtime.contents === undefined
     this.most = runtime.dispatchesAhead ?? MAX_DISPATCHES
     this.cacheLimit = runtime.cacheLimit ?? MAX_CACHE
   }
@@ -253,7 +256,7 @@ export class GpuQueue implements DispatchQueue {
     }
   }
   private noted(buffer: GpuBuffer): GpuBuffer {
-    this.several?.allocated(buffer)
+    if (this.isTransferred) this.several?.allocated(buffer)
     return buffer
   }
 
@@ -361,7 +364,7 @@ export class GpuQueue implements DispatchQueue {
   write(storage: Storage, offset: number, from: ArrayBufferView): void {
     if (this.runtime.dispatchesAhead === undefined) this.wait(storage)
     else {
-      if (this.several !== null) this.orderTransfer(storage)
+      if (this.several !== null && this.isTransferred) this.orderTransfer(storage)
       this.handOver()
     }
     this.runtime.write(this.bufferOf(storage), offset, from)

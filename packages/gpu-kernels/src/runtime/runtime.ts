@@ -123,7 +123,7 @@ export interface GpuRuntime {
   readonly ordered?: boolean
   /**
    * Streams of work run side by side, each in order; {@link Command.UseStream} and {@link Command.Join} then say which and what waits.
-   * Memory is the first one's: transfers, and what is allocated anew.
+   * Memory that the host does not see is the first one's: transfers, and what is allocated anew.
    */
   readonly streams?: boolean
   /** Commits run beside the host; a stream is then handed over once it has so many dispatches, for the device to begin. */
