@@ -52,7 +52,18 @@ export async function kernelSources(families?: readonly string[]): Promise<Kerne
     for (const f of joined)
       for (const dtype of [mx.float32, mx.bfloat16])
         mx.eval(compile(f)(mx.ones([9, 40], dtype), mx.ones([9, 40], dtype)))
-    mx.eval(mx.cdist(mx.ones([3, 4]), mx.ones([5, 4])))
+    mx.eval(
+      mx.cdist(mx.ones([3, 4]), mx.ones([5, 4])),
+      // Forms of large arrays: rows of a thread, with and without vectors, columns of a simdgroup, large factors.
+      ...[128, 101].map((n) =>
+        mx
+          .ones([2100, n])
+          .multiply(mx.arange(n))
+          .add(mx.ones([2100, 1])),
+      ),
+      mx.ones([1024, 40]).matmul(mx.ones([40])),
+      mx.abs(mx.fft.fft(mx.ones([2042]))),
+    )
   })
   return collector.sources
 }

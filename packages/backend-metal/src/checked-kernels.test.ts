@@ -76,6 +76,7 @@ const programs: Programs = {
   products: (n) => [
     noise([n, 17]).matmul(noise([17, 9], 2)),
     noise([9, n]).matmul(noise([n], 2)),
+    noise([1024 + n, 40]).matmul(noise([40, 3], 2)),
     noise([2, n, 70]).matmul(noise([2, 70, n], 2)),
   ],
   attention: (n) => [
@@ -118,7 +119,12 @@ const permutation = (n: number): mx.Array =>
     mx.int32,
   )
 
-it.each<[string, () => mx.Array, (x: mx.Array) => mx.Array]>([
+const attend = (q: mx.Array, k: mx.Array, v: mx.Array): mx.Array =>
+  mx.fast.scaledDotProductAttention(q, k, v, { scale: 0.3 })
+const derivatives = (x: mx.Array, w: mx.Array): mx.Array[] =>
+  vjp((y: mx.Array, v: mx.Array) => mx.fast.rmsNorm(y, v, 1e-5), [x, w], [noise([64, 512], 3)])[1]
+
+it.each<[string, () => mx.Array, (x: mx.Array) => mx.Array | mx.Array[]]>([
   ["elementwise", () => noise([3001]), (x) => x.exp()],
   ["a compiled chain", () => noise([64, 64]), compile((x: mx.Array) => x.multiply(x).add(1).sqrt())],
   [
@@ -148,7 +154,7 @@ it.each<[string, () => mx.Array, (x: mx.Array) => mx.Array]>([
   ["log-sum-exp", () => noise([8, 2000]), (x) => mx.logsumexp(x, -1)],
   ["a range", () => noise([1]), () => mx.arange(3000)],
   ["Hadamard's transform", () => noise([8, 64]), (x) => mx.hadamardTransform(x)],
-  ...([2, 3, 4, 8] as const).map((bits): [string, () => mx.Array, (x: mx.Array) => mx.Array] => [
+  ...([2, 3, 4, 8] as const).map((bits): [string, () => mx.Array, (x: mx.Array) => mx.Array | mx.Array[]] => [
     `unpacking ${bits} bits`,
     () => noise([16, 128]),
     (x) => {
@@ -174,30 +180,51 @@ it.each<[string, () => mx.Array, (x: mx.Array) => mx.Array]>([
   ["a long real one along the first axis", () => noise([1000, 3]), (x) => mx.fft.rfft(x, { axis: 0 })],
   ["an inverse one in two axes", () => noise([12, 33]), (x) => mx.fft.irfft2(x.astype(mx.complex64))],
   ["one that threadgroup memory does not hold", () => noise([2, 6144]), (x) => mx.fft.fft(x)],
+  ["one of odd factors", () => noise([2, 5005]), (x) => mx.fft.fft(x)],
+  ["one of a large prime factor", () => noise([2, 2042]), (x) => mx.fft.fft(x, { axis: 1 })],
   ["a product by a matrix's columns", () => noise([256, 128]), (x) => noise([256], 2).matmul(x)],
-  ["segments", () => noise([100, 32]), (x) => x.reshape([20, 5, 32]).sum(1)],
+  ["sums of middle axes", () => noise([100, 32]), (x) => x.reshape([20, 5, 32]).sum(1)],
+  ["sums of segments", () => noise([100, 32]), (x) => mx.segmentSum(x, { lengths: [30, 0, 50, 20] })],
+  ["packing", () => noise([16, 128]), (x) => mx.quantize(x, { groupSize: 64, bits: 4 })],
+  ["short rows in order", () => noise([16, 500]), (x) => mx.sort(x)],
+  ["positions of short rows in order", () => noise([16, 500]), (x) => mx.argsort(x)],
+  [
+    "one query's attention",
+    () => noise([1, 2, 300, 64]),
+    (x) => attend(noise([1, 2, 1, 64], 2), x, noise([1, 2, 300, 64], 3)),
+  ],
+  [
+    "one element of each row",
+    () => noise([100, 64]),
+    (x) => mx.takeAlongAxis(x, permutation(100).remainder(64).reshape([100, 1]), 1),
+  ],
+  ["a short product", () => noise([2000, 8]), (x) => x.matmul(noise([8, 1], 2))],
+  ["the greatest at positions", () => noise([100, 32]), (x) => x.at(permutation(100)).maximum(x)],
+  // Large enough for threads with several rows each, and simdgroups with several columns.
+  ["a row beside all rows", () => noise([4096, 128]), (x) => x.add(mx.arange(128))],
+  ["a product with a vector", () => noise([1024, 256]), (x) => x.matmul(mx.ones([256]).add(0))],
 ])("%s moves each byte once", (_, make, body) => {
   const x = make()
   mx.eval(x)
   hostNative().traffic()
-  mx.eval(body(x))
+  mx.eval(...[body(x)].flat())
   const [loads, stores, distinctLoads, distinctStores] = hostNative().traffic()
   expect(loads + stores).toBeGreaterThan(0)
   expect((loads + stores) / (distinctLoads + distinctStores)).toBeLessThanOrEqual(1.05)
 })
 
-// Simdgroups read the same as others did, a part of kilobytes that stays in a cache: so many bytes more than there are.
-it.each<[string, () => mx.Array, (x: mx.Array) => mx.Array, number]>([
-  // A simdgroup adds the row to its 128 elements: two rows of 64.
-  ["a row beside all rows", () => noise([100, 64]), (x) => x.add(mx.arange(64)), 50 * 64 * 4],
-  // A simdgroup multiplies one row of the matrix, so that a few rows keep a GPU busy, by the whole vector.
-  ["a product with a vector", () => noise([128, 256]), (x) => x.matmul(mx.ones([256]).add(0)), 127 * 256 * 4],
-])("%s reads again only what is cached", (_, make, body, again) => {
-  const x = make()
-  mx.eval(x)
+// A threadgroup takes a row, and reads the weights of its elements, kilobytes that stay in a cache: so many bytes more than there are.
+it.each<[string, (x: mx.Array, w: mx.Array) => mx.Array | mx.Array[], number]>([
+  ["a weighted norm", (x, w) => mx.fast.rmsNorm(x, w, 1e-5), 1],
+  ["a layer's weighted norm", (x, w) => mx.fast.layerNorm(x, w, w.add(1), 1e-5), 2],
+  ["the derivatives of a weighted norm", (x, w) => derivatives(x, w), 1],
+])("%s reads again only its weights", (_, body, weights) => {
+  const [x, w] = [noise([64, 512]), noise([512], 2)]
+  mx.eval(x, w)
   hostNative().traffic()
-  mx.eval(body(x))
+  mx.eval(...[body(x, w)].flat())
   const [loads, stores, distinctLoads, distinctStores] = hostNative().traffic()
+  const again = 63 * 512 * 4 * weights
   expect((loads + stores - again) / (distinctLoads + distinctStores)).toBeLessThanOrEqual(1.05)
 })
 

@@ -2,6 +2,7 @@
  * Kernels whose form depends on sizes: several groups a row, rows that no thread can keep, columns by several passes, vectors beside odd
  * offsets. Against the reference backend.
  */
+import { compile } from "@lazuli/compile"
 import { noise } from "@lazuli/conformance/generator"
 import * as mx from "@lazuli/core"
 import { onStream } from "@lazuli/core/engine"
@@ -41,9 +42,48 @@ it.each([
   ["the first and last of two", (x: mx.Array) => x.reshape([8, 5, 3001]).transpose([1, 0, 2]).sum([0, 1])],
 ])("sums and extremes over %s", (_, body) => agree(() => body(inputs()), 2e-4))
 
+it.each<[string, readonly number[], (x: mx.Array) => mx.Array]>([
+  ["a row of vectors", [2100, 128], (x) => x.add(noise([128], 2))],
+  ["a row of odd width", [3, 701, 101], (x) => x.multiply(noise([3, 1, 101], 2))],
+  ["a row at an odd offset", [1001, 260], (x) => x.add(noise([261], 2).index("1:"))],
+  ["every other element", [2, 1001, 128], (x) => x.add(noise([2, 1, 256], 2).index("...", "::2"))],
+  ["another one beside transposed rows", [260, 1001], (x) => x.T.subtract(noise([1, 260], 2))],
+  [
+    "rows, columns and single elements",
+    [2, 1001, 128],
+    compile((x: mx.Array) =>
+      x
+        .multiply(noise([2, 1, 128], 2))
+        .add(noise([1001, 1], 3))
+        .maximum(noise([2, 1, 1], 4)),
+    ),
+  ],
+  ["copies of a row", [1, 130], (x) => mx.contiguous(mx.broadcastTo(x, [2000, 130]))],
+  [
+    "halves",
+    [2100, 256],
+    (x) =>
+      x
+        .astype(mx.float16)
+        .add(noise([256], 2, mx.float16))
+        .astype(mx.float32),
+  ],
+])("combines %s with many rows, several of a thread", (_, shape, body) => {
+  agree(() => body(noise([...shape])), 1e-6)
+})
+
 it("finds positions over several passes, the first of equal ones", () => {
   agree(() => inputs().multiply(8).round().argmax().astype(mx.float32), 0)
   agree(() => inputs().multiply(8).round().argmin(0).astype(mx.float32), 0)
+})
+
+it("transforms lengths of any factors", () => {
+  for (const n of [2 * 1021, 5005, 17 * 81, 1031])
+    for (const f of [mx.fft.fft, mx.fft.ifft])
+      agree(() => {
+        const y = f(noise([2, n, 2]), { axis: 1 })
+        return mx.stack([y.real, y.imag])
+      }, 2e-4)
 })
 
 it("computes variances over several passes", () => {

@@ -44,6 +44,12 @@ it.each([
   agree(() => mx.addmm(noise([n], 3), noise([m, k]), noise([k, n], 2), 0.5, 2), 1e-5)
 })
 
+it("multiplies so many columns that a simdgroup has several, and rows longer than a threadgroup keeps", () => {
+  agree(() => noise([1100, 1030]).matmul(noise([1030], 2)), 1e-5)
+  agree(() => noise([3, 520], 1, mx.bfloat16).matmul(noise([1025, 520], 2, mx.bfloat16).T), 5e-2)
+  agree(() => noise([2, 7, 513]).matmul(noise([2, 530, 513], 2).transpose([0, 2, 1])), 1e-5)
+})
+
 it("multiplies batches that broadcast or lie apart", () => {
   agree(() => noise([3, 1, 20, 12]).matmul(noise([4, 12, 17], 2)), 1e-5)
   agree(

@@ -35,7 +35,15 @@ kernel void fft_roots(device float2* roots [[buffer(0)]], constant uint* sizes [
   roots[i] = lz_root(i, sizes[0]);
 }
 `
-/** One factor: y[d + r·done] = Σ_q x[j + q·n/p] · root(q · …), of j = block · done + location and d = block · done · p + location. */
+/** `lz_turn(v, w)`: v turned by a root of unity, the other way round for inverse transforms. */
+const turn = (inverse: boolean): string => `inline float2 lz_turn(float2 v, float2 w) {
+  return float2(v.x * w.x ${inverse ? "-" : "+"} v.y * w.y, v.y * w.x ${inverse ? "+" : "-"} v.x * w.y);
+}
+`
+/**
+ * One factor: y[d + r·done] = Σ_q x[j + q·n/p] · root(q · …), of j = block · done + location and d = block · done · p + location.
+ * Each output reads p inputs, as in a product with a matrix of roots: for factors of which threadgroup memory does not hold one transform.
+ */
 export const stageSource = (inverse: boolean): string => `${METAL_HEADER}
 kernel void fft_stage(device const float2* x [[buffer(0)]], device float2* y [[buffer(1)]], device const float2* roots [[buffer(2)]],
     constant uint* sizes [[buffer(3)]], uint i [[thread_position_in_grid]]) {
@@ -54,10 +62,10 @@ kernel void fft_stage(device const float2* x [[buffer(0)]], device float2* y [[b
 }
 `
 /** The same for a small factor: a thread computes all outputs of the inputs that it reads, and finds their roots itself. */
-export const smallStageSource = (p: number, inverse: boolean): string => `${METAL_HEADER}${ROOT}
-inline float2 lz_turn(float2 v, float2 w) {
-  return float2(v.x * w.x ${inverse ? "-" : "+"} v.y * w.y, v.y * w.x ${inverse ? "+" : "-"} v.x * w.y);
-}
+export const smallStageSource = (
+  p: number,
+  inverse: boolean,
+): string => `${METAL_HEADER}${ROOT}${turn(inverse)}
 kernel void fft_small(device const float2* x [[buffer(0)]], device float2* y [[buffer(1)]], constant uint* sizes [[buffer(2)]],
     uint i [[thread_position_in_grid]]) {
   // Threads, length, elements behind the axis, product of the factors done.
@@ -82,6 +90,33 @@ kernel void fft_store(device const float2* x [[buffer(0)]], device ${type}* y [[
   uint n = sizes[1], kept = sizes[2], inner = sizes[3], k = i / inner % kept, outer = i / inner / kept;
   float2 value = x[(outer * n + k) * inner + i % inner];
   y[i] = ${type === "float" ? "value.x * scale" : "value * scale"};
+}
+`
+
+/**
+ * The same for a factor up to {@link LINE}: a threadgroup reads the inputs of its transforms once, and neighbours in memory are transforms.
+ */
+export const primeStageSource = (inverse: boolean): string => `${METAL_HEADER}${ROOT}${turn(inverse)}
+kernel void fft_prime(device const float2* x [[buffer(0)]], device float2* y [[buffer(1)]], constant uint* sizes [[buffer(2)]],
+    uint lane [[thread_position_in_threadgroup]], uint group [[threadgroup_position_in_grid]],
+    uint threads [[threads_per_threadgroup]]) {
+  // Transforms, length, elements behind the axis, factor, product of the factors done, transforms of a threadgroup.
+  threadgroup float2 now[${LINE}];
+  threadgroup float2 roots[${LINE}];
+  uint n = sizes[1], inner = sizes[2], p = sizes[3], done = sizes[4], part = n / p;
+  uint first = group * sizes[5], count = min(sizes[5], sizes[0] - first);
+  for (uint i = lane; i < p; i += threads) roots[i] = lz_root(i, p);
+  for (uint i = lane; i < count * p; i += threads) {
+    uint t = first + i % count, q = i / count, j = t / inner % part, base = t / inner / part * n * inner + t % inner;
+    now[i] = lz_turn(x[base + (j + q * part) * inner], lz_root(q * (j % done) * (part / done), n));
+  }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  for (uint i = lane; i < count * p; i += threads) {
+    uint t = first + i % count, r = i / count, j = t / inner % part, base = t / inner / part * n * inner + t % inner;
+    float2 sum = float2(0.0f, 0.0f);
+    for (uint q = 0; q < p; q++) sum += lz_turn(now[q * count + i % count], roots[q * r % p]);
+    y[base + (j / done * done * p + j % done + r * done) * inner] = sum;
+  }
 }
 `
 

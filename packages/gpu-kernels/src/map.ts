@@ -7,6 +7,9 @@ import { collapse } from "./layout"
 import { type ElementBody, type Letter, mapSource } from "./map-source"
 
 const GROUP = 256
+/** The most rows of a thread, and the threads below which there are fewer rows each. */
+const MAX_ROWS = 16
+const MIN_THREADS = 8192
 /** Bytes of the vectors that memory is read in. */
 export const VECTOR = 16
 
@@ -81,9 +84,16 @@ export function flatKernel(
   const kernel = {
     key: `map ${letters} ${aligned} ${width} ${vectors} ${body.key}`,
     name: "map",
-    source: () => mapSource(body.make(), { letters, ndim: 0, width, vectors, aligned }),
+    source: () => mapSource(body.make(), { letters, ndim: 0, width, vectors, aligned, rows: 1 }),
   }
   return { kernel, count: width * vectors }
+}
+
+/** Rows of a thread that reads what is the same for all of them once, where as many threads remain as keep a GPU busy. */
+function rowsOf(down: number, threads: number): number {
+  let rows = MAX_ROWS
+  while (rows > 1 && (down < rows || threads < rows * MIN_THREADS)) rows /= 2
+  return rows
 }
 
 /** Adds kernel `map` with a body over operands; `shape` is the outputs'. */
@@ -129,26 +139,29 @@ export function dispatchMap(
   const inner = axes[ndim - 1]
   const aligned = onVectors && width > 1 && inner % width === 0
   const walks = new Map(general.map((o, k) => [o, strides[k]]))
+  const each = aligned ? inner / width : Math.ceil(inner / width)
+  const down = ndim > 1 ? axes[ndim - 2] : 1
+  const repeats = strides.some((walk) => walk[ndim - 2] === 0 && walk[ndim - 1] !== 0)
+  const rows = repeats ? rowsOf(down, (n / inner) * each) : 1
   const letterOf = (o: Operand): Letter => {
     const walk = walks.get(o)
     if (!walk) return o.letter
-    if (walk[ndim - 1] === 0) return "b"
-    const rows =
+    const isRow =
       walk[ndim - 1] === 1 &&
       (!aligned || (o.offset % width === 0 && walk.slice(0, -1).every((s) => s % width === 0)))
-    return rows ? "r" : "g"
+    const letter = walk[ndim - 1] === 0 ? "b" : isRow ? "r" : "g"
+    return rows > 1 && walk[ndim - 2] === 0 ? (letter.toUpperCase() as Letter) : letter
   }
   const letters = operands.map(letterOf).join("")
-  const each = aligned ? inner / width : Math.ceil(inner / width)
-  const threads = (n / inner) * each
+  const threads = (n / inner / down) * Math.ceil(down / rows) * each
   const group = Math.min(GROUP, Math.ceil(threads / 32) * 32)
   args.push(Int32Array.from([threads, ...axes, ...general.flatMap((o, k) => [o.offset, ...strides[k]])]))
   queue.dispatch({
     op,
     kernel: {
-      key: `map ${letters} ${ndim} ${aligned} ${width} ${body.key}`,
+      key: `map ${letters} ${ndim} ${aligned} ${width} ${rows} ${body.key}`,
       name: "map",
-      source: () => mapSource(body.make(), { letters, ndim, width, vectors: 1, aligned }),
+      source: () => mapSource(body.make(), { letters, ndim, width, vectors: 1, aligned, rows }),
     },
     arguments: args,
     writes,

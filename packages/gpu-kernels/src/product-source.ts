@@ -1,7 +1,7 @@
 /**
  * Sources of products of matrices: y[r, c] = Σ a[r, k] · b[k, c]. What a and b are is text, so that strided, gathered, masked and packed
- * matrices and the patches of a convolution share the kernels: `product_tiles` by simdgroup matrices, `product_rows` for a few rows, and
- * `product_pairs` for complex numbers.
+ * matrices and the patches of a convolution share the kernels: `product_tiles` by simdgroup matrices, `product_rows` and
+ * `product_columns` for a few rows, and `product_pairs` for complex numbers.
  */
 import { METAL_HEADER } from "./metal-types"
 import { functionsFor } from "./scalar-source"
@@ -38,7 +38,7 @@ const THREADS = 128
 const LEFT = DEPTH + 4
 const RIGHT = TILE + 4
 const STRIP = 36
-/** The most rows of `product_rows`. */
+/** The most rows of `product_rows` and `product_columns`. */
 export const FEW_ROWS = 8
 
 const parametersOf = ({ parameters }: ProductText): string =>
@@ -123,27 +123,9 @@ ${opening(text).replace("uint begin", "uint across = (n + 63) / 64, tiles = acro
 `
 }
 
-/** A few rows: a simdgroup for each column where k lies side by side, a thread for each column and an eighth of k elsewhere. */
+/** A few rows of a, whose columns of b lie elsewhere than side by side: a thread for each column and an eighth of k. */
 export function rowsSource(text: ProductText, rows: number): string {
   const each = (body: string): string => `for (uint r = 0; r < ${rows}; r++) ${body}`
-  const load = `float several[4];
-    for (uint u = 0; u < 4; u++) { uint k = k0 + u * stride; several[u] = 0.0f; if (inside && k < end) several[u] = float(${text.b}); }
-    for (uint u = 0; u < 4; u++) { uint k = k0 + u * stride; if (k < end) ${each(`if (r < m) sums[r] += float(${text.a}) * several[u];`)} }`
-  if (text.bAlongK)
-    return `${head(text)}kernel void product_rows(${parametersOf(text)},
-    uint group [[threadgroup_position_in_grid]], uint threads [[threads_per_threadgroup]],
-    uint simd_lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-${opening(text).replace("uint begin", "uint per = threads / 32, blocks = (n + per - 1) / per, z = group / blocks;\n  uint begin")}
-  uint c = group % blocks * per + simdgroup, stride = 32;
-  bool inside = c < n;
-  float sums[${rows}];
-  ${each("sums[r] = 0.0f;")}
-  for (uint k0 = begin + simd_lane; k0 < end; k0 += 128) {
-    ${load}
-  }
-  ${each("{ float value = simd_sum(sums[r]); if (simd_lane == 0 && inside && r < m) { STORE } }").replace("STORE", text.store)}
-}
-`
   return `${head(text)}kernel void product_rows(${parametersOf(text)},
     uint2 lane [[thread_position_in_threadgroup]], uint group [[threadgroup_position_in_grid]]) {
 ${opening(text).replace("uint begin", "uint blocks = (n + 31) / 32, z = group / blocks;\n  uint begin")}
@@ -152,7 +134,9 @@ ${opening(text).replace("uint begin", "uint blocks = (n + 31) / 32, z = group / 
   float sums[${rows}];
   ${each("sums[r] = 0.0f;")}
   for (uint k0 = begin + lane.y; k0 < end; k0 += 32) {
-    ${load}
+    float several[4];
+    for (uint u = 0; u < 4; u++) { uint k = k0 + u * stride; several[u] = 0.0f; if (inside && k < end) several[u] = float(${text.b}); }
+    for (uint u = 0; u < 4; u++) { uint k = k0 + u * stride; if (k < end) ${each(`if (r < m) sums[r] += float(${text.a}) * several[u];`)} }
   }
   threadgroup float shared[8][${rows}][32];
   ${each("shared[lane.y][r][lane.x] = sums[r];")}
@@ -164,6 +148,52 @@ ${opening(text).replace("uint begin", "uint blocks = (n + 31) / 32, z = group / 
       ${text.store}
     }`)}
   }
+}
+`
+}
+
+/** The part of a row that a threadgroup of {@link columnsSource} keeps: whole rounds of its simdgroups, and 16 KB for eight rows. */
+const KEPT = 512
+
+/**
+ * A few rows of a by columns of b that lie along k: so many columns a simdgroup. A threadgroup reads the rows once for all of its columns.
+ */
+export function columnsSource(text: ProductText, rows: number, columns: number): string {
+  const each = (body: string): string => `for (uint r = 0; r < ${rows}; r++) ${body}`
+  const ofColumns = (body: string): string => `for (uint j = 0; j < ${columns}; j++) ${body}`
+  return `${head(text)}kernel void product_columns(${parametersOf(text)}, uint lane [[thread_position_in_threadgroup]],
+    uint group [[threadgroup_position_in_grid]], uint threads [[threads_per_threadgroup]],
+    uint simd_lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+${opening(text).replace("uint begin", `uint per = threads / 32 * ${columns}, blocks = (n + per - 1) / per, z = group / blocks;\n  uint begin`)}
+  uint first = group % blocks * per + simdgroup * ${columns};
+  threadgroup float kept[${rows * KEPT}];
+  float sums[${rows}][${columns}];
+  ${each(ofColumns("sums[r][j] = 0.0f;"))}
+  for (uint from = begin; from < end; from += ${KEPT}) {
+    uint to = min(from + ${KEPT}, end);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint i = lane; i < ${rows * KEPT}; i += threads) {
+      uint r = i / ${KEPT}, k = from + i % ${KEPT};
+      if (r < m && k < to) kept[i] = float(${text.a});
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint k0 = from + simd_lane; k0 < to; k0 += 128) {
+      float several[${columns}][4];
+      ${ofColumns(`{
+        uint c = first + j;
+        for (uint u = 0; u < 4; u++) { uint k = k0 + u * 32; several[j][u] = 0.0f; if (c < n && k < to) several[j][u] = float(${text.b}); }
+      }`)}
+      for (uint u = 0; u < 4; u++) {
+        uint k = k0 + u * 32 - from;
+        if (from + k < to)
+          ${each(`if (r < m) { float left = kept[r * ${KEPT} + k]; ${ofColumns("sums[r][j] += left * several[j][u];")} }`)}
+      }
+    }
+  }
+  ${ofColumns(`{
+    uint c = first + j;
+    ${each(`{ float value = simd_sum(sums[r][j]); if (simd_lane == 0 && c < n && r < m) { ${text.store} } }`)}
+  }`)}
 }
 `
 }

@@ -64,15 +64,20 @@ export const digitTile = (dtype: Dtype): number => (dtype.size === 8 ? 2048 : 40
 /** Sorts rows of at most `size` elements, a power of two: elements, or their positions. */
 export function blockSource(dtype: Dtype, size: number, result: "positions" | "elements"): string {
   const { word, key, text } = keysOf(dtype)
+  // Positions are found by keys alone. Elements stay as they are: other elements may have their key.
+  const ofElements = result === "elements"
+  const kept = ofElements ? word : key
+  const keyOf = (of: string, at: string): string =>
+    ofElements ? `(${at} < n ? lz_key(${of}) : ~${key}(0))` : of
   return `${METAL_HEADER}${text}kernel void sort_block(device const ${word}* x [[buffer(0)]],
-    device ${result === "positions" ? "uint" : word}* y [[buffer(1)]], constant uint& n [[buffer(2)]],
+    device ${ofElements ? word : "uint"}* y [[buffer(1)]], constant uint& n [[buffer(2)]],
     uint lane [[thread_position_in_threadgroup]], uint row [[threadgroup_position_in_grid]],
     uint threads [[threads_per_threadgroup]]) {
-  threadgroup ${key} keys[${size}];
+  threadgroup ${kept} values[${size}];
   threadgroup uint locations[${size}];
   for (uint i = lane; i < ${size}; i += threads) {
     // Padding of a row comes behind all else by its position.
-    keys[i] = i < n ? lz_key(x[row * n + i]) : ~${key}(0);
+    values[i] = ${ofElements ? `i < n ? x[row * n + i] : ${word}(0)` : `i < n ? lz_key(x[row * n + i]) : ~${key}(0)`};
     locations[i] = i;
   }
   threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -80,18 +85,19 @@ export function blockSource(dtype: Dtype, size: number, result: "positions" | "e
     for (uint step = run / 2; step > 0; step /= 2) {
       for (uint t = lane; t < ${size / 2}; t += threads) {
         uint i = 2 * step * (t / step) + t % step, j = i + step;
-        ${key} a = keys[i], b = keys[j];
+        ${kept} v = values[i], w = values[j];
         uint p = locations[i], q = locations[j];
+        ${key} a = ${keyOf("v", "p")}, b = ${keyOf("w", "q")};
         bool swap = a > b || (a == b && p > q);
         if (swap == ((i & run) == 0)) {
-          keys[i] = b; keys[j] = a;
+          values[i] = w; values[j] = v;
           locations[i] = q; locations[j] = p;
         }
       }
       threadgroup_barrier(mem_flags::mem_threadgroup);
     }
   }
-  for (uint i = lane; i < n; i += threads) y[row * n + i] = ${result === "positions" ? "locations[i]" : "x[row * n + locations[i]]"};
+  for (uint i = lane; i < n; i += threads) y[row * n + i] = ${ofElements ? "values" : "locations"}[i];
 }
 `
 }

@@ -10,6 +10,7 @@ import {
   fillSource,
   LINE,
   lineSource,
+  primeStageSource,
   rootsSource,
   smallStageSource,
   stageSource,
@@ -120,6 +121,8 @@ class Passes {
           next,
           threads,
         )
+      } else if (p <= LINE) {
+        this.primeStage(now, next, [elements / p, size, behind(shape, axis), p, done])
       } else {
         roots ??= this.rootsOf(size)
         this.each(
@@ -133,6 +136,21 @@ class Passes {
       done *= p
     }
     return now
+  }
+
+  private primeStage(from: Location, to: Location, sizes: readonly number[]): void {
+    const { inverse } = this
+    const [transforms, , , p] = sizes
+    const together = Math.min(transforms, Math.floor(LINE / p))
+    const group = Math.min(LINE_THREADS, Math.ceil((together * p) / 32) * 32)
+    this.queue.dispatch({
+      op: "fft",
+      kernel: kernelOf("fft_prime", String(inverse), () => primeStageSource(inverse)),
+      arguments: [from, to, Uint32Array.of(...sizes, together)],
+      writes: [to.storage],
+      grid: [Math.ceil(transforms / together) * group, 1, 1],
+      threadgroup: [group, 1, 1],
+    })
   }
 
   store(

@@ -16,6 +16,7 @@ import { type Ending, type Families, type Family, isCountable } from "../family"
 import { collapse, type View, viewOf } from "../layout"
 import { computeType, metalType } from "../metal-types"
 import {
+  columnsSource,
   eachSource,
   FEW_ROWS,
   type ProductText,
@@ -32,6 +33,8 @@ import { targetOf } from "./reduce"
 
 /** Sums up to this long, of few rows or columns, take a thread. */
 const SHORT = 32
+/** From so many columns on, a simdgroup has several: the others keep a GPU busy. */
+const MANY_COLUMNS = 1024
 
 /** Chooses a kernel for a product of `batches` times [m, k] and [k, n]. */
 export function dispatchProduct(
@@ -81,9 +84,12 @@ export function dispatchProduct(
     })
   } else if (m <= FEW_ROWS) {
     const rows = m === 1 ? 1 : m <= 4 ? 4 : FEW_ROWS
-    if (text.bAlongK)
-      run("product_rows", `${rows}`, () => rowsSource(text, rows), batches * Math.ceil(n / 8), [256, 1])
-    else run("product_rows", `${rows}`, () => rowsSource(text, rows), batches * Math.ceil(n / 32), [32, 8])
+    if (text.bAlongK) {
+      const columns = batches * n < MANY_COLUMNS ? 1 : 4
+      const source = (): string => columnsSource(text, rows, columns)
+      const groups = batches * Math.ceil(n / (8 * columns))
+      run("product_columns", `${rows} ${columns}`, source, groups, [256, 1])
+    } else run("product_rows", `${rows}`, () => rowsSource(text, rows), batches * Math.ceil(n / 32), [32, 8])
   } else {
     const tiles = Math.ceil(m / TILE) * Math.ceil(n / TILE)
     run("product_tiles", "", () => tilesSource(text), batches * tiles, [128, 1])
