@@ -1,8 +1,9 @@
 // `npm run conformance:ops`: every primitive's promises, column by column, on the samples and their derivatives.
 //
-//   npm run conformance:ops -- [NAME …] [--backend cpu,metal] [--columns infer,cpu,vjp] [--suite]
+//   npm run conformance:ops -- [NAME …] [--backend cpu,metal] [--columns infer,cpu,vjp] [--suite [--compiled]]
 //
-// With --suite: each backend against the reference, in sizes around the edges of vectors and blocks too.
+// With --suite: each backend against the reference, in sizes around the edges of vectors and blocks too; --compiled runs it through
+// `compile`.
 
 import { parseArgs } from "node:util"
 import "@lazuli/backend-cpu"
@@ -27,9 +28,11 @@ const { values, positionals } = parseArgs({
     backend: { type: "string", default: "cpu" },
     columns: { type: "string" },
     suite: { type: "boolean", default: false },
+    compiled: { type: "boolean", default: false },
   },
 })
 const backends = values.backend.split(",")
+const { compiled } = values
 const metal = backends.includes("metal") ? await import("@lazuli/backend-metal") : null
 // The runtime on Metal.framework, with the fake of its tests under it.
 const apple = backends.includes("apple")
@@ -56,7 +59,7 @@ for (const backend of [metal?.metalBackend, apple])
     else checked(columns.filter(({ name }) => name === backend.name))
   })
 const reports = values.suite
-  ? backends.flatMap((backend) => backendSuite(backend, { primitives: names, samples: nnSamples }))
+  ? backends.flatMap((backend) => backendSuite(backend, { primitives: names, samples: nnSamples, compiled }))
   : checked(columns)
 console.log(formatChecks(reports))
 for (const [name, reason] of Object.entries(UNREACHABLE))

@@ -57,7 +57,8 @@ export function backendSuite(
   const all = group(applicationsOf([...samples, ...discreteSamples, ...(options.samples ?? [])]))
   const sized = (options.sizes ?? EDGES).map((n) => group(applicationsOf(sizedSamples(n))))
   const asGiven = { ...kernelColumn(name, options), name }
-  const inSizes = kernelColumn(name, { ...SIZED, ...(options.dtypes ? { dtypes: options.dtypes } : {}) })
+  const { dtypes = SIZED.dtypes, compiled } = options
+  const inSizes = kernelColumn(name, { ...SIZED, dtypes, compiled })
   return wanted.flatMap((primitive): OpReport[] => {
     const found = primitiveByName(primitive)
     const applications = all.get(found) ?? []

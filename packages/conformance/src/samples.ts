@@ -408,6 +408,12 @@ function quantized(): Sample[] {
   return [
     sample("quantize", (a) => mx.quantize(a, q)[1].add(mx.quantize(a, q)[2].square()), x),
     sample("dequantize", (s, b) => mx.dequantize(w, s, b, q).square(), scales, biases),
+    sample(
+      "dequantize to float32",
+      (s, b) => mx.dequantize(w, s, b, { ...q, dtype: mx.float32 }).square(),
+      scales,
+      biases,
+    ),
     sample("quantizedMatmul", (a, s, b) => mx.quantizedMatmul(a, w, s, b, q), x, scales, biases),
     sample(
       "quantizedMatmul, not transposed",

@@ -2,6 +2,7 @@
  * A backend's column: its kernel, or what it does for want of one, gives what the reference gives on the reference backend, over dtypes,
  * fillings and layouts, for empty arrays too.
  */
+import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import { isInexact, type Primitive } from "@lazuli/core/engine"
 import { backendNamed, onBackendNamed } from "../backend-choice"
@@ -23,6 +24,8 @@ export interface KernelOptions extends VariantOptions {
    * By name of a primitive with the fact `ambiguous`: what must hold of its results instead of being the reference's. Core's have theirs.
    */
   readonly invariants?: Readonly<Record<string, Invariant>>
+  /** True to run what is compared through `compile`. */
+  readonly compiled?: boolean
 }
 
 /** The differences that kernels may have for having added in another order. */
@@ -34,8 +37,10 @@ const TOLERANCES: Readonly<Record<string, number>> = {
   float64: 1e-11,
 }
 
-function run(application: Application, inputs: readonly mx.Array[]): HostValues[] {
-  const outputs = functionOf(application)(...inputs)
+type Outputs = (...inputs: mx.Array[]) => mx.Array[]
+
+function run(f: Outputs, inputs: readonly mx.Array[]): HostValues[] {
+  const outputs = f(...inputs)
   mx.eval(outputs)
   return outputs.map(hostOf)
 }
@@ -156,10 +161,12 @@ export function kernelColumn(backend: string, options: KernelOptions = {}): Colu
     check(application) {
       const { primitive, params } = application
       const invariant = primitive.facts.ambiguous ? invariantOf(primitive, options) : null
+      const f = functionOf(application)
+      const candidate = options.compiled ? compile(f) : f
       let [compared, refused, native] = [0, "", false]
       const referenceOf = (inputs: readonly HostInput[]): HostValues[] | null => {
         try {
-          return onBackendNamed("reference", () => run(application, inputs.map(arrayFrom)))
+          return onBackendNamed("reference", () => run(f, inputs.map(arrayFrom)))
         } catch (error) {
           // Calls that the reference refuses are no matter for kernels.
           if (!(error instanceof mx.LazuliError)) throw error
@@ -198,11 +205,9 @@ export function kernelColumn(backend: string, options: KernelOptions = {}): Colu
             if (laidOut.includes(null)) return
             const xs = laidOut as mx.Array[]
             mx.eval(xs)
-            native ||=
-              !primitive.rules.view &&
-              backendNamed(backend).queue.lower(functionOf(application)(...xs)[0].node) !== null
+            native ||= !primitive.rules.view && backendNamed(backend).queue.lower(f(...xs)[0].node) !== null
             try {
-              const outputs = run(application, xs)
+              const outputs = run(candidate, xs)
               if (invariant) {
                 const result = { inputs: xs.map(hostOf), outputs, reference: expected, params }
                 compareInvariants(invariant, result, options)
