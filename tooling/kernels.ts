@@ -1,7 +1,7 @@
 // `npm run kernels`: every source of a GPU kernel that MLX's recorded cases need goes through clang, as CUDA to PTX and, with real address
 // spaces, as C++ for OpenCL.
 //
-//   npm run kernels -- [--families unary,reduce] [--only ptx,native,strict] [--instances] [--named gather,unpack] [--known FILE]
+//   npm run kernels -- [--families unary,reduce] [--only strict,native,ptx] [--instances] [--named gather,unpack] [--known FILE]
 //
 // `--named` reads those alone whose file or source has one of the words; `--known` leaves out what FILE lists as read before, and adds to
 // it what was accepted, so that a later run reads what changed.
@@ -17,7 +17,7 @@ import "@lazuli/backend-cpu"
 const { values } = parseArgs({
   options: {
     families: { type: "string" },
-    only: { type: "string", default: "ptx,native,strict" },
+    only: { type: "string", default: "strict,native,ptx" },
     instances: { type: "boolean", default: false },
     named: { type: "string" },
     known: { type: "string" },
@@ -47,7 +47,7 @@ const isWanted = (reading: Reading, source: KernelSource): boolean =>
   !known.has(digestOf(reading, source))
 
 let refused = 0
-for (const reading of [ptx, native, strict]) {
+for (const reading of [strict, native, ptx]) {
   if (!wanted.includes(reading.name)) continue
   const sources = (reading === native ? cudaSources() : metal).filter((each) => isWanted(reading, each))
   const start = performance.now()
