@@ -61,9 +61,11 @@ export interface CudaNative {
   openCollectives(candidates: readonly string[]): string
   /** Fills the bytes by which members find each other. */
   newCollectiveId(into: Uint8Array): void
-  /** The communicator's number; returns once all members have joined. */
-  joinCollectives(id: Uint8Array, rank: number, size: number): number
-  /** Ends what runs of all communicators. */
+  /** Begins to join the members that have the same id. */
+  beginJoin(id: Uint8Array, rank: number, size: number): void
+  /** The communicator's number; undefined where members are missing after that time. */
+  endJoin(milliseconds: number): number | undefined
+  /** Ends what runs of all communicators, and gives up joining. */
   abortCollectives(): void
   /** True if cuDNN has an algorithm for a convolution. */
   convolvable(words: Int32Array): boolean

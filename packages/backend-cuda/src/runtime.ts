@@ -2,7 +2,13 @@
  * The runtime on NVIDIA's driver: memory of the device's own, kernels compiled by NVRTC from translated Metal source, and a CUDA stream
  * for each of Lazuli's. Nothing is opened before the first use.
  */
-import { collectorOf, DeviceError, type DeviceFacts, type Tracker } from "@lazuli/core/engine"
+import {
+  collectorOf,
+  DeviceError,
+  type DeviceFacts,
+  DistributedError,
+  type Tracker,
+} from "@lazuli/core/engine"
 import type {
   CommandFailure,
   Commands,
@@ -202,7 +208,8 @@ export class CudaRuntime implements GpuRuntime {
   }
   newCollectiveId(): Uint8Array {
     const id = new Uint8Array(128)
-    this.native.newCollectiveId(id)
+    // Without opening the GPU, which takes a while: the others wait for the id.
+    cudaNative().newCollectiveId(id)
     return id
   }
   private readonly checks: Check[] = []
@@ -210,12 +217,23 @@ export class CudaRuntime implements GpuRuntime {
   private collectives = { work: 0, op: "allSum" }
   /** A communicator's number. */
   joinCollectives(id: Uint8Array, rank: number, size: number, check: Check): number {
+    const began = performance.now()
+    const look = (): void => check((performance.now() - began) / 1000, 0, "init")
     try {
-      const communicator = this.native.joinCollectives(id, rank, size)
+      // The others see from now on that this process is at it: opening the GPU may take longer than their limit.
+      look()
+      const { native } = this
+      native.beginJoin(id, rank, size)
+      let communicator: number | undefined
+      while ((communicator = native.endJoin(CHECK_EVERY)) === undefined) look()
       this.checks.push(check)
       return communicator
     } catch (cause) {
-      throw this.error(cause, "NCCL")
+      if (!(cause instanceof DistributedError)) throw this.error(cause, "NCCL")
+      this.native.abortCollectives()
+      throw cause
+    } finally {
+      check(-1, 0, "init")
     }
   }
   leaveCollectives(): void {

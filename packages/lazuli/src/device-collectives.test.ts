@@ -35,3 +35,15 @@ it.each(["kill", "stop"])(
   },
   60_000,
 )
+
+it.each(["kill", "stop"])(
+  "a rank that fails (%s) while the library connects the GPUs ends the others' waiting",
+  async (fault) => {
+    const { code, out, errors } = await runJob([program, fault, "joining"], 2, { env, timeLimit: 1 })
+    expect(code).not.toBe(0)
+    const told = JSON.parse(out[0][0] ?? "{}")
+    expect(told, errors.flat().join("\n")).toMatchObject({ name: "DistributedError", rank: 1, op: "init" })
+    expect(told.took).toBeLessThan(8000)
+  },
+  60_000,
+)

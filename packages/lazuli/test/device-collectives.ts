@@ -1,4 +1,7 @@
-/** Ranks with a GPU each exchange arrays by its collectives. Prints what is wrong; with an argument rank 1 fails so in the third step. */
+/**
+ * Ranks with a GPU each exchange arrays by its collectives. Prints what is wrong; with an argument rank 1 fails so in the third step, or,
+ * with another one, while the GPUs' library connects them.
+ */
 import "@lazuli/backend-cpu"
 import "@lazuli/backend-cuda"
 import { compile } from "@lazuli/compile"
@@ -9,9 +12,10 @@ import { grad } from "@lazuli/transforms"
 mx.setBackend("cuda", "gpu")
 mx.setDefaultDevice(mx.gpu)
 const { distributed } = mx
-const [, , fault] = process.argv
+const [, , fault, joining] = process.argv
 let at = performance.now()
 try {
+  if (joining && process.env.LAZULI_RANK === "1") process.env.LAZULI_CUDA_DOUBLE += `,joining-${fault}`
   const group = distributed.init({ strict: true, backend: "nccl" })
   const [rank, n] = [group.rank(), group.size()]
   const ranks = [...Array(n).keys()]

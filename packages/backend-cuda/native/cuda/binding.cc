@@ -104,15 +104,21 @@ void new_collective_id_call(Info info) {
   std::memcpy(into.data, &id, sizeof id);
 }
 
-// joinCollectives(id, rank, size) → the communicator's number
-Napi::Value join_collectives(Info info) {
+// beginJoin(id, rank, size)
+void begin_join(Info info) {
   const Bytes given = bytes(info, 0, kExpectedId);
   CollectiveId id;
   if (given.length != sizeof id) throw error(info.Env(), kExpectedId);
   std::memcpy(&id, given.data, sizeof id);
+  check(info, gpu(info).begin_join(id, int(number(info, 1)), int(number(info, 2))));
+}
+
+// endJoin(milliseconds) → the communicator's number; undefined where others are missing after that time
+Napi::Value end_join(Info info) {
   uint32_t communicator = 0;
-  check(info, gpu(info).join(id, int(number(info, 1)), int(number(info, 2)), &communicator));
-  return Napi::Number::New(info.Env(), communicator);
+  bool done = false;
+  check(info, gpu(info).end_join(int(number(info, 0)), &communicator, &done));
+  return done ? Napi::Value(Napi::Number::New(info.Env(), communicator)) : info.Env().Undefined();
 }
 
 void abort_collectives(Info info) { gpu(info).abort_collectives(); }
@@ -346,7 +352,8 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   add("openConvolutions", open_library<open_convolutions>);
   add("openCollectives", open_library<open_collectives>);
   add("newCollectiveId", new_collective_id_call);
-  add("joinCollectives", join_collectives);
+  add("beginJoin", begin_join);
+  add("endJoin", end_join);
   add("abortCollectives", abort_collectives);
   add("convolvable", convolvable);
   add("openOperationGraphs", open_operation_graphs_call);

@@ -1,6 +1,22 @@
 #include "cuda/collectives.h"
 
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
 namespace lz {
+
+// Shared by the thread that connects and whoever waits for it.
+struct Collectives::Joining {
+  std::mutex guard;
+  std::condition_variable changed;
+  bool done = false, given_up = false;
+  std::string problem;
+  void* handle = nullptr;
+  int size = 0;
+};
+
 namespace {
 
 // ncclDataType_t
@@ -52,14 +68,39 @@ std::string new_collective_id(CollectiveId* id) {
   return lib ? outcome(*lib, "ncclGetUniqueId", lib->GetUniqueId(id)) : "NCCL has not been opened";
 }
 
-std::string Collectives::join(const CollectiveId& id, int rank, int size, uint32_t* communicator) {
+std::string Collectives::begin_join(const CollectiveId& id, int rank, int size,
+                                    std::function<std::string()> enter) {
   const Library* lib = library();
   if (!lib) return "NCCL has not been opened";
-  void* handle = nullptr;
-  if (const int status = lib->CommInitRank(&handle, size, id, rank))
-    return outcome(*lib, "ncclCommInitRank", status);
+  joining_ = std::make_shared<Joining>();
+  joining_->size = size;
+  std::thread([lib, id, rank, size, enter = std::move(enter), joining = joining_] {
+    void* handle = nullptr;
+    std::string problem = enter();
+    if (problem.empty())
+      problem = outcome(*lib, "ncclCommInitRank", lib->CommInitRank(&handle, size, id, rank));
+    std::lock_guard<std::mutex> lock(joining->guard);
+    if (joining->given_up && handle) lib->CommAbort(handle);
+    joining->handle = handle;
+    joining->problem = std::move(problem);
+    joining->done = true;
+    joining->changed.notify_all();
+  }).detach();
+  return {};
+}
+
+std::string Collectives::end_join(int milliseconds, uint32_t* communicator, bool* done) {
+  if (!joining_) return "nothing is being joined";
+  std::unique_lock<std::mutex> lock(joining_->guard);
+  // By the system's clock: glibc 2.28 cannot wait by the other.
+  const auto until = std::chrono::system_clock::now() + std::chrono::milliseconds(milliseconds);
+  *done = joining_->changed.wait_until(lock, until, [this] { return joining_->done; });
+  if (!*done) return {};
+  lock.unlock();
+  const std::shared_ptr<Joining> joined = std::move(joining_);
+  if (!joined->problem.empty()) return joined->problem;
   *communicator = uint32_t(all_.size());
-  all_.push_back({handle, size});
+  all_.push_back({joined->handle, joined->size});
   return {};
 }
 
@@ -104,6 +145,12 @@ std::string Collectives::run(const Collective& w, DevicePointer in, DevicePointe
 
 void Collectives::abort() {
   const Library* lib = library();
+  if (joining_) {
+    std::lock_guard<std::mutex> lock(joining_->guard);
+    joining_->given_up = true;
+    if (joining_->handle) lib->CommAbort(joining_->handle);
+  }
+  joining_.reset();
   for (auto& each : all_) {
     if (each.handle) lib->CommAbort(each.handle);
     each.handle = nullptr;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -35,11 +37,15 @@ class Collectives {
   Collectives() = default;
   Collectives(const Collectives&) = delete;
 
-  // Connects this process with the others, which do the same, and waits for them.
-  std::string join(const CollectiveId& id, int rank, int size, uint32_t* communicator);
+  // Begins to connect this process with the others, which do the same. NCCL's call does not return where one
+  // of them is gone, so it is made on a thread, in which `enter` is called first.
+  std::string begin_join(const CollectiveId& id, int rank, int size, std::function<std::string()> enter);
+  // Waits so long for it; `done` tells if it has ended.
+  std::string end_join(int milliseconds, uint32_t* communicator, bool* done);
   // Adds an operation to a stream. Returns what is wrong, or an empty string.
   std::string run(const Collective& work, DevicePointer in, DevicePointer out, Stream stream);
-  // Ends what runs, however far it has come; the communicators are of no use afterwards.
+  // Ends what runs, however far it has come, and gives up joining; the communicators are of no use
+  // afterwards.
   void abort();
   void close();
 
@@ -49,6 +55,8 @@ class Collectives {
     int size;
   };
   std::vector<Communicator> all_;
+  struct Joining;
+  std::shared_ptr<Joining> joining_;
 };
 
 }  // namespace lz

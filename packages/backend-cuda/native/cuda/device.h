@@ -155,7 +155,10 @@ class Gpu {
   }
   // The same for so long; `done` tells that nothing is left to wait for.
   std::string synchronize(double stream, int milliseconds, bool* done);
-  std::string join(const CollectiveId& id, int rank, int size, uint32_t* communicator);
+  std::string begin_join(const CollectiveId& id, int rank, int size);
+  std::string end_join(int milliseconds, uint32_t* communicator, bool* done) {
+    return collectives_.end_join(milliseconds, communicator, done);
+  }
   void abort_collectives() { collectives_.abort(); }
   std::string prepare_graph(const int64_t* graph, size_t count, uint32_t* id) {
     if (std::string error = enter(); !error.empty()) return error;

@@ -52,9 +52,12 @@ std::string Gpu::collective(const Binding* bindings, const uint32_t* words, uint
   return collectives_.run(work, bindings[0].pointer, bindings[1].pointer, current_->stream);
 }
 
-std::string Gpu::join(const CollectiveId& id, int rank, int size, uint32_t* communicator) {
+std::string Gpu::begin_join(const CollectiveId& id, int rank, int size) {
   if (std::string error = enter(); !error.empty()) return error;
-  return collectives_.join(id, rank, size, communicator);
+  return collectives_.begin_join(id, rank, size, [driver = driver_, context = context_] {
+    const Result r = driver->CtxSetCurrent(context);
+    return r ? "cuCtxSetCurrent failed: " + driver->describe(r) : std::string();
+  });
 }
 
 std::string Gpu::operation_graph(const Binding* bindings, const uint32_t* words, uint32_t count) {

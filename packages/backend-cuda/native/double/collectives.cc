@@ -1,6 +1,8 @@
 // A double of NCCL: processes exchange data through a file that all map, on the double's streams. Every
-// operation is made of messages between two members. LAZULI_CUDA_DOUBLE=collective fails each of them.
+// operation is made of messages between two members. LAZULI_CUDA_DOUBLE=collective fails each of them,
+// joining-kill and joining-stop end or stop the process when it joins the others.
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -193,11 +195,17 @@ LZ_EXPORT int ncclGetUniqueId(Id* id) {
 }
 LZ_EXPORT int ncclCommInitRank(void** made, int size, Id id, int rank) {
   if (size > kMembers) return kInvalidArgument;
+  if (lz::asked("joining-kill")) raise(SIGKILL);
+  if (lz::asked("joining-stop")) raise(SIGSTOP);
   const int file = shm_open(id.name, O_RDWR | O_CREAT, 0600);
   if (file < 0 || ftruncate(file, sizeof(Shared)) != 0) return kInternalError;
   void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   close(file);
   if (memory == MAP_FAILED) return kInternalError;
+  // Where a member never comes the name goes with this process.
+  static Id left;
+  left = id;
+  std::atexit([] { shm_unlink(left.name); });
   auto* shared = static_cast<Shared*>(memory);
   shared->joined++;
   for (int waits = 0; shared->joined < uint32_t(size); waits++) {
