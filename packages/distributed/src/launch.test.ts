@@ -42,14 +42,15 @@ test.each([
   60_000,
 )
 
-const mpirun = existsSync("/usr/bin/mpirun") ? ["/usr/bin/mpirun"] : []
-test.each(mpirun)(
-  "every collective under %s",
-  async (command) => {
+const mpirun = "/usr/bin/mpirun"
+test.runIf(existsSync(mpirun)).each(["messages", "collectives"])(
+  "every collective under mpirun, by MPI's %s",
+  async (way) => {
     const program = await programOf("collectives")
     const options = ["--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", "2"]
-    const env = { ...process.env, LAZULI_BACKEND: "mpi", LAZULI_NUM_THREADS: "1", LAZULI_QUIET: "1" }
-    const text = execFileSync(command, [...options, process.execPath, program], {
+    const own = { LAZULI_BACKEND: "mpi", LAZULI_MPI: way, LAZULI_NUM_THREADS: "1", LAZULI_QUIET: "1" }
+    const env = { ...process.env, ...own }
+    const text = execFileSync(mpirun, [...options, process.execPath, program], {
       env,
       timeout: 60_000,
     }).toString()

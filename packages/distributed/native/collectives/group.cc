@@ -105,7 +105,7 @@ std::shared_ptr<Group> Group::split(int color, int key) {
   for (const Entry& entry : chosen) members.push_back(world_rank(entry.rank));
   const uint32_t about[3] = {id_, ++splits_, uint32_t(color)};
   auto group = std::make_shared<Group>(world_, std::move(members), checksum(about, sizeof about));
-  group->connect(backend_ == "mpi" ? "ring" : backend_);
+  group->connect(backend_);
   return group;
 }
 

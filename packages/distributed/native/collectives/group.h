@@ -28,10 +28,21 @@ struct Work {
   const char* name = "";
 };
 
-// The difference between another member's operation and this one's, in words.
-std::string difference(const Work& theirs, uint64_t their_sequence, bool same_group, const Work& mine,
-                       uint64_t my_sequence);
+// The operation that a member is in, as it goes to the others, who compare it with their own.
+struct Label {
+  uint64_t sequence;
+  int64_t count;
+  uint32_t group, shape;
+  int32_t root;
+  uint8_t kind, reduction, dtype, reserved;
 
+  bool operator==(const Label&) const = default;
+};
+Label label_of(const Work& work, uint32_t group, uint64_t sequence);
+// The difference between another member's operation and this one's, in words.
+std::string difference(const Label& theirs, const Label& mine);
+
+class Exchange;
 class Group;
 
 // The way in which members exchange data. One instance serves one group.
@@ -43,6 +54,8 @@ class Transport {
 };
 
 std::unique_ptr<Transport> make_ring(const Group& group);
+// The same algorithms with messages of another kind.
+std::unique_ptr<Transport> make_direct(const char* name, std::unique_ptr<Exchange> exchange);
 // Null where the members cannot share memory.
 std::unique_ptr<Transport> make_shared_memory(Group& group);
 // Null where there is no MPI, or another number of processes in it.

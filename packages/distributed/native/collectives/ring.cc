@@ -1,5 +1,4 @@
-// Collectives over connections: small arrays go from everybody to everybody, large ones around a ring in
-// pieces.
+// Collectives by messages: small arrays go from everybody to everybody, large ones around a ring in pieces.
 #include <cstring>
 
 #include "collectives/exchange.h"
@@ -9,6 +8,8 @@ namespace {
 
 // Below this many bytes one exchange with everybody costs less than 2 (n − 1) steps.
 constexpr size_t kSmall = 16 * 1024;
+// The same of two members, who then exchange as many bytes as by two steps but wait for each other once.
+constexpr size_t kPair = 1024 * 1024;
 
 struct Part {
   size_t begin, bytes;
@@ -16,22 +17,24 @@ struct Part {
 
 class Ring : public Transport {
  public:
-  explicit Ring(bool crowded) : patience_(crowded) {}
-  const char* name() const override { return "ring"; }
+  Ring(const char* name, std::unique_ptr<Exchange> exchange) : name_(name), exchange_(std::move(exchange)) {}
+  const char* name() const override { return name_; }
 
   void run(Group& group, const Work& work, uint64_t sequence) override {
-    Exchange exchange(group, work, sequence, patience_);
+    Exchange& exchange = *exchange_;
+    exchange.begin(group, work, sequence);
     const size_t width = size_of(work.dtype), bytes = size_t(work.count) * width;
     const int n = group.size(), me = group.rank();
     const char* in = static_cast<const char*>(work.in);
     char* out = static_cast<char*>(work.out);
     switch (work.kind) {
       case Kind::allReduce:
-        if (bytes <= kSmall) {
+        if (bytes <= kSmall)
           reduce_small(exchange, group, work, bytes);
-        } else {
+        else if (n == 2 && bytes <= kPair && work.reduction == Reduction::sum)
+          reduce_pair(exchange, work, bytes, 1 - me);
+        else
           reduce_large(exchange, group, work, width);
-        }
         return;
       case Kind::allGather:
         for (int r = 0; r < n; r++) {
@@ -101,7 +104,8 @@ class Ring : public Transport {
   }
 
  private:
-  Patience patience_;
+  const char* const name_;
+  const std::unique_ptr<Exchange> exchange_;
 
   static void combine(const Work& work, char* out, const char* parts, size_t part, int n, size_t width) {
     const int64_t count = int64_t(part / width);
@@ -122,6 +126,13 @@ class Ring : public Transport {
     if (bytes) std::memcpy(all.data() + size_t(me) * bytes, work.in, bytes);
     exchange.run();
     combine(work, static_cast<char*>(work.out), all.data(), bytes, n, size_of(work.dtype));
+  }
+
+  // A sum of two is the same either way around.
+  static void reduce_pair(Exchange& exchange, const Work& work, size_t bytes, int other) {
+    exchange.send(other, work.in, bytes);
+    exchange.receive(other, work.out, bytes, work.in);
+    exchange.run();
   }
 
   // Each part goes around once and is added up on the way, and then once more, done.
@@ -150,7 +161,11 @@ class Ring : public Transport {
 }  // namespace
 
 std::unique_ptr<Transport> make_ring(const Group& group) {
-  return std::make_unique<Ring>(group.is_crowded());
+  return make_direct("ring", make_socket_exchange(group));
+}
+
+std::unique_ptr<Transport> make_direct(const char* name, std::unique_ptr<Exchange> exchange) {
+  return std::make_unique<Ring>(name, std::move(exchange));
 }
 
 }  // namespace lazuli::dist

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <climits>
-#include <cstddef>
 #include <cstring>
 
 #include "collectives/group.h"
@@ -32,14 +31,6 @@ constexpr uint32_t kSlots = 8;
 constexpr uint32_t kAhead = kSlots / 2;
 // Rounds between the parts of an array and their sums.
 constexpr size_t kBetween = 4;
-
-// The operation that a member is in, which the others compare with their own.
-struct Label {
-  uint64_t sequence;
-  int64_t count;
-  uint32_t kind, reduction, dtype, shape;
-  int32_t root;
-};
 
 struct Segment {
   alignas(64) std::atomic<uint32_t> rounds;  // that this member has shown
@@ -71,13 +62,7 @@ class SharedMemory : public Transport {
     const size_t n = size_t(group.size()), me = size_t(group.rank());
     const char* in = static_cast<const char*>(work.in);
     char* out = static_cast<char*>(work.out);
-    const Label label{sequence,
-                      work.count,
-                      uint32_t(work.kind),
-                      uint32_t(work.reduction),
-                      uint32_t(work.dtype),
-                      work.shape,
-                      work.kind == Kind::broadcast ? work.peer : 0};
+    const Label label = label_of(work, group.id(), sequence);
     const size_t part = bytes / n, room = kSlot / n / 64 * 64;
     // Every member's part lies in a slot, with the same room for each.
     const auto put_parts = [&](char* mine, size_t at, size_t size) {
@@ -283,7 +268,9 @@ class SharedMemory : public Transport {
     theirs.sleepers.fetch_sub(1, std::memory_order_seq_cst);
   }
 
-  void compare(Group& group, const Label& mine, size_t rank, const Label& theirs) const;
+  static void compare(Group& group, const Label& mine, size_t rank, const Label& theirs) {
+    if (!(theirs == mine)) group.world().fail(Failure(group.world_rank(int(rank)), difference(theirs, mine)));
+  }
 
   const int own_;
   std::unique_ptr<Transport> messages_;
@@ -292,22 +279,6 @@ class SharedMemory : public Transport {
   uint32_t current_ = 0;  // that is being taken
   Patience patience_;
 };
-
-void SharedMemory::compare(Group& group, const Label& mine, size_t rank, const Label& theirs) const {
-  if (std::memcmp(&mine, &theirs, offsetof(Label, root) + sizeof mine.root) == 0) return;
-  const auto as_work = [](const Label& label) {
-    Work work{Kind(label.kind)};
-    work.reduction = Reduction(label.reduction);
-    work.dtype = int(label.dtype);
-    work.count = label.count;
-    work.shape = label.shape;
-    work.peer = label.root;
-    return work;
-  };
-  const Work own = as_work(mine), other = as_work(theirs);
-  group.world().fail(
-      Failure(group.world_rank(int(rank)), difference(other, theirs.sequence, true, own, mine.sequence)));
-}
 
 struct Address {
   int64_t pid;

@@ -10,27 +10,42 @@ const char* const kKinds[] = {"allReduce", "allGather", "sumScatter", "broadcast
                               "allToAll",  "send",      "send",       "barrier"};
 const char* const kReductions[] = {"allSum", "allMax", "allMin"};
 
-std::string describe(const Work& work) {
-  std::string text = work.kind == Kind::allReduce ? kReductions[unsigned(work.reduction) % 3]
-                                                  : kKinds[unsigned(work.kind) % 8];
-  if (work.kind == Kind::barrier) return text;
-  text += " of " + std::to_string(work.count) + " " + kDtypes[unsigned(work.dtype) % 14] +
-          (work.count == 1 ? " element" : " elements");
-  if (work.kind == Kind::broadcast) text += " from rank " + std::to_string(work.peer);
+std::string describe(const Label& label) {
+  const auto kind = Kind(label.kind % 8);
+  std::string text = kind == Kind::allReduce ? kReductions[label.reduction % 3] : kKinds[label.kind % 8];
+  if (kind == Kind::barrier) return text;
+  text += " of " + std::to_string(label.count) + " " + kDtypes[label.dtype % 14] +
+          (label.count == 1 ? " element" : " elements");
+  if (kind == Kind::broadcast) text += " from rank " + std::to_string(label.root);
   return text;
 }
 
 }  // namespace
 
-std::string difference(const Work& theirs, uint64_t their_sequence, bool same_group, const Work& mine,
-                       uint64_t my_sequence) {
+Label label_of(const Work& work, uint32_t group, uint64_t sequence) {
+  // The sender of a message and its receiver do different things.
+  const Kind kind = work.kind == Kind::recv ? Kind::send : work.kind;
+  const int root = kind == Kind::broadcast ? work.peer : 0;
+  return {sequence,
+          work.count,
+          group,
+          work.shape,
+          root,
+          uint8_t(kind),
+          uint8_t(work.reduction),
+          uint8_t(work.dtype),
+          0};
+}
+
+std::string difference(const Label& theirs, const Label& mine) {
   const std::string first = describe(theirs), second = describe(mine);
-  if (first == second && their_sequence == my_sequence && same_group)
+  const bool same_group = theirs.group == mine.group;
+  if (first == second && theirs.sequence == mine.sequence && same_group)
     return "has an array of another shape with the same number of elements in operation " +
-           std::to_string(my_sequence) + ", " + second;
-  return "is at operation " + std::to_string(their_sequence) + " of " +
+           std::to_string(mine.sequence) + ", " + second;
+  return "is at operation " + std::to_string(theirs.sequence) + " of " +
          (same_group ? "the group, " : "another group, ") + first + ", and this rank at operation " +
-         std::to_string(my_sequence) + ", " + second + ": all ranks must do the same in the same order";
+         std::to_string(mine.sequence) + ", " + second + ": all ranks must do the same in the same order";
 }
 
 }  // namespace lazuli::dist

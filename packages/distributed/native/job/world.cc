@@ -77,7 +77,9 @@ void World::begin(const char* name, uint32_t group, uint64_t sequence) {
   status_.group = group;
   status_.sequence = sequence;
   status_.waiting_for = -1;
-  snprintf(status_.name, sizeof status_.name, "%s", name);
+  const size_t length = std::min(std::strlen(name), sizeof status_.name - 1);
+  std::memcpy(status_.name, name, length);
+  status_.name[length] = 0;
 }
 
 void World::end() {

@@ -1,0 +1,191 @@
+// Messages by MPI. The first of an operation to a member says which operation that is, with the first piece
+// in it if that is small. Nothing is waited for in MPI, which could not be given up.
+#include <lazuli/kernel.h>
+#include <sched.h>
+
+#include <cstring>
+
+#include "collectives/exchange.h"
+#include "collectives/mpi.h"
+
+namespace lazuli::dist {
+namespace {
+
+// Pieces of a member on their way at a time.
+constexpr size_t kAhead = 4;
+// Fruitless looks between yields, and between looks at how the other members are.
+constexpr unsigned kYield = 64, kCheck = 8192;
+
+struct Letter {
+  Label label;
+  char data[4096 - sizeof(Label) - 64];  // below the size from which Open MPI asks first
+};
+constexpr size_t kInside = sizeof(Letter::data);
+
+class MpiExchange : public Exchange {
+ public:
+  MpiExchange(const Group& group, MpiHandle comm)
+      : mpi_(*mpi_library()), comm_(comm), crowded_(group.is_crowded()), lanes_(size_t(group.size())) {}
+
+  void run() override {
+    Instant moved_at = Clock::now();
+    bool moved = false;
+    for (unsigned looks = 1; open_ > 0; looks++) {
+      if (move()) {
+        moved = true;
+        continue;
+      }
+      if (crowded_ || looks % kYield == 0) sched_yield();
+      if (looks % kCheck != 0) continue;
+      if (moved) moved_at = Clock::now();
+      moved = false;
+      group_->world().check(group_->world_rank(awaited()), moved_at);
+    }
+  }
+
+ private:
+  struct Sending {
+    MpiHandle request;
+    size_t pieces;
+  };
+  // A member, by rank of the group.
+  struct Lane {
+    Line<Out> out;
+    Line<In> in;
+    Line<Sending> sending;
+    bool introduced = false, met = false;
+    MpiHandle meeting = nullptr;
+    size_t posted = 0;  // of `in`, beginning with the first
+    size_t taken = 0;   // pieces so far
+    MpiHandle receiving[kAhead];
+    std::vector<char> scratch[kAhead];
+    Letter letter, theirs;
+  };
+
+  void clear() override {
+    for (Lane& lane : lanes_) {
+      lane.out.clear();
+      lane.in.clear();
+      lane.sending.clear();
+      lane.introduced = lane.met = false;
+      lane.meeting = nullptr;
+      lane.posted = lane.taken = 0;
+    }
+  }
+  void add(int to, const Out& piece) override { lanes_[size_t(to)].out.push(piece); }
+  void add(int from, const In& piece) override { lanes_[size_t(from)].in.push(piece); }
+
+  bool move() {
+    bool moved = false;
+    for (size_t r = 0; r < lanes_.size(); r++) {
+      Lane& lane = lanes_[r];
+      const int rank = group_->world_rank(int(r));
+      if (!lane.out.empty()) moved |= push(lane, rank);
+      if (!lane.in.empty()) moved |= pull(lane, rank);
+      while (!lane.sending.empty() && done(lane.sending.front().request)) {
+        open_ -= lane.sending.front().pieces;
+        lane.sending.pop();
+        moved = true;
+      }
+    }
+    return moved;
+  }
+
+  bool push(Lane& lane, int rank) {
+    bool moved = false;
+    while (!lane.out.empty() && lane.sending.size() < kAhead && may_go(lane.out.front())) {
+      const Out piece = lane.out.front();
+      const bool first = !lane.introduced, inside = first && piece.bytes <= kInside;
+      Sending sending{nullptr, 1};
+      if (first) {
+        lane.introduced = true;
+        lane.letter.label = label_;
+        if (inside && piece.bytes) std::memcpy(lane.letter.data, piece.data, piece.bytes);
+        send(&lane.letter, sizeof(Label) + (inside ? piece.bytes : 0), rank, &sending.request);
+        if (!inside) open_++;
+      } else {
+        send(piece.data, piece.bytes, rank, &sending.request);
+      }
+      lane.sending.push(sending);
+      if (inside || !first) lane.out.pop();
+      moved = true;
+    }
+    return moved;
+  }
+
+  bool pull(Lane& lane, int rank) {
+    if (!lane.met) {
+      if (!lane.meeting) receive(&lane.theirs, sizeof(Letter), rank, &lane.meeting);
+      if (!done(lane.meeting)) return false;
+      compare(rank, lane.theirs.label);
+      lane.met = true;
+      const In& piece = lane.in.front();
+      if (piece.bytes <= kInside) {
+        if (!piece.with && piece.bytes) std::memcpy(piece.target, lane.theirs.data, piece.bytes);
+        finish(piece, lane.theirs.data);
+        lane.in.pop();
+      }
+    }
+    bool moved = false;
+    for (;;) {
+      while (lane.posted < kAhead && lane.posted < lane.in.size()) {
+        const In& piece = lane.in[lane.posted];
+        const size_t slot = (lane.taken + lane.posted) % kAhead;
+        receive(target_of(lane, piece, slot), piece.bytes, rank, &lane.receiving[slot]);
+        lane.posted++;
+      }
+      const size_t slot = lane.taken % kAhead;
+      if (lane.posted == 0 || !done(lane.receiving[slot])) return moved;
+      const In& piece = lane.in.front();
+      finish(piece, target_of(lane, piece, slot));
+      lane.in.pop();
+      lane.posted--;
+      lane.taken++;
+      moved = true;
+    }
+  }
+
+  static char* target_of(Lane& lane, const In& piece, size_t slot) {
+    if (!piece.with) return piece.target;
+    if (lane.scratch[slot].size() < piece.bytes) lane.scratch[slot].resize(piece.bytes);
+    return lane.scratch[slot].data();
+  }
+
+  // One that this one waits for.
+  int awaited() const {
+    int any = 0;
+    for (int r = 0; r < int(lanes_.size()); r++) {
+      if (!lanes_[size_t(r)].in.empty()) return r;
+      if (!lanes_[size_t(r)].out.empty() || !lanes_[size_t(r)].sending.empty()) any = r;
+    }
+    return any;
+  }
+
+  // Messages of groups differ by their tags.
+  int tag() const { return int(group_->id() & 0x3fffffff); }
+  void send(const void* data, size_t bytes, int rank, MpiHandle* request) const {
+    mpi_.check(mpi_.isend(data, int(bytes), mpi_.byte, rank, tag(), comm_, request));
+  }
+  void receive(void* data, size_t bytes, int rank, MpiHandle* request) const {
+    mpi_.check(mpi_.irecv(data, int(bytes), mpi_.byte, rank, tag(), comm_, request));
+  }
+  bool done(MpiHandle& request) const {
+    int flag = 0;
+    MpiStatus status;
+    mpi_.check(mpi_.test(&request, &flag, &status));
+    return flag != 0;
+  }
+
+  const MpiLibrary& mpi_;
+  const MpiHandle comm_;
+  const bool crowded_;
+  std::vector<Lane> lanes_;
+};
+
+}  // namespace
+
+std::unique_ptr<Exchange> make_mpi_exchange(const Group& group, MpiHandle comm) {
+  return std::make_unique<MpiExchange>(group, comm);
+}
+
+}  // namespace lazuli::dist

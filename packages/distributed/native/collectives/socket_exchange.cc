@@ -1,0 +1,234 @@
+// Messages over the connections between ranks, each piece behind a header that says to which operation it
+// belongs. Anything unexpected is a failure.
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <deque>
+
+#include "collectives/exchange.h"
+#include "collectives/patience.h"
+#include "wire/checksum.h"
+
+#ifndef MSG_NOSIGNAL
+#define MSG_NOSIGNAL 0
+#endif
+
+namespace lazuli::dist {
+namespace {
+
+struct Header {
+  uint32_t check;  // of what follows
+  uint32_t piece;  // its number on the connection, in this operation
+  uint32_t bytes;
+  uint32_t data_check;
+  Label label;
+};
+
+uint32_t check_of(const Header& header) {
+  return checksum(reinterpret_cast<const char*>(&header) + sizeof header.check,
+                  sizeof header - sizeof header.check);
+}
+
+// Bytes that are worth the waking of a sleeper.
+constexpr size_t kWorth = 64 * 1024;
+
+class SocketExchange : public Exchange {
+ public:
+  explicit SocketExchange(bool crowded) : patience_(crowded) {}
+
+  void run() override {
+    const auto move = [this] {
+      bool moved = false;
+      for (Lane& lane : lanes_) {
+        if (!lane.out.empty()) moved |= push(lane);
+        if (!lane.in.empty()) moved |= pull(lane);
+      }
+      return moved;
+    };
+    Instant moved_at = Clock::now();
+    while (open_ > 0) {
+      if (patience_.wait(move))
+        moved_at = Clock::now();
+      else
+        sleep(moved_at);
+    }
+    for (Lane& lane : lanes_) wake_by(lane, 1);
+  }
+
+ private:
+  // A connection.
+  struct Lane {
+    int world_rank, fd;
+    Line<Out> out;
+    Line<In> in;
+    uint32_t sent = 0, received = 0;  // pieces
+    Header out_header, in_header;
+    size_t out_done = 0, in_done = 0;  // bytes of the current pieces, headers included
+    bool out_open = false;
+    bool checked = false;
+    int least = 1;  // bytes that wake a sleeper
+    std::vector<char> scratch;
+  };
+
+  void clear() override {
+    turns_.assign(size_t(group_->size()), {0, 0});
+    for (Lane& lane : lanes_) {
+      lane.out.clear();
+      lane.in.clear();
+      lane.sent = lane.received = 0;
+      lane.out_done = lane.in_done = 0;
+      lane.out_open = lane.checked = false;
+    }
+  }
+  void add(int to, const Out& piece) override { lane(to, turns_[size_t(to)].first).out.push(piece); }
+  void add(int from, const In& piece) override { lane(from, turns_[size_t(from)].second).in.push(piece); }
+
+  // The connections to a rank take turns.
+  Lane& lane(int rank, int& turn) {
+    const int world_rank = group_->world_rank(rank);
+    const auto& data = group_->world().member(world_rank).data;
+    const int fd = data[size_t(turn)].fd();
+    turn = (turn + 1) % int(data.size());
+    for (Lane& it : lanes_)
+      if (it.fd == fd) return it;
+    Lane& it = lanes_.emplace_back();
+    it.world_rank = world_rank;
+    it.fd = fd;
+    return it;
+  }
+
+  bool push(Lane& lane);
+  bool pull(Lane& lane);
+  void check_header(Lane& lane) const;
+
+  // Sleeps until a connection can take or give something.
+  void sleep(Instant since) {
+    fds_.clear();
+    int waiting = -1;
+    for (Lane& lane : lanes_) {
+      short events = 0;
+      if (!lane.in.empty()) {
+        events |= POLLIN;
+        // The missing part of a piece, or enough of it.
+        const size_t missing = sizeof(Header) + lane.in.front().bytes - lane.in_done;
+        wake_by(lane, int(std::min(missing, kWorth)));
+      }
+      if (!lane.out.empty() && may_go(lane.out.front())) events |= POLLOUT;
+      if (!events) continue;
+      fds_.push_back({lane.fd, events, 0});
+      if (waiting < 0 || (events & POLLIN)) waiting = lane.world_rank;
+    }
+    group_->world().check(waiting, since);
+    const int milliseconds = std::clamp(int(group_->world().limit() * 1000 / 10), 1, 20);
+    poll(fds_.data(), nfds_t(fds_.size()), milliseconds);
+  }
+  static void wake_by(Lane& lane, int bytes) {
+    if (lane.least == bytes) return;
+    lane.least = bytes;
+    setsockopt(lane.fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
+  }
+
+  Patience patience_;
+  std::deque<Lane> lanes_;
+  std::vector<std::pair<int, int>> turns_;  // by rank: the connections of the next pieces, out and in
+  std::vector<pollfd> fds_;
+};
+
+bool SocketExchange::push(Lane& lane) {
+  bool moved = false;
+  while (!lane.out.empty()) {
+    const Out& piece = lane.out.front();
+    if (!may_go(piece)) return moved;
+    Header& header = lane.out_header;
+    if (!lane.out_open) {
+      header = {0, lane.sent, piece.bytes, checksum(piece.data, piece.bytes), label_};
+      header.check = check_of(header);
+      lane.out_open = true;
+      lane.out_done = 0;
+    }
+    const size_t total = sizeof header + piece.bytes;
+    iovec parts[2];
+    int count = 0;
+    if (lane.out_done < sizeof header)
+      parts[count++] = {reinterpret_cast<char*>(&header) + lane.out_done, sizeof header - lane.out_done};
+    const size_t done = lane.out_done > sizeof header ? lane.out_done - sizeof header : 0;
+    if (piece.bytes > done) parts[count++] = {const_cast<char*>(piece.data) + done, piece.bytes - done};
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = size_t(count);
+    const ssize_t n = sendmsg(lane.fd, &message, MSG_NOSIGNAL);
+    if (n < 0) {
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return moved;
+      if (errno == EINTR) continue;
+      group_->world().ended(lane.world_rank);
+    }
+    moved = true;
+    lane.out_done += size_t(n);
+    if (lane.out_done < total) continue;
+    lane.out.pop();
+    lane.out_open = false;
+    lane.sent++;
+    open_--;
+  }
+  return moved;
+}
+
+bool SocketExchange::pull(Lane& lane) {
+  bool moved = false;
+  while (!lane.in.empty()) {
+    const In& piece = lane.in.front();
+    Header& header = lane.in_header;
+    char* target = piece.target;
+    if (piece.with) {
+      if (lane.scratch.size() < piece.bytes) lane.scratch.resize(piece.bytes);
+      target = lane.scratch.data();
+    }
+    iovec parts[2];
+    int count = 0;
+    if (lane.in_done < sizeof header)
+      parts[count++] = {reinterpret_cast<char*>(&header) + lane.in_done, sizeof header - lane.in_done};
+    const size_t done = lane.in_done > sizeof header ? lane.in_done - sizeof header : 0;
+    if (piece.bytes > done) parts[count++] = {target + done, piece.bytes - done};
+    const ssize_t n = readv(lane.fd, parts, count);
+    if (n == 0) group_->world().ended(lane.world_rank);
+    if (n < 0) {
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return moved;
+      if (errno == EINTR) continue;
+      group_->world().ended(lane.world_rank);
+    }
+    moved = true;
+    lane.in_done += size_t(n);
+    if (lane.in_done >= sizeof header && !lane.checked) {
+      check_header(lane);
+      lane.checked = true;
+    }
+    if (lane.in_done < sizeof header + piece.bytes) continue;
+    if (checksum(target, piece.bytes) != header.data_check)
+      fail(lane.world_rank, "sent damaged data: the checksum of a piece is wrong");
+    finish(piece, target);
+    lane.in.pop();
+    lane.in_done = 0;
+    lane.checked = false;
+    lane.received++;
+  }
+  return moved;
+}
+
+void SocketExchange::check_header(Lane& lane) const {
+  const Header& header = lane.in_header;
+  if (header.check != check_of(header)) fail(lane.world_rank, "sent a damaged header");
+  compare(lane.world_rank, header.label);
+  if (header.piece != lane.received || header.bytes != lane.in.front().bytes)
+    fail(lane.world_rank, "sent pieces in an unexpected order");
+}
+
+}  // namespace
+
+std::unique_ptr<Exchange> make_socket_exchange(const Group& group) {
+  return std::make_unique<SocketExchange>(group.is_crowded());
+}
+
+}  // namespace lazuli::dist
