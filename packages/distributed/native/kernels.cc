@@ -1,6 +1,7 @@
 // The kernels of the collectives, as the CPU backend calls them: on the thread of the stream.
 #include <lazuli/params.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "groups.h"
@@ -8,24 +9,38 @@
 namespace lazuli::dist {
 namespace {
 
+// Writes the elements of an axis, and of those after it, one behind another; returns the end.
+template <class T>
+T* write_rows(T* to, const T* from, const lz_operand& x, int axis) {
+  const int64_t length = x.ndim ? x.shape[axis] : 1, stride = x.ndim ? x.strides[axis] : 1;
+  if (axis + 1 < x.ndim) {
+    for (int64_t i = 0; i < length; i++) to = write_rows(to, from + i * stride, x, axis + 1);
+    return to;
+  }
+  if (stride == 0) return std::fill_n(to, length, *from);
+  if (stride == 1) return std::copy_n(from, length, to);
+  for (int64_t i = 0; i < length; i++) to[i] = from[i * stride];
+  return to + length;
+}
+template <class T>
+void write_all(void* to, const lz_operand& x) {
+  if (x.size > 0) write_rows(static_cast<T*>(to), static_cast<const T*>(x.data), x, 0);
+}
+
 // The elements in row-major order: the operand's own, or a copy.
 const void* row_major(const lz_call* call, const lz_operand& x) {
   if (x.flags & LZ_CONTIGUOUS) return x.data;
   const size_t width = size_of(x.dtype);
-  char* copy = static_cast<char*>(call->ctx->scratch(call->ctx, size_t(x.size) * width + 1));
+  void* copy = call->ctx->scratch(call->ctx, size_t(x.size) * width + 1);
   if (!copy) throw std::runtime_error("out of memory");
-  const char* from = static_cast<const char*>(x.data);
-  std::vector<int64_t> index(size_t(x.ndim), 0);
-  int64_t at = 0;
-  for (int64_t i = 0; i < x.size; i++) {
-    std::memcpy(copy + size_t(i) * width, from + at * int64_t(width), width);
-    for (int axis = x.ndim - 1; axis >= 0; axis--) {
-      at += x.strides[axis];
-      if (++index[size_t(axis)] < x.shape[axis]) break;
-      at -= x.strides[axis] * x.shape[axis];
-      index[size_t(axis)] = 0;
-    }
-  }
+  if (width == 1)
+    write_all<uint8_t>(copy, x);
+  else if (width == 2)
+    write_all<uint16_t>(copy, x);
+  else if (width == 4)
+    write_all<uint32_t>(copy, x);
+  else
+    write_all<uint64_t>(copy, x);
   return copy;
 }
 

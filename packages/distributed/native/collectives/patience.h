@@ -46,8 +46,8 @@ class Patience {
 #endif
   }
   static constexpr int kTries = 16;
-  static constexpr unsigned kProbe = 32;  // so that better times are noticed
-  static constexpr Clock::duration kMost = std::chrono::microseconds(50),
+  static constexpr unsigned kProbe = 128;  // so that better times are noticed
+  static constexpr Clock::duration kMost = std::chrono::microseconds(200),
                                    kLeast = std::chrono::nanoseconds(500);
   const bool crowded_;
   Clock::duration time_ = kMost;

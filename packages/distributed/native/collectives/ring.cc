@@ -7,9 +7,10 @@ namespace lazuli::dist {
 namespace {
 
 // Below this many bytes one exchange with everybody costs less than 2 (n − 1) steps.
-constexpr size_t kSmall = 16 * 1024;
-// The same of two members, who then exchange as many bytes as by two steps but wait for each other once.
-constexpr size_t kPair = 1024 * 1024;
+constexpr size_t kSmall = 8 * 1024;
+// Up to so many bytes, and members, two steps between all cost less than those around the ring.
+constexpr size_t kMiddle = 1024 * 1024;
+constexpr int kFew = 16;
 
 struct Part {
   size_t begin, bytes;
@@ -31,8 +32,10 @@ class Ring : public Transport {
       case Kind::allReduce:
         if (bytes <= kSmall)
           reduce_small(exchange, group, work, bytes);
-        else if (n == 2 && bytes <= kPair && work.reduction == Reduction::sum)
+        else if (n == 2 && bytes <= kMiddle && work.reduction == Reduction::sum)
           reduce_pair(exchange, work, bytes, 1 - me);
+        else if (n <= kFew && bytes <= kMiddle)
+          reduce_parts(exchange, group, work, width);
         else
           reduce_large(exchange, group, work, width);
         return;
@@ -106,6 +109,7 @@ class Ring : public Transport {
  private:
   const char* const name_;
   const std::unique_ptr<Exchange> exchange_;
+  std::vector<char> parts_;
 
   static void combine(const Work& work, char* out, const char* parts, size_t part, int n, size_t width) {
     const int64_t count = int64_t(part / width);
@@ -132,6 +136,30 @@ class Ring : public Transport {
   static void reduce_pair(Exchange& exchange, const Work& work, size_t bytes, int other) {
     exchange.send(other, work.in, bytes);
     exchange.receive(other, work.out, bytes, work.in);
+    exchange.run();
+  }
+
+  // Every member adds up a part, in the order of the ranks, and sends it to all.
+  void reduce_parts(Exchange& exchange, Group& group, const Work& work, size_t width) {
+    const int n = group.size(), me = group.rank();
+    const auto at = [&](int r) { return size_t(work.count * r / n) * width; };
+    const auto* in = static_cast<const char*>(work.in);
+    auto* out = static_cast<char*>(work.out);
+    const size_t mine = at(me + 1) - at(me);
+    parts_.resize(mine * size_t(n));
+    for (int k = 1; k < n; k++) {
+      const int r = (me + k) % n, from = (me + n - k) % n;
+      exchange.send(r, in + at(r), at(r + 1) - at(r));
+      exchange.receive(from, parts_.data() + size_t(from) * mine, mine);
+    }
+    std::memcpy(parts_.data() + size_t(me) * mine, in + at(me), mine);
+    exchange.run();
+    combine(work, out + at(me), parts_.data(), mine, n, width);
+    for (int k = 1; k < n; k++) {
+      const int r = (me + k) % n, from = (me + n - k) % n;
+      exchange.send(r, out + at(me), mine);
+      exchange.receive(from, out + at(from), at(from + 1) - at(from));
+    }
     exchange.run();
   }
 
