@@ -1,46 +1,91 @@
-// All-reduce by our backends beside Open MPI and gloo, on local ranks, in one run: `node benchmarks/dist/collectives.js [ranks] [largest]`.
-// Needs mpirun for the rows of MPI, and Debian's python3-torch for gloo's; what is not there is left out.
+// All-reduce by our backends beside Open MPI and gloo, on local ranks, in one run:
+// `node benchmarks/dist/collectives.js [ranks] [largest] [median|least]`. Each operation comes after a barrier, or in a row of several
+// without. Needs mpirun for the rows of MPI, and Debian's python3-torch for gloo's; what is not there is left out.
 
 import { spawnSync } from "node:child_process"
-import { existsSync } from "node:fs"
 import { fileURLToPath } from "node:url"
+import { compile } from "@lazuli/compile"
+import type { Communicator } from "@lazuli/distributed"
 import { launch } from "@lazuli/distributed/launch"
 import { mx } from "lazuli"
 
 const here = process.argv[1]
 const peers = fileURLToPath(new URL("../peers/collectives.py", import.meta.url))
-const [mode = "2", second = String(64 << 20)] = process.argv.slice(2)
-const PYTHON = "/usr/bin/python3"
+const [mode = "2", second = String(256 << 20), statistic = "median"] = process.argv.slice(2)
+const PYTHON = process.env.PYTHON ?? "/usr/bin/python3"
+
+/** Microseconds by size; the peers count alike. */
+type Times = Record<string, { median: number; least: number }>
+/** By the way in which operations are called. */
+type Rows = Record<string, Times>
 
 const sizesTo = (largest: number): number[] => {
   const sizes: number[] = []
-  for (let bytes = 4; bytes <= largest; bytes *= 16) sizes.push(bytes)
-  return sizes
+  for (let bytes = 4; bytes < largest; bytes *= 16) sizes.push(bytes)
+  return [...sizes, largest]
 }
-const roundsOf = (bytes: number): number =>
-  Math.max(8, Math.min(400, Math.floor((64 << 20) / Math.max(bytes, 1))))
+const roundsOf = (bytes: number): number => Math.max(6, Math.min(400, Math.floor((64 << 20) / bytes)))
+/** Operations in a row. */
+const rowOf = (bytes: number): number => Math.max(2, Math.min(50, Math.floor((16 << 20) / bytes)))
 
-/** The median microseconds of each size, as rank 0 sees it. */
-function measure(largest: number): Record<string, number> {
-  const group = mx.distributed.init(true)
-  const times: Record<string, number> = {}
-  for (const bytes of sizesTo(largest)) {
-    const x = mx.ones([bytes / 4])
-    mx.eval(x)
-    const laps: number[] = []
-    for (let i = 0; i < roundsOf(bytes) + 5; i++) {
-      mx.eval(mx.distributed.barrier())
-      const begin = performance.now()
-      mx.eval(mx.distributed.allSum(x, { group }))
-      if (i >= 5) laps.push((performance.now() - begin) * 1000)
-    }
-    times[bytes] = laps.sort((a, b) => a - b)[laps.length >> 1]
+function timesOf(rounds: number, operations: number, begin: () => void, run: () => void): Times[string] {
+  const laps: number[] = []
+  for (let i = 0; i < rounds + 3; i++) {
+    begin()
+    const start = performance.now()
+    run()
+    if (i >= 3) laps.push(((performance.now() - start) * 1000) / operations)
   }
-  return times
+  laps.sort((a, b) => a - b)
+  return { median: laps[laps.length >> 1], least: laps[0] }
+}
+
+/** As this rank sees it: the backend's own call, an `eval` for each, and several in a compiled function. */
+function measure(largest: number): Rows {
+  const group = mx.distributed.init(true)
+  const { communicator } = group as unknown as { communicator: Communicator }
+  const rows: Rows = { call: {}, eval: {}, "in a row": {} }
+  const nothing = { input: new Uint8Array(0), output: new Uint8Array(0), count: 0, peer: 0, shape: 0 }
+  for (const bytes of sizesTo(largest)) {
+    const [rounds, count] = [roundsOf(bytes), bytes / 4]
+    // Filled, so that every page is there.
+    const [input, output] = [0, 0].map((zero) => new Uint8Array(bytes).fill(zero))
+    // By the backend itself, which ranks leave as closely together as others' do.
+    const barrier = (): void =>
+      communicator.run({ ...nothing, kind: "barrier", reduction: "sum", dtype: mx.float32, name: "barrier" })
+    const work = { kind: "allReduce", reduction: "sum", dtype: mx.float32, peer: 0, name: "allSum" } as const
+    const call = (): void => communicator.run({ ...work, input, output, count, shape: count })
+    rows.call[bytes] = timesOf(rounds, 1, barrier, call)
+    // Without that it would be one zero which is read many times.
+    const x = mx.contiguous(mx.zeros([count]))
+    mx.eval(x)
+    // Its memory is for the next one, as others' results are in the same place every time.
+    rows.eval[bytes] = timesOf(rounds, 1, barrier, () => {
+      const y = mx.distributed.allSum(x, { group })
+      mx.eval(y)
+      y.dispose()
+    })
+    const operations = rowOf(bytes)
+    const row = compile((a: mx.Array): mx.Array => {
+      let y = a
+      for (let i = 0; i < operations; i++) y = mx.distributed.allSum(y, { group })
+      return y
+    })
+    rows["in a row"][bytes] = timesOf(Math.max(4, rounds >> 3), operations, barrier, () => {
+      const y = row(x)
+      mx.eval(y)
+      y.dispose()
+    })
+    x.dispose()
+  }
+  return rows
 }
 
 async function compare(ranks: number, largest: number): Promise<void> {
-  const rows: Record<string, Record<string, number>> = {}
+  const rows: Rows = {}
+  const keep = (name: string, line: string): void => {
+    for (const [way, times] of Object.entries(JSON.parse(line) as Rows)) rows[`${name}, ${way}`] = times
+  }
   for (const backend of ["ring", "shm"]) {
     await launch({
       command: [here, "rank", String(largest)],
@@ -49,7 +94,7 @@ async function compare(ranks: number, largest: number): Promise<void> {
       env: { LAZULI_QUIET: "1", LAZULI_TIME_LIMIT: "60" },
       print: (line, _, error) => {
         if (error) process.stderr.write(`${line}\n`)
-        else rows[`lazuli ${backend}`] = JSON.parse(line) as Record<string, number>
+        else keep(backend, line)
       },
     })
   }
@@ -68,31 +113,40 @@ async function compare(ranks: number, largest: number): Promise<void> {
       env: { ...process.env, LAZULI_BACKEND: "mpi", LAZULI_QUIET: "1", LAZULI_TIME_LIMIT: "60" },
     })
     const line = stdout.split("\n").find((each) => each.startsWith("{"))
-    if (status === 0 && line) rows[name] = JSON.parse(line) as Record<string, number>
+    if (status === 0 && line) keep(name, line)
     else process.stderr.write(`${name}: left out\n${stderr.slice(0, 500)}\n`)
   }
-  if (existsSync("/usr/bin/mpirun")) {
-    take("lazuli mpi", "mpirun", [...mpi, process.execPath, here, "rank", String(largest)])
-    take("Open MPI", "mpirun", [...mpi, PYTHON, peers, "mpi", String(largest)])
-    take("Open MPI, TCP", "mpirun", [
-      "--mca",
-      "btl",
-      "tcp,self",
-      ...mpi,
-      PYTHON,
-      peers,
-      "mpi",
-      String(largest),
-    ])
+  if (spawnSync("mpirun", ["--version"]).status === 0) {
+    take("mpi", "mpirun", [...mpi, process.execPath, here, "rank", String(largest)])
+    const peer = [...mpi, PYTHON, peers, "mpi", String(largest)]
+    take("Open MPI", "mpirun", peer)
+    take("Open MPI TCP", "mpirun", ["--mca", "btl", "tcp,self", ...peer])
   }
   take("gloo", PYTHON, [peers, "gloo", String(largest), String(ranks)])
-  console.log(`all-reduce of float32 on ${ranks} ranks of this host, median microseconds`)
   const sizes = sizesTo(largest)
-  console.log(["bytes".padEnd(16), ...sizes.map((n) => String(n).padStart(10))].join(""))
-  for (const [name, times] of Object.entries(rows))
-    console.log(
-      [name.padEnd(16), ...sizes.map((n) => (times[n] ?? Number.NaN).toFixed(1).padStart(10))].join(""),
+  const timeOf = (name: string, bytes: number): number =>
+    rows[name]?.[bytes]?.[statistic as "median" | "least"] ?? Number.NaN
+  const print = (name: string, numbers: number[], digits = 1): void =>
+    console.log([name.padEnd(24), ...numbers.map((n) => n.toFixed(digits).padStart(11))].join(""))
+  console.log(`all-reduce of float32 on ${ranks} ranks of this host, ${statistic} in microseconds`)
+  print("bytes", sizes, 0)
+  for (const name of Object.keys(rows))
+    print(
+      name,
+      sizes.map((bytes) => timeOf(name, bytes)),
     )
+  console.log("times the better of the peers that it is held against")
+  const others = { ring: ["gloo", "Open MPI TCP"], shm: ["gloo", "Open MPI"], mpi: ["Open MPI"] }
+  for (const way of ["call", "in a row"])
+    for (const [name, its] of Object.entries(others)) {
+      const best = (bytes: number): number =>
+        Math.min(...its.map((each) => timeOf(`${each}, ${way}`, bytes)).filter((time) => time > 0))
+      print(
+        `${name}, ${way}`,
+        sizes.map((bytes) => timeOf(`${name}, ${way}`, bytes) / best(bytes)),
+        2,
+      )
+    }
 }
 
 if (mode === "rank") {

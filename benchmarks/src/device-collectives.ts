@@ -48,21 +48,65 @@ function gptStep(dtype: mx.Dtype): number {
   return timed(4, 4, () => mx.eval(step(tokens, tokens), state))
 }
 
+/**
+ * Megabytes at most, in steps of a model of bfloat16 whose parts the members hold, and at the end of one; and those of what does not
+ * depend on the batch: all parameters, gradients and moments, and the largest layer.
+ */
+function gptMemory(): Record<string, number> {
+  mx.random.seed(1)
+  const model = new Gpt()
+  model.setDtype(mx.bfloat16)
+  shareParameters(model)
+  const bytesOf = (tree: unknown): number =>
+    mx.treeFlatten(tree as never).reduce((sum, [, x]) => sum + (x instanceof mx.Array ? x.nbytes : 0), 0)
+  const [whole, largest] = [bytesOf(model.parameters()), bytesOf(model.head.parameters())]
+  model.words = nn.fullyShard(model.words)
+  model.blocks = model.blocks.map((block) => nn.fullyShard(block))
+  model.head = nn.fullyShard(model.head)
+  const optimizer = new AdamW({ learningRate: 1e-4 })
+  optimizer.init(model)
+  const lossAndGradient = nn.valueAndGrad(model, (x: mx.Array, y: mx.Array) => model.loss(x, y))
+  const tokens = mx.random.randint(0, GPT_WORDS, [GPT_BATCH, GPT_LENGTH])
+  mx.eval(tokens, model.parameters(), optimizer.state)
+  mx.clearCache()
+  mx.resetPeakMemory()
+  for (let i = 0; i < 3; i++) {
+    const [, gradients] = lossAndGradient(tokens, tokens)
+    optimizer.update(model, gradients)
+    mx.eval(model.parameters(), optimizer.state)
+  }
+  mx.synchronize()
+  const megabytesOf = (bytes: number): number => Math.round(bytes / 1e6)
+  return {
+    "at most, MB": megabytesOf(mx.getPeakMemory()),
+    "between steps, MB": megabytesOf(mx.getActiveMemory()),
+    "parameters, gradients and moments, MB": megabytesOf(4 * whole),
+    "largest layer, MB": megabytesOf(largest),
+  }
+}
+
 const results: Record<string, number> = {}
-if (size > 1) {
-  const x = mx.ones([megabytes * 250_000])
+/** Milliseconds of a sum of so many bytes: several in one graph, as PyTorch queues them. */
+function allReduce(bytes: number, dtype: mx.Dtype): number {
+  const x = mx.contiguous(mx.zeros([bytes / dtype.size], dtype))
   mx.eval(x)
-  // In one graph, as PyTorch queues them.
   const calls = 10
-  const ms =
+  return (
     timed(1, 5, () => {
       let y = x
       for (let i = 0; i < calls; i++) y = mx.distributed.allSum(y)
       mx.eval(y)
     }) / calls
+  )
+}
+if (size > 1) {
+  const ms = allReduce(megabytes * 1_000_000, mx.float32)
   results[`all-reduce of ${megabytes} MB, ms`] = ms
   // As NCCL's tests count: what each link carries.
   results["bus bandwidth, GB/s"] = ((megabytes / 1000) * 2 * (size - 1)) / size / (ms / 1000)
+  results["all-reduce of the gradients, ms"] = allReduce(2 * 134_000_000, mx.bfloat16)
 }
 results["GPT-2 small step, bf16, ms"] = gptStep(mx.bfloat16)
 if (group.rank() === 0) console.log(JSON.stringify({ ranks: size, ...results }))
+const memory = gptMemory()
+if (group.rank() === 0) console.log(JSON.stringify(memory))
