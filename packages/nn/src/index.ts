@@ -10,6 +10,7 @@ export { type Layer, Sequential } from "./layers/containers"
 export * from "./layers/convolution"
 export { Dropout, Dropout2d, Dropout3d } from "./layers/dropout"
 export { Embedding } from "./layers/embedding"
+export { FullyShardedModule, type FullyShardOptions, fullyShard } from "./layers/fully-sharded"
 export { Bilinear, Identity, Linear } from "./layers/linear"
 export { BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm } from "./layers/normalization"
 export * from "./layers/pooling"
@@ -26,9 +27,6 @@ export {
 export { GRU, LSTM, RNN } from "./layers/recurrent"
 export {
   AllToShardedLinear,
-  FullyShardedModule,
-  type FullyShardOptions,
-  fullyShard,
   QuantizedAllToShardedLinear,
   QuantizedShardedToAllLinear,
   ShardedToAllLinear,

@@ -13,8 +13,7 @@ import {
   withOwnHandles,
 } from "@lazuli/core/engine"
 import { called, check, named, optional, under } from "../arguments"
-import { withParameters } from "../model-transforms"
-import { type Model, Module, type ModuleFilter } from "../module"
+import type { Module } from "../module"
 import { Linear } from "./linear"
 import { FORMAT, type QuantizationOptions, QuantizedLinear } from "./quantized"
 
@@ -28,12 +27,14 @@ export interface ShardOptions {
   group?: Group | null
 }
 
-const aGroup: Kind = {
+/** The kind of an argument that is a group. */
+export const aGroup: Kind = {
   expected: "a group that mx.distributed.init() gives",
   accepts: (value: unknown) => value instanceof mx.distributed.Group,
 }
 
-function groupOf(op: string, group: unknown): Group {
+/** The group that was given, or all processes. */
+export function groupOf(op: string, group: unknown): Group {
   if (group === undefined || group === null) return mx.distributed.init()
   if (group instanceof mx.distributed.Group) return group
   throw new ArgumentError(op, `group must come from mx.distributed.init(), received ${describe(group)}`)
@@ -375,126 +376,4 @@ export function shardLinear(
       ? AllToShardedLinear.fromLinear(layer, options)
       : ShardedToAllLinear.fromLinear(layer, options)
   })
-}
-
-/** The parameters that a module spreads: all but those of modules that do so themselves. */
-const isSharded: ModuleFilter = (module, key, value) =>
-  !(value instanceof FullyShardedModule) && Module.validParameterFilter(module, key, value)
-
-/** Options of {@link fullyShard}. */
-export interface FullyShardOptions {
-  /** The processes; all by default. */
-  group?: Group | null
-  /** The dtype that the parameters have in the call; their own by default. */
-  computeDtype?: mx.Dtype | null
-}
-
-function fullyShardOptions(op: string, options: unknown): void {
-  check(op, { options: "record" }, options)
-  named(op, { group: optional(aGroup), computeDtype: "dtype?" }, [options])
-}
-
-/**
- * A module of whose parameters each member of the group holds a part, along the first axis; they are put together for the call, in
- * `computeDtype`, and gradients are spread again.
- * @throws ShapeError for a parameter of no dimensions, which cannot be spread
- * @example
- * const layer = new nn.FullyShardedModule(new nn.Linear(2, 3), { computeDtype: mx.float16 })
- * layer.forward(mx.ones([4, 2], mx.float16)).dtype.name // => 'float16'
- */
-export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown> extends Module {
-  /** The model to call. */
-  readonly module: Model<A, R>
-  /** @internal */
-  readonly _computeDtype: mx.Dtype | null
-  /** @internal */
-  readonly _group: Group
-  /** By path, the rows of the whole parameter. @internal */
-  readonly _rows: Map<string, number>
-
-  constructor(module: Model<A, R>, options: FullyShardOptions = {}) {
-    super()
-    if (!(module instanceof Module))
-      throw new ArgumentError("FullyShardedModule", `module must be a module, received ${describe(module)}`)
-    fullyShardOptions("FullyShardedModule", options)
-    this._group = groupOf("FullyShardedModule", options.group)
-    const parameters = mx.treeFlatten(module.filterAndMap(isSharded)) as [string, mx.Array][]
-    for (const [path, { shape }] of parameters)
-      if (shape.length === 0)
-        throw new ShapeError(
-          "FullyShardedModule",
-          `the parameter "${path}" of shape ${format(shape)} has no axis along which it could be spread`,
-        )
-    this.module = module
-    this._computeDtype = options.computeDtype ?? null
-    this._rows = new Map(parameters.map(([path, { shape }]) => [path, shape[0]]))
-    if (this._group.size() > 1)
-      module.update(
-        mx.treeUnflatten(parameters.map(([path, x]): [string, mx.Array] => [path, this.partOf(x)])) as never,
-      )
-  }
-
-  /** This member's rows of a parameter; zeros where they end before. */
-  private partOf(x: mx.Array): mx.Array {
-    const each = Math.ceil(x.shape[0] / this._group.size())
-    const missing = each * this._group.size() - x.shape[0]
-    const whole = missing === 0 ? x : mx.concatenate([x, mx.zeros([missing, ...x.shape.slice(1)], x.dtype)])
-    // A copy: a view would keep the whole parameter.
-    return mx.contiguous(mx.split(whole, this._group.size())[this._group.rank()])
-  }
-
-  /**
-   * The whole parameters, in a tree like the module's. Every member must call it.
-   * @example
-   * new nn.FullyShardedModule(new nn.Linear(2, 3)).wholeParameters().weight.shape // => [3, 2]
-   */
-  wholeParameters(): Record<string, mx.Array> {
-    return mx.treeUnflatten(this.gatheredEntries(null)) as Record<string, mx.Array>
-  }
-
-  private gatheredEntries(dtype: mx.Dtype | null): [string, mx.Array][] {
-    const entries = mx.treeFlatten(this.module.filterAndMap(isSharded)) as [string, mx.Array][]
-    return entries.map(([path, part]) => {
-      const x = dtype === null ? part : part.astype(dtype)
-      if (this._group.size() === 1) return [path, x]
-      const whole = this._group.exchange(x, { op: "gatherParameter" })
-      return [path, whole.index(mx.s(0, this._rows.get(path) as number))]
-    })
-  }
-
-  forward(...args: A): R {
-    return this.gathered(() => this.module.forward(...args))
-  }
-
-  /** The module's `asLinear`. @throws ArgumentError when it has none */
-  asLinear(x: mx.Array): mx.Array {
-    const { asLinear } = this.module as { asLinear?: (x: mx.Array) => mx.Array }
-    if (typeof asLinear !== "function")
-      throw new ArgumentError("asLinear", `a ${this.module.constructor.name} has no asLinear`)
-    return this.gathered(() => asLinear.call(this.module, x))
-  }
-
-  private gathered<T>(body: () => T): T {
-    const dtype = this._computeDtype
-    if (dtype === null && this._group.size() === 1) return body()
-    return withParameters(this.module, mx.treeUnflatten(this.gatheredEntries(dtype)) as object, body)
-  }
-
-  protected override extraRepr(): string {
-    return `numShardedParams=${this._rows.size}`
-  }
-}
-
-/**
- * The module as a {@link FullyShardedModule} where that changes anything: in a group of one, the module itself.
- * @example
- * const layer = new nn.Linear(2, 3)
- * nn.fullyShard(layer) === layer // => true
- */
-export function fullyShard<M extends Module>(module: M, options: FullyShardOptions = {}): M {
-  if (!(module instanceof Module))
-    throw new ArgumentError("fullyShard", `module must be a module, received ${describe(module)}`)
-  fullyShardOptions("fullyShard", options)
-  if (groupOf("fullyShard", options.group).size() === 1) return module
-  return new FullyShardedModule(module as never, options) as unknown as M
 }

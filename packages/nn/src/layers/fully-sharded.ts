@@ -1,0 +1,148 @@
+/**
+ * Modules of whose parameters each process of a group holds a part: all of them, the gradients and the optimizer's state are spread.
+ */
+import * as mx from "@lazuli/core"
+import { ArgumentError, describe, format, ShapeError } from "@lazuli/core/engine"
+import { checkpoint } from "@lazuli/transforms"
+import { check, named, optional } from "../arguments"
+import { withParameters } from "../model-transforms"
+import { type Model, Module, type ModuleFilter } from "../module"
+import { aGroup, groupOf } from "./sharded"
+
+type Group = mx.distributed.Group
+
+/** The parameters that a module spreads: all but those of modules that do so themselves. */
+const isSharded: ModuleFilter = (module, key, value) =>
+  !(value instanceof FullyShardedModule) && Module.validParameterFilter(module, key, value)
+
+/** Options of {@link fullyShard}. */
+export interface FullyShardOptions {
+  /** The processes; all by default. */
+  group?: Group | null
+  /** The dtype that the parameters have in the call; their own by default. */
+  computeDtype?: mx.Dtype | null
+  /**
+   * Puts the parameters together again for the gradient, and computes the module's inner values again, in place of keeping both: true by
+   * default. Without it the whole parameters of all modules are in memory when the backward pass begins.
+   */
+  recompute?: boolean
+}
+
+function fullyShardOptions(op: string, options: unknown): void {
+  check(op, { options: "record" }, options)
+  named(op, { group: optional(aGroup), computeDtype: "dtype?", recompute: "bool?" }, [options])
+}
+
+/**
+ * A module of whose parameters each member of the group holds a part, along the first axis; they are put together for the call, in
+ * `computeDtype`, and gradients are spread again.
+ * @throws ShapeError for a parameter of no dimensions, which cannot be spread
+ * @example
+ * const layer = new nn.FullyShardedModule(new nn.Linear(2, 3), { computeDtype: mx.float16 })
+ * layer.forward(mx.ones([4, 2], mx.float16)).dtype.name // => 'float16'
+ */
+export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown> extends Module {
+  /** The model to call. */
+  readonly module: Model<A, R>
+  /** @internal */
+  readonly _computeDtype: mx.Dtype | null
+  /** @internal */
+  readonly _recompute: boolean
+  /** @internal */
+  readonly _group: Group
+  /** By path, the rows of the whole parameter. @internal */
+  readonly _rows: Map<string, number>
+
+  constructor(module: Model<A, R>, options: FullyShardOptions = {}) {
+    super()
+    if (!(module instanceof Module))
+      throw new ArgumentError("FullyShardedModule", `module must be a module, received ${describe(module)}`)
+    fullyShardOptions("FullyShardedModule", options)
+    this._group = groupOf("FullyShardedModule", options.group)
+    const parameters = mx.treeFlatten(module.filterAndMap(isSharded)) as [string, mx.Array][]
+    for (const [path, { shape }] of parameters)
+      if (shape.length === 0)
+        throw new ShapeError(
+          "FullyShardedModule",
+          `the parameter "${path}" of shape ${format(shape)} has no axis along which it could be spread`,
+        )
+    this.module = module
+    this._computeDtype = options.computeDtype ?? null
+    this._recompute = options.recompute ?? true
+    this._rows = new Map(parameters.map(([path, { shape }]) => [path, shape[0]]))
+    if (this._group.size() > 1)
+      module.update(
+        mx.treeUnflatten(parameters.map(([path, x]): [string, mx.Array] => [path, this.partOf(x)])) as never,
+      )
+  }
+
+  /** This member's rows of a parameter; zeros where they end before. */
+  private partOf(x: mx.Array): mx.Array {
+    const each = Math.ceil(x.shape[0] / this._group.size())
+    const missing = each * this._group.size() - x.shape[0]
+    const whole = missing === 0 ? x : mx.concatenate([x, mx.zeros([missing, ...x.shape.slice(1)], x.dtype)])
+    // A copy: a view would keep the whole parameter.
+    return mx.contiguous(mx.split(whole, this._group.size())[this._group.rank()])
+  }
+
+  /**
+   * The whole parameters, in a tree like the module's. Every member must call it.
+   * @example
+   * new nn.FullyShardedModule(new nn.Linear(2, 3)).wholeParameters().weight.shape // => [3, 2]
+   */
+  wholeParameters(): Record<string, mx.Array> {
+    return mx.treeUnflatten(this.gatheredEntries(null)) as Record<string, mx.Array>
+  }
+
+  private parts(): [string, mx.Array][] {
+    return mx.treeFlatten(this.module.filterAndMap(isSharded)) as [string, mx.Array][]
+  }
+  private gatheredEntries(dtype: mx.Dtype | null, parts = this.parts()): [string, mx.Array][] {
+    return parts.map(([path, part]) => {
+      const x = dtype === null ? part : part.astype(dtype)
+      if (this._group.size() === 1) return [path, x]
+      const whole = this._group.exchange(x, { op: "gatherParameter" })
+      return [path, whole.index(mx.s(0, this._rows.get(path) as number))]
+    })
+  }
+
+  forward(...args: A): R {
+    return this.gathered(args, (...its) => this.module.forward(...its))
+  }
+
+  /** The module's `asLinear`. @throws ArgumentError when it has none */
+  asLinear(x: mx.Array): mx.Array {
+    const { asLinear } = this.module as { asLinear?: (x: mx.Array) => mx.Array }
+    if (typeof asLinear !== "function")
+      throw new ArgumentError("asLinear", `a ${this.module.constructor.name} has no asLinear`)
+    return this.gathered([x], (a: mx.Array) => asLinear.call(this.module, a))
+  }
+
+  private gathered<B extends unknown[], T>(args: B, body: (...args: B) => T): T {
+    const dtype = this._computeDtype
+    if (dtype === null && this._group.size() === 1) return body(...args)
+    const run = (parts: [string, mx.Array][], ...its: B): T =>
+      withParameters(this.module, mx.treeUnflatten(this.gatheredEntries(dtype, parts)) as object, () =>
+        body(...its),
+      )
+    return (this._recompute && this._group.size() > 1 ? checkpoint(run) : run)(this.parts(), ...args)
+  }
+
+  protected override extraRepr(): string {
+    return `numShardedParams=${this._rows.size}`
+  }
+}
+
+/**
+ * The module as a {@link FullyShardedModule} where that changes anything: in a group of one, the module itself.
+ * @example
+ * const layer = new nn.Linear(2, 3)
+ * nn.fullyShard(layer) === layer // => true
+ */
+export function fullyShard<M extends Module>(module: M, options: FullyShardOptions = {}): M {
+  if (!(module instanceof Module))
+    throw new ArgumentError("fullyShard", `module must be a module, received ${describe(module)}`)
+  fullyShardOptions("fullyShard", options)
+  if (groupOf("fullyShard", options.group).size() === 1) return module
+  return new FullyShardedModule(module as never, options) as unknown as M
+}
