@@ -10,6 +10,7 @@ export default program(
   "gpu-table",
   "collectives",
   "device-collectives",
+  "overlap",
   "quantized",
   "lm",
   "lm-gpu",

@@ -49,20 +49,25 @@ function bucketsOf(arrays: readonly mx.Array[], most: number): mx.Array[][] {
   return buckets
 }
 
-/** The members' average of some arrays, in one exchange. */
+/** The members' average of some arrays, in one exchange that is evaluated behind another one's result; and its own result. */
 function averageTogether(
   arrays: readonly mx.Array[],
   group: mx.distributed.Group,
-  stream?: mx.StreamLike,
-): mx.Array[] {
-  const together = arrays.length === 1 ? arrays[0] : mx.concatenate(arrays.map((x) => x.flatten()))
-  const average = mx.distributed.allSum(together, { group, stream }).divide(group.size())
-  if (arrays.length === 1) return [average]
+  after: mx.Array | null,
+): { averages: mx.Array[]; exchanged: mx.Array } {
+  const flat = arrays.map((x) => x.flatten())
+  // Nothing of it, in front: evaluation comes to what an array is made of in order.
+  if (after !== null) flat.unshift(after.index(mx.s(0, 0)))
+  const exchanged = mx.distributed.allSum(flat.length === 1 ? flat[0] : mx.concatenate(flat), { group })
+  const average = exchanged.divide(group.size())
   let at = 0
-  return arrays.map((x) => average.index(mx.s(at, (at += x.node.size))).reshape(x.node.shape as number[]))
+  const averages = arrays.map((x) =>
+    average.index(mx.s(at, (at += x.node.size))).reshape(x.node.shape as number[]),
+  )
+  return { averages, exchanged }
 }
 
-function averaged<T>(gradients: T, group: mx.distributed.Group, most: number, stream?: mx.StreamLike): T {
+function averaged<T>(gradients: T, group: mx.distributed.Group, most: number, isBeside: boolean): T {
   const averages = new Map<mx.Array, mx.Array>()
   const arrays: mx.Array[] = []
   forEachLeaf(gradients, (leaf) => {
@@ -71,10 +76,22 @@ function averaged<T>(gradients: T, group: mx.distributed.Group, most: number, st
       arrays.push(leaf)
     }
   })
-  for (const bucket of bucketsOf(arrays, most))
-    averageTogether(bucket, group, stream).forEach((average, i) => averages.set(bucket[i], average))
+  // Beside the backward pass one behind the other, those of the last layers first, whose gradients are there first: whatever uses an
+  // average of the first layers comes behind all exchanges, and the backward pass waits for none.
+  const last = new Map<mx.Dtype, mx.Array>()
+  for (const bucket of bucketsOf(arrays, most).reverse()) {
+    const { dtype } = bucket[0]
+    const after = isBeside ? (last.get(dtype) ?? null) : null
+    const { averages: its, exchanged } = averageTogether(bucket, group, after)
+    last.set(dtype, exchanged)
+    its.forEach((average, i) => averages.set(bucket[i], average))
+  }
   return mapLeaves(gradients, (leaf) => (leaf instanceof mx.Array ? averages.get(leaf) : leaf)) as T
 }
+
+/** Calls `body` with a stream, if one is given, as the current one. */
+const onStream = <T>(stream: mx.StreamLike | undefined, body: (isGiven: boolean) => T): T =>
+  stream === undefined || stream === null ? body(false) : mx.stream(stream, () => body(true))
 
 const BUCKET = 32 * 1024 * 1024
 
@@ -112,7 +129,9 @@ export function averageGradients<T>(
   return ofTrees("averageGradients", () =>
     group.size() === 1
       ? withOwnArrays(gradients, gradients)
-      : averaged(gradients, group, given.allReduceSize ?? BUCKET, given.communicationStream),
+      : onStream(given.communicationStream, (isBeside) =>
+          averaged(gradients, group, given.allReduceSize ?? BUCKET, isBeside),
+        ),
   )
 }
 
