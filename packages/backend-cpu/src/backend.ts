@@ -2,11 +2,8 @@
  * The CPU backend: encodes nodes as records of a command buffer and runs the command buffer with one native call.
  */
 import { cpus, totalmem } from "node:os"
-import { fileURLToPath } from "node:url"
 import {
-  type ApplicationMeta,
   type Backend,
-  checkBringer,
   collectorOf,
   DeviceError,
   type DeviceInformation,
@@ -24,23 +21,36 @@ import {
   registerBackend,
   type ScalarProgram,
   type Storage,
+  sameShape,
   type WorkQueue,
 } from "@lazuli/core/engine"
 import { type CommandBuffer, Op } from "./command-buffer"
 import {
+  commonOrder,
   isEncodable,
   mapWords,
   programWords,
   recordWords,
   writeDense,
+  writeInOrder,
   writeMapInput,
   writeOperand,
   writeParams,
 } from "./encode"
 import "./host-kernels"
+import {
+  addLibrary,
+  applicationOf,
+  isTaken,
+  kernelDtypes,
+  kernels,
+  offered,
+  restrictions,
+} from "./kernel-ids"
 import { loadFailure, native } from "./native"
 import {
   allocateOn,
+  blockBytes,
   CROSSING,
   cross,
   drain,
@@ -62,57 +72,6 @@ import {
 
 /** The plan being recorded, as a queue that never runs. */
 let recording: Queue | null = null
-
-/** Ids by primitive; those of other packages come by {@link addLibrary}. */
-const kernels = new Map<string, number>()
-/** Those that nobody may bring but a loaded library has. */
-const refused = new Set<string>()
-/** By id: a bit for each dtype that the first input may have. */
-let kernelDtypes: readonly number[] = []
-/** Of the kernels that other packages brought: which applications they take. */
-const restrictions = new Map<string, (application: ApplicationMeta) => boolean>()
-listKernels()
-
-function listKernels(): void {
-  for (const [id, name] of native.kernels().entries()) if (!refused.has(name)) kernels.set(name, id)
-  kernelDtypes = native.kernelDtypes()
-}
-
-/** Loads the kernels that another package brings. @throws DeviceError that names the package */
-function addLibrary(offer: NativeKernels): void {
-  const { library, supports } = offer
-  let names: string[]
-  try {
-    names = native.loadKernels(typeof library === "string" ? library : fileURLToPath(library))
-  } catch (cause) {
-    const fact = (cause as Error).message.replace(/^\[\w+\] /, "")
-    const hint = /was built for version/.test(fact)
-      ? "Build it again with the installed @lazuli/core: npx lazuli-kernel build"
-      : /already$/.test(fact)
-        ? undefined
-        : `It must be a library for ${process.platform}-${process.arch}`
-    throw new DeviceError("backend-cpu", `cannot load the kernels of ${offer.package}: ${fact}`, {
-      cause,
-      hint,
-    })
-  }
-  for (const name of names) refused.add(name)
-  checkBringer(offer.package, names)
-  for (const name of names) refused.delete(name)
-  listKernels()
-  const brought = new Set(names)
-  for (const name of names) if (supports) restrictions.set(name, (application) => supports(application))
-  // Primitives that ran before this remember that they had none.
-  for (const { name } of listPrimitives())
-    if (brought.has(name)) primitiveByName(name).kernels[BACKEND] = undefined
-}
-
-function isTaken(node: Node, name: string): boolean {
-  const restriction = restrictions.get(name)
-  if (restriction === undefined) return true
-  const { inputs, params } = node
-  return restriction({ primitive: name, inputs, outputs: node.outputs ?? [node], params })
-}
 
 const scalarOps = new Map(native.scalarOps().map((name, code) => [name, code]))
 
@@ -261,19 +220,6 @@ const collect = collectorOf(() => native.pressCollector())
 const dead = new Int32Array(1 << 17)
 const copyKernel = kernels.get("copy") as number
 
-const UNIT = 64
-const PAGE = 4096
-const PAGED_FROM = 16384
-
-/** The classes of native/runtime/memory.cc: multiples of 64 bytes up to 1 KB, then eight a doubling, whole pages from 16 KB on. */
-function blockBytes(nbytes: number): number {
-  const units = Math.max(1, Math.ceil(nbytes / UNIT))
-  if (units <= 16) return units * UNIT
-  const step = 2 ** (Math.floor(Math.log2(units - 1)) - 3)
-  const bytes = Math.ceil(units / step) * step * UNIT
-  return bytes < PAGED_FROM ? bytes : Math.ceil(bytes / PAGE) * PAGE
-}
-
 /** The native side's number, which is whole, for no bound. */
 const UNBOUNDED = 2 ** 53
 const boundOf = (bytes: number): number => (bytes >= UNBOUNDED ? Infinity : bytes)
@@ -373,7 +319,7 @@ function hostOf(storage: Storage): ArrayBuffer {
 
 /** Runs a kernel. */
 class KernelEncoder implements Encoder {
-  constructor(private readonly id: number) {}
+  constructor(protected readonly id: number) {}
   encode(node: Node): void {
     const queue = queueFor(node, node.inputs, recordWords(node))
     encodeKernel(queue, this.id, node.inputs, node.outputs ?? [node], node)
@@ -389,6 +335,45 @@ class UpdateEncoder extends KernelEncoder {
   overwrites(): readonly number[] {
     return FIRST
   }
+}
+
+/** Runs a kernel that a package brought. */
+class OfferedEncoder extends KernelEncoder {
+  constructor(
+    id: number,
+    private readonly offer: NativeKernels,
+  ) {
+    super(id)
+  }
+  overwrites(node: Node, output: number): readonly number[] {
+    return this.offer.overwrites?.(applicationOf(node))[output] ?? NONE
+  }
+  override encode(node: Node): void {
+    // A plan has laid its results out already.
+    const keeps = recording === null && this.offer.keepsLayout?.(applicationOf(node))
+    const order = keeps ? commonOrder(node.inputs, node.shape) : null
+    const outputs = node.outputs ?? [node]
+    if (order === null || outputs.some(({ shape }) => !sameShape(shape, node.shape))) super.encode(node)
+    else encodeInOrder(this.id, node, outputs, order)
+  }
+}
+const NONE: readonly number[] = []
+
+/** Runs a kernel on operands with their axes in another order, in which its outputs lie from then on. */
+function encodeInOrder(id: number, node: Node, outputs: readonly Node[], order: readonly number[]): void {
+  const { inputs, params } = node
+  const shape = order.map((axis) => node.shape[axis])
+  const queue = queueFor(node, inputs, recordWords(node))
+  const { commands } = queue
+  commands.beginCall(Op.Run, id, inputs.length, outputs.length)
+  for (const input of inputs) writeInOrder(commands, input, shape)
+  for (const output of outputs) {
+    ;(output.storage as Storage).ticket = queue.open
+    writeInOrder(commands, output, shape)
+    output.strides = inputs[0].strides
+  }
+  writeParams(commands, (node.primitive as Primitive).schema, params)
+  commands.end()
 }
 
 /** Runs a scalar program. */
@@ -409,7 +394,13 @@ function lowerKernel(node: Node): Encoder | null {
   if (id < 0 || (restrictions.size > 0 && !isTaken(node, primitive.name))) return null
   const [first] = node.inputs
   if (first !== undefined && ((kernelDtypes[id] >> first.dtype.code) & 1) === 0) return null
-  return (kernelEncoders[id] ??= UPDATES.has(primitive.name) ? new UpdateEncoder(id) : new KernelEncoder(id))
+  return (kernelEncoders[id] ??= encoderFor(id, primitive.name))
+}
+
+function encoderFor(id: number, name: string): Encoder {
+  const offer = offered.get(name)
+  if (offer?.overwrites || offer?.keepsLayout) return new OfferedEncoder(id, offer)
+  return UPDATES.has(name) ? new UpdateEncoder(id) : new KernelEncoder(id)
 }
 
 const workQueue: WorkQueue = {
@@ -497,4 +488,11 @@ export const cpuBackend: Backend = {
 /** This backend's index in {@link Primitive.kernels} and {@link ScalarProgram.ids}. */
 const BACKEND = loadFailure === null ? registerBackend(cpuBackend) : -1
 
-if (loadFailure === null) onKernels("native", addLibrary)
+if (loadFailure === null)
+  onKernels("native", (offer) => {
+    const brought = new Set(addLibrary(offer))
+    for (const name of brought) delete kernelEncoders[kernels.get(name) as number]
+    // Primitives that ran before this remember that they had none.
+    for (const { name } of listPrimitives())
+      if (brought.has(name)) primitiveByName(name).kernels[BACKEND] = undefined
+  })

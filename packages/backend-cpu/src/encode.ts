@@ -34,6 +34,28 @@ export function writeOperand(commands: CommandBuffer, node: Node): void {
   )
 }
 
+/** The same without its strides: an array that lies without gaps, seen with its axes in the order in which they lie. */
+export function writeInOrder(commands: CommandBuffer, node: Node, shape: Shape): void {
+  const { storage, dtype, offset } = node
+  commands.operand((storage as Storage).id, dtype.code, offset * dtype.size, sizeOf(shape), shape, null)
+}
+
+/**
+ * The axes of arrays of one shape in the order in which all of them lie in memory without gaps, the outermost first; null where that is
+ * the row-major order, or where there is none.
+ */
+export function commonOrder(nodes: readonly Node[], shape: Shape): readonly number[] | null {
+  const strides = nodes[0]?.strides
+  if (!strides || sizeOf(shape) === 0) return null
+  const order = shape.map((_, axis) => axis).sort((a, b) => strides[b] - strides[a])
+  const steps = contiguousStrides(order.map((axis) => shape[axis]))
+  const lies = (node: Node): boolean =>
+    node.strides !== null &&
+    sameShape(node.shape, shape) &&
+    order.every((axis, i) => shape[axis] === 1 || (node.strides as Strides)[axis] === steps[i])
+  return nodes.every(lies) ? order : null
+}
+
 /** Only so many inputs of elementwise work may be single elements. */
 const MAX_SINGLE = 64
 /** A DENSE record has a bit for each input in half a word. */

@@ -18,6 +18,8 @@ beforeEach(() => mx.resetBackendStats())
 const FROZEN = fileURLToPath(new URL("../../core/test/kernel-1", import.meta.url))
 const TODAY = fileURLToPath(new URL("../../core/include", import.meta.url))
 const CXX = process.env.CXX ?? "c++"
+/** The program that runs what CXX makes for another processor. */
+const EMULATOR = process.env.LAZULI_EMULATOR?.split(" ") ?? []
 
 function compile(name: string, source: string, include: string, ...flags: string[]): string {
   const [from, to] = [join(scratch, `${name}.cc`), join(scratch, name)]
@@ -114,8 +116,10 @@ test("the header has only grown since version 1", () => {
   const constants =
     'std::printf("%d %d %d %d\\n", LZ_KERNEL_ABI, LZ_COMPLEX64, LZ_CONTIGUOUS | LZ_IMMEDIATE << 4, LZ_FAILED);'
   const source = `#include <cstdio>\n#include <lazuli/kernel.h>\nint main() { ${prints.join("\n")}\n${constants} std::printf("%zu\\n", sizeof(lz_operand)); }`
-  const layout = (name: string, include: string): string =>
-    execFileSync(compile(name, source, include), { encoding: "utf8" })
+  const layout = (name: string, include: string): string => {
+    const [program, ...args] = [...EMULATOR, compile(name, source, include)]
+    return execFileSync(program, args, { encoding: "utf8" })
+  }
   expect(layout("today", TODAY)).toBe(layout("frozen", FROZEN))
   // A declaration of a later version stands behind those of this one.
   const declared = (folder: string): string[] =>

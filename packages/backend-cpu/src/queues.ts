@@ -95,6 +95,19 @@ function take(ids: number[], owner: Storage["memory"], nbytes: number): Storage 
   return storage
 }
 
+const UNIT = 64
+const PAGE = 4096
+const PAGED_FROM = 16384
+
+/** The classes of native/runtime/memory.cc: multiples of 64 bytes up to 1 KB, then eight a doubling, whole pages from 16 KB on. */
+export function blockBytes(nbytes: number): number {
+  const units = Math.max(1, Math.ceil(nbytes / UNIT))
+  if (units <= 16) return units * UNIT
+  const step = 2 ** (Math.floor(Math.log2(units - 1)) - 3)
+  const bytes = Math.ceil(units / step) * step * UNIT
+  return bytes < PAGED_FROM ? bytes : Math.ceil(bytes / PAGE) * PAGE
+}
+
 /** A storage whose memory the queue's command buffer takes. */
 export function allocateOn(queue: Queue, owner: Storage["memory"], nbytes: number): Storage {
   const storage = take(queue.freeIds, owner, nbytes)

@@ -19,7 +19,8 @@ export const engineUrl = (folder: string): string => pathToFileURL(join(folder, 
 export async function buildEngine(folder: string): Promise<void> {
   const { LD_PRELOAD: _, ...env } = process.env
   await promisify(execFile)(
-    process.execPath,
+    // The bundler is there for the processor of this machine.
+    process.env.LAZULI_HOST_NODE ?? process.execPath,
     [join(root, "packages/backend-cpu/test/build-engine.mjs"), folder],
     {
       env,

@@ -1,5 +1,5 @@
-// alpha · x + beta · y for the CPU backend: a plain loop over contiguous float32, and a path for any strides
-// and every floating and complex type. Results equal those of the primitive's decomposition to the bit: each
+// alpha · x + beta · y for the CPU backend: BLAS's in-place sum where the result takes the memory of an operand,
+// a plain loop over other contiguous float32, and a path for any strides and every floating and complex type. Results equal those of the primitive's decomposition to the bit: each
 // product is rounded, then the sum.
 #include "params.h"
 
@@ -106,6 +106,21 @@ void parallel(const lz_call* call, int64_t n, int64_t grain, Body body) {
 
 constexpr int64_t kGrain = 1 << 15;  // elements a thread takes at least
 
+// --- Contiguous, and the result takes the memory of y or of x: what BLAS calls axpby, by the host
+
+bool is_in_place(const lz_call* call) {
+  const lz_operand &x = call->in[0], &y = call->in[1], &out = call->out[0];
+  return (out.data == y.data || out.data == x.data) && (x.flags & y.flags & LZ_CONTIGUOUS);
+}
+
+lz_status in_place(const lz_call* call, double alpha, double beta) {
+  const lz_operand &x = call->in[0], &y = call->in[1], &out = call->out[0];
+  const auto dtype = lz_dtype(out.dtype);
+  if (out.data == y.data)
+    return call->ctx->axpby(call->ctx, dtype, out.size, alpha, x.data, beta, out.data);
+  return call->ctx->axpby(call->ctx, dtype, out.size, beta, y.data, alpha, out.data);
+}
+
 // --- Contiguous float32. The compiler vectorizes it, once for each instruction set where the C library can
 // choose at load time.
 
@@ -148,6 +163,8 @@ lz_status axpby(const lz_call* call) try {
   const lz_operand &x = call->in[0], &y = call->in[1], &out = call->out[0];
   const lazuli::params::Axpby params(*call);
   const double alpha = params.alpha, beta = params.beta;
+  const bool is_real = out.dtype == LZ_FLOAT32 || out.dtype == LZ_FLOAT64;
+  if (is_real && is_in_place(call)) return in_place(call, alpha, beta);
   switch (out.dtype) {
     case LZ_FLOAT32:
       if (x.flags & y.flags & LZ_CONTIGUOUS) {

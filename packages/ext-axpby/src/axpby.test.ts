@@ -92,6 +92,40 @@ describe.each(backends)("on the %s backend", (backend) => {
     expect(mx.arrayEqual(axpby(s, t, 1.5, 0.25), plain(s, t, 1.5, 0.25)).item()).toBe(true)
   })
 
+  test("operands that nobody needs any more, of which the result may take the memory", () => {
+    const [x, y] = [wave([20, 30], 0.7), wave([20, 30], 0.3)]
+    for (const dtype of [mx.float32, mx.float64, mx.bfloat16]) {
+      if (backend === "metal" && dtype === mx.float64) continue
+      const [a, b] = [x.astype(dtype), y.astype(dtype)]
+      mx.eval(a, b)
+      const want = plain(a.exp(), b, 2.3, -0.7)
+      /** Of a new array, which is given up before anything is computed. */
+      const given = (f: (e: mx.Array) => mx.Array): mx.Array => {
+        const e = a.exp()
+        const result = f(e)
+        e.dispose()
+        return result
+      }
+      same(
+        given((e) => axpby(e, b, 2.3, -0.7)),
+        want,
+      )
+      same(
+        given((e) => axpby(b, e, -0.7, 2.3)),
+        want,
+      )
+      same(
+        given((e) => axpby(e, e, 1, 2)),
+        plain(a.exp(), a.exp(), 1, 2),
+      )
+      same(
+        given((e) => axpby(e, b.index("::-1"), 2.3, -0.7)),
+        plain(a.exp(), b.index("::-1"), 2.3, -0.7),
+      )
+      same(axpby(a.exp().transpose(), b.transpose(), 2.3, -0.7), want.transpose())
+    }
+  })
+
   test("gradients by both arguments, and where only one is asked for", () => {
     const [x, y, g] = [wave([2, 3], 1), wave([3], 2), wave([2, 3], 3)]
     const f = (a: mx.Array, b: mx.Array) => axpby(a, b, 4, -2)

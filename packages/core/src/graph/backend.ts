@@ -14,6 +14,7 @@ export interface Encoder {
   /**
    * Inputs have storage, unless they are immediates of an elementwise primitive; outputs have storage and are row-major. An output may
    * share the storage of an input of the same size that dies here: of elementwise primitives, and where {@link overwrites} says so.
+   * Outside plans it may give outputs other strides, in the same memory.
    */
   encode(node: Node): void
   /** The inputs, by index, over which an output of an application that is not elementwise may be written; none without it. */

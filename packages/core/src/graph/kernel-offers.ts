@@ -50,6 +50,17 @@ export interface NativeKernels {
   readonly library: string | URL
   /** Chooses the applications that its kernels take; all of them by default. The others fall back. */
   supports?(application: ApplicationMeta): boolean
+  /**
+   * By output, the inputs (by index) of the same size in bytes over which it may be written where nobody needs them any more: the kernel
+   * then gets the same memory for both. It must have read an element of the input before it writes there. None by default.
+   */
+  overwrites?(application: ApplicationMeta): readonly (readonly number[])[]
+  /**
+   * True where the order of the axes means nothing to the kernel, as in elementwise work. Inputs and outputs of one shape that lie in one
+   * order without gaps, such as transposed, then come with their axes in that order, row-major, and outputs keep the layout of the inputs.
+   * Otherwise, which is the default, outputs are row-major.
+   */
+  keepsLayout?(application: ApplicationMeta): boolean
 }
 
 /** The launch of a Metal kernel for one application. */
