@@ -65,9 +65,17 @@ function test(files) {
   prepareNode()
   const vitest = ["run", "--maxWorkers=1", "--testTimeout=900000", "--hookTimeout=900000", ...files]
   run(process.execPath, ["--import", asExecutable(node), "node_modules/vitest/vitest.mjs", ...vitest], {
-    env: { ...process.env, ...addons() },
+    env: { ...process.env, ...addons(), ...compilers() },
   })
 }
+
+/** Programs that tests bundle and compile with, and run others by. */
+const compilers = () => ({
+  LAZULI_HOST_NODE: process.execPath,
+  CC: "aarch64-linux-gnu-gcc",
+  CXX: "aarch64-linux-gnu-g++",
+  LAZULI_EMULATOR: emulator().join(" "),
+})
 
 function program(args) {
   prepareNode()
@@ -129,15 +137,19 @@ function prepareNode() {
     run("tar", ["-xzf", tarball], { cwd: folder })
     rmSync(join(folder, tarball))
   }
-  const emulator = ["qemu-aarch64-static", "qemu-aarch64"].find(
-    (name) => spawnSync(name, ["--version"]).status === 0,
-  )
-  if (!emulator) throw new Error("there is no qemu-aarch64: apt-get install qemu-user-static")
   writeFileSync(
     node,
-    `#!/bin/sh\nexec ${emulator} -L /usr/aarch64-linux-gnu ${binary} --import '${asExecutable(node)}' "$@"\n`,
+    `#!/bin/sh\nexec ${emulator().join(" ")} ${binary} --import '${asExecutable(node)}' "$@"\n`,
     { mode: 0o755 },
   )
+}
+
+function emulator() {
+  const program = ["qemu-aarch64-static", "qemu-aarch64"].find(
+    (name) => spawnSync(name, ["--version"]).status === 0,
+  )
+  if (!program) throw new Error("there is no qemu-aarch64: apt-get install qemu-user-static")
+  return [program, "-L", "/usr/aarch64-linux-gnu"]
 }
 
 function run(file, args, options = {}) {

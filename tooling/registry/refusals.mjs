@@ -1,10 +1,10 @@
 // Packages that do it wrong, and what importing them must say.
 
-import { writeFileSync } from "node:fs"
+import { cpSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { addPackage, run } from "./folders.mjs"
 
-/** DIR stands for the folder. */
+/** DIR stands for the folder. Without `code` the package is a second copy of core. */
 const WRONG = [
   {
     name: "@rival/axpby",
@@ -26,6 +26,18 @@ definePrimitive({ name: "@old/ops/twice", api: 99, infer: ([x]) => x, decompose:
       "Install a version of @old/ops made for it",
     ],
   },
+  {
+    name: "@second/core",
+    program: `import * as one from "@lazuli/core"
+import * as other from "@second/core"
+one.add(other.array([1]), 1)`,
+    says: [
+      "[add] a must be an array or a scalar, received an mx.Array of another copy of @lazuli/core",
+      "at DIR/node_modules/@second/core; this one is",
+      "at DIR/node_modules/@lazuli/core",
+      "`npm dedupe` leaves one",
+    ],
+  },
 ]
 
 /** One check for each, for a folder that has ext-axpby. */
@@ -33,7 +45,11 @@ export function refusals(scratch, folder) {
   return WRONG.map(({ name, code, program, says }) => ({
     name: `${name} is refused`,
     run() {
-      addPackage(folder, name, code)
+      if (code) addPackage(folder, name, code)
+      else
+        cpSync(join(folder, "node_modules/@lazuli/core"), join(folder, "node_modules", name), {
+          recursive: true,
+        })
       writeFileSync(join(folder, "wrong.mjs"), program)
       let said
       try {
