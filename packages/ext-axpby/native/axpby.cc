@@ -1,6 +1,7 @@
-// alpha · x + beta · y for the CPU backend: BLAS's in-place sum where the result takes the memory of an operand,
-// a plain loop over other contiguous float32, and a path for any strides and every floating and complex type. Results equal those of the primitive's decomposition to the bit: each
-// product is rounded, then the sum.
+// alpha · x + beta · y for the CPU backend: BLAS's in-place sum where the result takes the memory of an
+// operand, a plain loop over other contiguous float32, and a path for any strides and every floating and
+// complex type. Results equal those of the primitive's decomposition to the bit: each product is rounded,
+// then the sum.
 #include "params.h"
 
 #include <cstring>
@@ -116,8 +117,7 @@ bool is_in_place(const lz_call* call) {
 lz_status in_place(const lz_call* call, double alpha, double beta) {
   const lz_operand &x = call->in[0], &y = call->in[1], &out = call->out[0];
   const auto dtype = lz_dtype(out.dtype);
-  if (out.data == y.data)
-    return call->ctx->axpby(call->ctx, dtype, out.size, alpha, x.data, beta, out.data);
+  if (out.data == y.data) return call->ctx->axpby(call->ctx, dtype, out.size, alpha, x.data, beta, out.data);
   return call->ctx->axpby(call->ctx, dtype, out.size, beta, y.data, alpha, out.data);
 }
 
