@@ -15,4 +15,5 @@ export default program(
   "lm",
   "lm-gpu",
   "lm-lazuli",
+  "contention",
 )

@@ -1,7 +1,7 @@
 /**
- * `npm run bench:quantized [-- --rows 1,512 --bits 4 --rounds 9]`: products with packed weights beside the dense product of the same shape
- * and beside the time in which memory gives the packed bytes, in turn. Weights rotate over 256 MB, which no cache holds. Rates are by wall
- * time and, for a machine that others use too, by processor time.
+ * `npm run bench:quantized [-- --rows 1,512 --bits 4 --rounds 9 --activations int8]`: products with packed weights beside the dense product
+ * of the same shape and beside the time in which memory gives the packed bytes, in turn. Weights rotate over 256 MB, which no cache holds.
+ * Rates are by wall time and, for a machine that others use too, by processor time.
  */
 import { parseArgs } from "node:util"
 import { mx } from "lazuli"
@@ -14,11 +14,13 @@ const { values } = parseArgs({
     dtypes: { type: "string", default: "bfloat16,float32" },
     rounds: { type: "string", default: "9" },
     group: { type: "string", default: "64" },
+    activations: { type: "string", default: "exact" },
   },
 })
 const list = (text: string): number[] => text.split(",").map(Number)
 const rounds = Number(values.rounds)
 const groupSize = Number(values.group)
+const activations = values.activations as mx.ProductActivations
 const ROTATED = 256e6
 /** About the bytes of one dense bfloat16 matrix. */
 const MATRIX = 32e6
@@ -76,7 +78,7 @@ for (const name of values.dtypes.split(","))
         let next = 0
         const product = (): mx.Array => {
           const [w, scales, biases] = packed[next++ % count]
-          return mx.quantizedMatmul(x, w, scales, biases, { bits, groupSize })
+          return mx.quantizedMatmul(x, w, scales, biases, { bits, groupSize, activations })
         }
         const many = rows > 8
         const [ours, other] = inTurn([product, many ? () => x.matmul(dense.T) : () => stream.max()])

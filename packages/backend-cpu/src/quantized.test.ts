@@ -85,6 +85,46 @@ describe.each(formats.map((q, i) => ({ q, dtypes: [mx.float32, more[i % 3]] })))
     }
   })
 
+  // Few rows, rows of one tile and of several, more columns than a vector has, and what the format's codes cannot.
+  test("products of rows rounded to 8 bits agree with the reference", () => {
+    for (const dtype of dtypes.filter(({ size }) => size < 8)) {
+      for (const transpose of [true, false]) {
+        const w = noise(transpose ? [35, 384] : [96, 256], 5).astype(dtype)
+        const packed = mx.quantize(w, q)
+        const k = transpose ? 384 : 96
+        const stored = mx.dequantize(packed[0], packed[1], packed[2], { ...q, dtype: mx.float32 })
+        for (const rows of transpose ? [1, 2, 3, 4, 13, 30] : [5]) {
+          const x = noise([rows, k], 6)
+            .multiply(mx.array([3]))
+            .astype(dtype)
+          const run = (activations: "int8" | "exact"): mx.Array =>
+            mx.quantizedMatmul(x, packed[0], packed[1], packed[2], { transpose, ...q, activations })
+          const got = wide(run("int8"))
+          const [want] = meant(() => [wide(run("int8"))])
+          const each = dtype === mx.float32 ? 2 ** -20 : dtype === mx.float16 ? 2 ** -10 : 2 ** -7
+          const size = (a: mx.Array): mx.Array =>
+            wide(a)
+              .abs()
+              .matmul(transpose ? stored.abs().T : stored.abs())
+          const near = got.subtract(want).abs().lessEqual(size(x).multiply(each))
+          expect(near.all().item(), `${dtype.name} ${rows} ${transpose}`).toBe(true)
+          // The stated tolerance: half a 127th of the largest of 32.
+          const blocks = wide(x).unflatten(-1, [k / 32, 32])
+          const step = mx.broadcastTo(blocks.abs().max(-1, true).divide(254), blocks.shape).flatten(-2, -1)
+          const bound = size(step).add(size(x).multiply(each))
+          expect(
+            got
+              .subtract(wide(run("exact")))
+              .abs()
+              .lessEqual(bound)
+              .all()
+              .item(),
+          ).toBe(true)
+        }
+      }
+    }
+  })
+
   test("products agree with the reference", () => {
     for (const dtype of dtypes.filter(({ size }) => size < 8)) {
       const w = noise([2, 19, 256], 5).astype(dtype)
@@ -133,6 +173,31 @@ test("gatherQmm agrees with the reference, for neighbouring equal indices too", 
         .tolist(),
     ).toThrow("[gatherQmm] index 4 is out of bounds for axis 0 with size 4")
   }
+})
+
+test("a block with what is not finite makes rows rounded to 8 bits NaN, and one of zeros nothing", () => {
+  const packed = mx.quantize(noise([20, 128], 2))
+  const ones = mx.ones([1, 64])
+  const odd = [Number.NaN, Infinity, -Infinity].map((v) => mx.concatenate([mx.full([1, 64], v), ones], 1))
+  const zero = mx.concatenate([mx.zeros([1, 64]), ones], 1)
+  for (const repeat of [1, 4]) {
+    const x = mx.concatenate([...odd, zero].slice(repeat === 1 ? 3 : 0))
+    const y = mx.quantizedMatmul(x, packed[0], packed[1], packed[2], { activations: "int8" })
+    const isNan = mx.isnan(y).all(-1).tolist() as boolean[]
+    expect(isNan).toEqual(repeat === 1 ? [false] : [true, true, true, false])
+    const want = mx.quantizedMatmul(zero, packed[0], packed[1], packed[2])
+    expect(most(y.index("-1:").subtract(want))).toBeLessThan(1e-4)
+  }
+})
+
+test("gatherQmm of rows rounded to 8 bits is the product of the chosen matrices", () => {
+  const [w, scales, biases] = mx.quantize(noise([3, 20, 64], 2))
+  const rhsIndices = mx.array([2, 2, 0, 1], mx.int32)
+  const x = noise([4, 5, 64], 3)
+  const got = mx.gatherQmm(x, w, scales, biases, { rhsIndices, activations: "int8" })
+  const at = (a: mx.Array): mx.Array => mx.take(a, rhsIndices, 0)
+  const want = mx.quantizedMatmul(x, at(w), at(scales), at(biases), { activations: "int8" })
+  expect(most(got.subtract(want))).toBeLessThan(1e-5)
 })
 
 test("weights that are views, broadcast or larger than a block", () => {

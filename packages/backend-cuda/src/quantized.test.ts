@@ -72,3 +72,14 @@ it.each([
   },
   60_000,
 )
+
+it("of rows rounded to 8 bits are those of the rounded rows", () => {
+  const f = (): Float32Array => {
+    const [w, scales, biases] = mx.quantize(wave([40, 128], mx.float16, 1), { groupSize: 32 })
+    const x = wave([3, 128], mx.float16, 2)
+    const y = mx.quantizedMatmul(x, w, scales, biases, { groupSize: 32, activations: "int8" })
+    return y.astype(mx.float32).toTypedArray() as Float32Array
+  }
+  const [got, want] = [mx.gpu, mx.cpu].map((device) => mx.stream(device, f))
+  expectNear(got, want, mx.float16)
+}, 60_000)

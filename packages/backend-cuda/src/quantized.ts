@@ -31,10 +31,11 @@ const DEFINITIONS: Readonly<Record<string, string>> = {
 
 /** True of weights of one matrix in a format that these kernels read, which lie as they do. */
 function isRead(node: Node, inputs: readonly Node[]): boolean {
-  const { mode, bits, groupSize } = node.params
+  const { mode, bits, groupSize, activations } = node.params
   const [x, w] = node.inputs
   return (
     mode === "affine" &&
+    activations !== "int8" &&
     (bits === 4 || bits === 8) &&
     Object.hasOwn(DEFINITIONS, node.dtype.name) &&
     w.shape.length === 2 &&

@@ -111,6 +111,11 @@ it.each([
           const x = noise([m, transpose ? 128 : 70], 3)
           return mx.quantizedMatmul(x, w, scales, biases ?? null, { ...options, transpose })
         }, 2e-5)
+    agree(() => {
+      const [w, scales, biases] = packed(70)
+      const x = noise([2, 128], 3)
+      return mx.quantizedMatmul(x, w, scales, biases ?? null, { ...options, activations: "int8" })
+    }, 2e-5)
   }
 })
 

@@ -215,7 +215,13 @@ export {
   type QuantizeOptions,
   quantize,
 } from "./ops/quantize"
-export { type GatherOptions, gatherQmm, type PackedOptions, quantizedMatmul } from "./ops/quantized-matmul"
+export {
+  type GatherOptions,
+  gatherQmm,
+  type PackedOptions,
+  type ProductActivations,
+  quantizedMatmul,
+} from "./ops/quantized-matmul"
 export { padSegments, unpadSegments } from "./ops/ragged"
 export {
   atleast1d,

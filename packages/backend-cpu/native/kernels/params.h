@@ -175,16 +175,19 @@ struct Gather {
 
 struct GatherQmm {
   enum class Mode : int64_t { affine, mxfp4, mxfp8, nvfp4 };
+  enum class Activations : int64_t { exact, int8 };
   bool transpose;
   int64_t groupSize;
   int64_t bits;
   Mode mode;
+  Activations activations;
   explicit GatherQmm(const lz_call& call) {
     Params words(call);
     transpose = words.boolean();
     groupSize = words.integer();
     bits = words.integer();
     mode = Mode(words.integer());
+    activations = Activations(words.integer());
   }
 };
 

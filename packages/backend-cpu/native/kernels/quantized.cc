@@ -20,6 +20,7 @@
 #include "kernels/quantized.h"
 #include "kernels/source.h"
 #include "kernels/thread_memory.h"
+#include "simd/byte_tiles.h"
 #include "simd/half_products.h"
 #include "simd/halves.h"
 
@@ -46,11 +47,12 @@ constexpr int64_t kFewRows = 8, kSomeRows = 64;
 void few_rows(const lz_call& call, const PackedProduct& p, const PackedJob& job) {
   const QuantizedTable& table = quantized_table();
   const int64_t size = (table.arranged_size(p.k, p.format) + 15) / 16 * 16, width = p.groups + kScalePad;
+  const int digits = p.rounded ? 1 : p.dtype == LZ_FLOAT32 ? 3 : 2;
   float* arranged = scratch<float>(call, job.rows * size);
   float* sums = scratch<float>(call, job.rows * width);
   for (int64_t r = 0; r < job.rows; r++) {
     const float* x = p.x + (job.first + r) * p.k;
-    table.arrange(x, p.k, p.format, p.dtype != LZ_FLOAT32, arranged + r * size);
+    table.arrange(x, p.k, p.format, digits, arranged + r * size);
     for (int64_t g = 0; g < p.groups; g++) {
       // Groups have 16 elements at least.
       float sum[16] = {};
@@ -173,10 +175,14 @@ void by_panels(const lz_call& call, const PackedProduct& p, const PackedJob& job
   require(call, !exhausted, "out of memory");
 }
 
-enum class Way { few, some, panels, tiles };
+// Rows of at least so many: of integers, tiles are ahead of passes over the codes.
+constexpr int64_t kTileRows = 4;
+
+enum class Way { few, some, panels, tiles, bytes };
 
 Way way_of(const PackedProduct& p, const PackedJob& job) {
   // Codes that cross words are unpacked in any case.
+  if (job.rows >= kTileRows && has_byte_tiles(p)) return Way::bytes;
   const bool few = p.transpose && job.rows <= (32 % p.format.bits == 0 ? kFewRows : 1);
   if (few) return Way::few;
   if (gemm_is_own()) return Way::tiles;
@@ -197,6 +203,9 @@ void multiply(const lz_call& call, const PackedProduct& p) {
         break;
       case Way::tiles:
         packed_tiles(call, p, job);
+        break;
+      case Way::bytes:
+        byte_tiles(call, p, job);
     }
   }
 }
@@ -210,6 +219,7 @@ PackedProduct read_product(const lz_call& call, const char* op, int indices, Sou
   const params::QuantizedMatmul params(call);
   p.transpose = params.transpose;
   p.format = read_format(call, op, params);
+  p.rounded = params.activations == params::QuantizedMatmul::Activations::int8;
   const bool affine = p.format.mode == kAffine;
   require_counts(call, op, 3 + affine + indices, 1);
   const lz_operand &x = call.in[0], &y = call.out[0];
@@ -229,7 +239,7 @@ PackedProduct read_product(const lz_call& call, const char* op, int indices, Sou
   fits = words * 32 == p.columns * p.format.bits && p.groups * p.format.group == p.columns &&
          x.shape[nd - 1] == p.k && y.ndim >= 2 && y.shape[y.ndim - 1] == p.n &&
          y.shape[y.ndim - 2] == x.shape[nd - 2] && call.in[2].shape[nd - 1] == p.groups &&
-         std::max({p.k, p.n, x.shape[nd - 2]}) <= INT32_MAX;
+         std::max({p.k, p.n, x.shape[nd - 2]}) <= INT32_MAX && (!p.rounded || p.k % kRoundedBlock == 0);
   fits = fits && call.in[2].dtype == (affine ? x.dtype : int32_t(LZ_UINT8)) &&
          (!affine || (call.in[3].shape[nd - 1] == p.groups && call.in[3].dtype == x.dtype));
   require(call, fits, "[%s] the shapes or dtypes of the operands do not fit", op);
@@ -253,31 +263,41 @@ PackedJob job_at(const PackedProduct& p, const Source& w, int64_t words, int64_t
           p.bias.data ? p.bias.data + biases * itemsize(p.bias.dtype) : nullptr, first, rows};
 }
 
+// Rows of x in float32, rounded if the product asks for that.
+const float* float_rows(const lz_call& call, const PackedProduct& p, const void* rows, int64_t count) {
+  const auto widen = half_table().widen[p.out_dtype];
+  if (!widen && !p.rounded) return static_cast<const float*>(rows);
+  float* wide = scratch<float>(call, count);
+  constexpr int64_t kEach = 1 << 14;
+  parallel(call, (count + kEach - 1) / kEach, (p.rounded ? 0.2 : 0.1) * kEach,
+           [&](int64_t begin, int64_t end) {
+             const int64_t first = begin * kEach, n = std::min(count, end * kEach) - first;
+             const float* from = wide + first;
+             if (widen)
+               widen(static_cast<const char*>(rows) + 2 * first, wide + first, n);
+             else
+               from = static_cast<const float*>(rows) + first;
+             if (p.rounded) byte_tile_table().round(from, n, wide + first);
+           });
+  return wide;
+}
+
 // The product, computed in the result itself or in scratch to be narrowed. `rows` follow each other.
 void finish(const lz_call& call, PackedProduct& p, const void* rows, int64_t count) {
   const lz_operand& y = call.out[0];
   const auto narrow = half_table().narrow[y.dtype];
-  const auto all = [&](Way way) {
-    return p.k > 0 && std::all_of(p.jobs.begin(), p.jobs.end(),
-                                  [&](const PackedJob& job) { return way_of(p, job) == way; });
+  const auto all = [&](auto... ways) {
+    return p.k > 0 && std::all_of(p.jobs.begin(), p.jobs.end(), [&](const PackedJob& job) {
+             const Way way = way_of(p, job);
+             return ((way == ways) || ...);
+           });
   };
-  const bool tiles = all(Way::tiles), panels = !narrow && all(Way::panels);
+  const bool tiles = all(Way::tiles, Way::bytes), panels = !narrow && all(Way::panels);
   const Epilogue epilogue{narrow || tiles || panels ? take_pieces(call) : nullptr};
   p.rows = rows;
-  p.dtype = y.dtype;
-  if (!tiles) {
-    p.x = static_cast<const float*>(rows);
-    if (narrow) {
-      float* wide = scratch<float>(call, count);
-      const auto widen = half_table().widen[y.dtype];
-      constexpr int64_t kEach = 1 << 15;
-      parallel(call, (count + kEach - 1) / kEach, 0.1 * kEach, [&](int64_t begin, int64_t end) {
-        const int64_t first = begin * kEach, last = std::min(count, end * kEach);
-        widen(static_cast<const char*>(rows) + 2 * first, wide + first, last - first);
-      });
-      p.x = wide;
-    }
-  }
+  p.dtype = p.out_dtype = y.dtype;
+  if (p.rounded || !all(Way::tiles)) p.x = float_rows(call, p, rows, count);
+  if (p.rounded) p.rows = p.x, p.dtype = LZ_FLOAT32;
   if (tiles) p.out = y.data;
   if (tiles || panels) p.epilogue = epilogue;
   if (!narrow)

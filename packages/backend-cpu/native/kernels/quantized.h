@@ -48,13 +48,15 @@ struct PackedProduct {
   int64_t columns, groups, stride, scale_stride, bias_stride;
   PackedScales scale, bias;
   std::vector<PackedJob> jobs;
-  // Rows that follow each other: as they came, and in float32 where that is wanted.
+  // Rows that follow each other: as they came or `rounded` to 8 bits, and in float32 where that is wanted.
+  bool rounded = false;
   const void* rows;
   int32_t dtype;
   const float* x = nullptr;
   float* y = nullptr;
   // The result itself, where parts of it are finished at once.
   void* out = nullptr;
+  int32_t out_dtype;
   Epilogue epilogue;
 
   void add(PackedJob job) {
@@ -82,6 +84,10 @@ struct PackedProduct {
 // products where the processor has them, which rounds scale · code + bias to bfloat16. Writes p.y, or p.out
 // with the epilogue where that is set. Only where gemm_is_own().
 void packed_tiles(const lz_call& call, const PackedProduct& p, const PackedJob& job);
+
+// The same of rows that are rounded, as integers.
+bool has_byte_tiles(const PackedProduct& p);
+void byte_tiles(const lz_call& call, const PackedProduct& p, const PackedJob& job);
 
 }  // namespace lazuli
 

@@ -118,7 +118,7 @@ void packed_tiles(const lz_call& call, const PackedProduct& p, const PackedJob& 
   const int64_t most = std::min(job.rows, kMostRows), tiles = parts(most, cut.height);
   float* packed = scratch<float>(call, tiles * cut.blocks * cut.a_step);
   const auto sliver = cut.kind.sliver();
-  const auto narrow = half_table().narrow[p.dtype];
+  const auto narrow = half_table().narrow[p.out_dtype];
   const bool apart = p.out != nullptr && narrow != nullptr;
   std::atomic<bool> exhausted{false};
   for (int64_t first = 0; first < job.rows; first += kMostRows) {

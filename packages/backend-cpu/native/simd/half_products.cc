@@ -3,6 +3,7 @@
 #include "simd/half_products.h"
 
 #include "simd/compiler.h"
+#include "simd/lane_sums.h"
 #include "simd/vectors.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -119,9 +120,7 @@ HWY_NOINLINE void dots_of(const T* b, int64_t ldb, int64_t k, const float* x, in
       LZ_UNROLL for (int r = 0; r < kN; r++) sum[i][r] = hn::MulAdd(v, w[r], sum[i][r]);
     }
   }
-  LZ_UNROLL for (int i = 0; i < kM; i++) {
-    LZ_UNROLL for (int r = 0; r < kN; r++) y[i * ldy + r] = hn::GetLane(hn::SumOfLanes(d, sum[i][r]));
-  }
+  LZ_UNROLL for (int i = 0; i < kM; i++) lane_sums(sum[i], y + i * ldy);
 }
 
 template <class T, int kN, int kM = kTall>
@@ -161,10 +160,9 @@ LZ_PAIRS HWY_NOINLINE void pair_dots_of(const bfloat16* b, int64_t ldb, int64_t 
     }
   }
   LZ_UNROLL for (int i = 0; i < kM; i++) {
-    LZ_UNROLL for (int r = 0; r < kN; r++) {
-      float& to = y[i * ldy + r];
-      to = hn::GetLane(hn::SumOfLanes(d, sum[i][r])) + (first ? 0 : to);
-    }
+    float sums[kN], *to = y + i * ldy;
+    lane_sums(sum[i], sums);
+    LZ_UNROLL for (int r = 0; r < kN; r++) to[r] = first ? sums[r] : to[r] + sums[r];
   }
 }
 

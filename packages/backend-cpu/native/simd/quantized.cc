@@ -1,6 +1,6 @@
 // Codes of 2, 4 and 8 bits stay in the lanes of their words: step j looks at bits [j · bits, (j + 1) · bits)
 // of every word, and the vector they are multiplied with was arranged to match. Codes of 3, 5 and 6 bits
-// cross words and are unpacked to a small buffer. quantized_bytes.h has a shorter way for integers of 4 bits.
+// cross words and are unpacked to a small buffer. quantized_bytes.h has a shorter way for integers that stay.
 #include "simd/quantized.h"
 
 #include <hwy/cache_control.h>
@@ -333,16 +333,14 @@ bool reads_no_padding(int64_t columns, CodeFormat format) {
   return !stays_in_lanes(format) || columns * format.bits / 32 % int64_t(hn::Lanes(Floats())) == 0;
 }
 
-void arrange(const float* x, int64_t columns, CodeFormat format, bool half, float* to) {
+void arrange(const float* x, int64_t columns, CodeFormat format, int digits, float* to) {
   to[0] = 0;
   to += kArrangedHead;
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-  if (format.bits == 4 && format.code == Code::integer && has_byte_products()) {
-    const auto by_bytes = half ? arrange_bytes<2> : arrange_bytes<3>;
-    if (by_bytes(x, columns, format.group, to)) {
-      to[-kArrangedHead] = half ? 2 : 3;
-      return;
-    }
+  if (stays_in_lanes(format) && format.code == Code::integer && has_byte_products() &&
+      arrange_bytes(x, columns, format, digits, to)) {
+    to[-kArrangedHead] = float(digits);
+    return;
   }
 #endif
   if (!stays_in_lanes(format)) {

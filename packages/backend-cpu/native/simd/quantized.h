@@ -29,6 +29,9 @@ struct PackedRows {
   int64_t scale_stride;
 };
 
+// Elements of x that share a scale where x is rounded to integers of one byte.
+inline constexpr int64_t kRoundedBlock = 32;
+
 // Vectors as arrange() gives them, x_step floats apart, and their sums over groups, padded as scales are.
 struct Arranged {
   const float* x;
@@ -47,8 +50,9 @@ struct QuantizedTable {
   bool (*reads_no_padding)(int64_t columns, CodeFormat format);
   // The number of floats that arrange() writes.
   int64_t (*arranged_size)(int64_t columns, CodeFormat format);
-  // Puts a vector into the order in which dot() meets the codes. `half` tells that it was of a half type.
-  void (*arrange)(const float* x, int64_t columns, CodeFormat format, bool half, float* to);
+  // Puts a vector into the order in which dot() meets the codes. It may be rounded to integers of so many
+  // bytes: of one only if it was rounded before, as round_rows() does.
+  void (*arrange)(const float* x, int64_t columns, CodeFormat format, int digits, float* to);
   // y[m · y_step + r] = Σ_k (scale · code + bias) · x[m][k]
   void (*dot)(const PackedRows& rows, const Arranged& x, float* y, int64_t y_step);
 };

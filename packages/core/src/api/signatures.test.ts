@@ -101,8 +101,11 @@ const signatures: readonly (readonly [parameters: string, functions: string])[] 
   ["x axis", "unstack"],
   ["x axis key", "random.permutation"],
   ["x dtype", "fromFp8"],
-  ["x w scales biases lhsIndices rhsIndices transpose groupSize bits mode sortedIndices", "gatherQmm"],
-  ["x w scales biases transpose groupSize bits mode", "quantizedMatmul"],
+  [
+    "x w scales biases lhsIndices rhsIndices transpose groupSize bits mode sortedIndices activations",
+    "gatherQmm",
+  ],
+  ["x w scales biases transpose groupSize bits mode activations", "quantizedMatmul"],
   ["x w scales groupSize bits mode globalScaleX globalScaleW", "qqmm"],
   [
     "x w scales lhsIndices rhsIndices groupSize bits mode globalScaleX globalScaleW sortedIndices",

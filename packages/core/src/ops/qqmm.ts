@@ -103,7 +103,8 @@ const qqmmArgs = operation(
     const op = "qqmm"
     const q = resolveFormat(op, groupSize, bits, mode)
     const { a, weights, scale, global } = asQuantized(op, x, w, scales, q, globalScaleX, globalScaleW)
-    if (scale) return scaled(multiplyPacked(op, a, [weights, scale], { transpose: true, ...q }), global)
+    const params = { transpose: true, activations: "exact", ...q } as const
+    if (scale) return scaled(multiplyPacked(op, a, [weights, scale], params), global)
     return toDtype(matmul(a, swap(weights)), a.dtype)
   },
 )
@@ -185,7 +186,7 @@ const gatherQqmmArgs = operation(
     const lhs = optionalArray(op, "lhsIndices", lhsIndices)
     const rhs = optionalArray(op, "rhsIndices", rhsIndices)
     if (!scale) return toDtype(gatherMm(a, swap(weights), lhs, rhs), a.dtype)
-    const params = { transpose: true, ...q }
+    const params = { transpose: true, activations: "exact", ...q } as const
     const packed = [weights, scale]
     const y =
       lhs || rhs ? multiplyGathered(op, a, packed, lhs, rhs, params) : multiplyPacked(op, a, packed, params)

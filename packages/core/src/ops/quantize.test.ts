@@ -216,6 +216,37 @@ describe("products with packed weights", () => {
     }
   }
 
+  test("rows rounded to 8 bits: the exact product of what they are rounded to, with its derivatives", () => {
+    const packed = mx.quantize(noise([5, 64], 2), { bits: 8 })
+    const x = noise([3, 64], 3)
+    const q = { bits: 8, activations: "int8" as const }
+    const y = mx.quantizedMatmul(x, packed[0], packed[1], packed[2], q)
+    const rounded = (x.tolist() as number[][]).map((row) =>
+      [0, 32].flatMap((from) => {
+        const block = row.slice(from, from + 32)
+        const scale = Math.fround(Math.max(...block.map(Math.abs)) / 127)
+        return block.map((v) => Math.round(v / scale) * scale)
+      }),
+    )
+    const exact = mx.quantizedMatmul(mx.array(rounded), packed[0], packed[1], packed[2], { bits: 8 })
+    expect(most(y.subtract(exact))).toBeLessThan(1e-6)
+    expect(
+      most(y.subtract(mx.quantizedMatmul(x, packed[0], packed[1], packed[2], { bits: 8 }))),
+    ).toBeGreaterThan(1e-5)
+    expect(() =>
+      mx.quantizedMatmul(
+        mx.ones([1, 16]),
+        ...(mx.quantize(mx.ones([2, 16]), { mode: "nvfp4" }) as [mx.Array, mx.Array]),
+        {
+          mode: "nvfp4",
+          activations: "int8",
+        },
+      ),
+    ).toThrowErrorMatchingInlineSnapshot(
+      `[ShapeError: [quantizedMatmul] activations int8 need a last axis of x in blocks of 32, received size 16]`,
+    )
+  })
+
   test("gatherQmm takes matrices as gatherMm does", () => {
     const w = noise([3, 4, 64], 2)
     const packed = mx.quantize(w, { bits: 8 })

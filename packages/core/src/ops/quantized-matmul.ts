@@ -9,6 +9,7 @@ import type { Array, Meta } from "../graph/graph"
 import { type Apply, definePrimitive } from "../graph/primitive"
 import { broadcastShapes, format, sameShape } from "../graph/shape"
 import { arange } from "./arange"
+import { where } from "./binary"
 import { toDtype } from "./constant"
 import { ones, zeros } from "./creation"
 import { addAt, asStack, checkMatrixIndices, gatherMm, matrixIndices, stackExamples } from "./gather-matmul"
@@ -30,8 +31,26 @@ import { moveToFront } from "./view"
 const swap = (x: Array): Array => x.swapaxes(-1, -2)
 const plus = (a: Array | null, b: Array | null): Array | null => (a && b ? a.add(b) : (a ?? b))
 
-type ProductParams = Quantization & { transpose: boolean }
-const productSchema = { transpose: "bool", ...formatSchema } as const
+/**
+ * The rounding of x in a product: none, or to 8 bits, where each 32 numbers along the last axis become integers from −127 to 127 times a
+ * 127th of the largest magnitude among them.
+ */
+export type ProductActivations = "exact" | "int8"
+type ProductParams = Quantization & { transpose: boolean; activations: ProductActivations }
+const productSchema = { transpose: "bool", ...formatSchema, activations: ["exact", "int8"] } as const
+
+/** The product without rounding, which derivatives are of. */
+const exact = (params: ProductParams): ProductParams => ({ ...params, activations: "exact" })
+
+/** The inputs of an exact product, with x rounded: the definition of `int8`. */
+function withRounded(inputs: readonly Array[]): Array[] {
+  const inner = wide(inputs[0].dtype)
+  const [x, ...rest] = inputs.map((a) => (a.dtype.kind === "floating" ? toDtype(a, inner) : a))
+  const blocks = x.unflatten(-1, [x.shape[x.ndim - 1] / 32, 32])
+  const scale = blocks.abs().max(-1, true).divide(127)
+  const codes = blocks.divide(where(scale.equal(0), 1, scale)).round()
+  return [codes.multiply(scale).flatten(-2, -1), ...rest]
+}
 
 /** The numbers of packed weights, in the dtype products are computed in; scales of mode affine are exact in it. */
 function unpacked(w: Array, scales: Array, biases: Array | undefined, dtype: Dtype, q: Quantization): Array {
@@ -47,7 +66,7 @@ function checkProduct(
   w: Meta,
   scales: Meta,
   biases: Meta | undefined,
-  { transpose, ...q }: ProductParams,
+  { transpose, activations, ...q }: ProductParams,
 ): number {
   if (x.dtype.kind !== "floating")
     throw new DTypeError(op, `x must be of a real floating dtype, received ${x.dtype.name}`)
@@ -60,6 +79,8 @@ function checkProduct(
       op,
       `the last axis of x has size ${k}, but weights of shape ${format(w.shape)} with ${q.bits} bits and transpose=${transpose} are a ${inner} × ${outer} matrix`,
     )
+  if (activations === "int8" && k % 32 !== 0)
+    throw new ShapeError(op, `activations int8 need a last axis of x in blocks of 32, received size ${k}`)
   return outer
 }
 
@@ -88,20 +109,24 @@ const packedProduct: Apply<ProductParams> = definePrimitive({
       )
     return { shape: [...x.shape.slice(0, -1), outer], dtype: x.dtype }
   },
-  decompose: ([x, w, scales, biases], params) => {
+  decompose: (inputs, params) => {
+    const [x, w, scales, biases] = inputs
+    if (params.activations === "int8")
+      return toDtype(packedProduct(withRounded(inputs), exact(params)), x.dtype)
     const inner = wide(x.dtype)
     const full = unpacked(w, scales, biases, inner, params)
     return toDtype(matmul(toDtype(x, inner), params.transpose ? swap(full) : full), x.dtype)
   },
   vjp: ({ inputs: [x, w, scales, biases], cotangents: [g], params, wanted }) => {
-    const flipped = { ...params, transpose: !params.transpose }
+    const flipped = { ...exact(params), transpose: !params.transpose }
     const dx = wanted[0] ? packedProduct(biases ? [g, w, scales, biases] : [g, w, scales], flipped) : null
     if (!biases) return [dx, null, null]
     const [ds, db] = wanted[2] || wanted[3] ? scaleGradients(x, w, scales, g, params) : [null, null]
     return [dx, null, ds, db]
   },
   // Linear in x, and in scales and biases together.
-  jvp: ({ inputs: [x, w, scales, biases], tangents: [tx, , ts, tb], params }) => {
+  jvp: ({ inputs: [x, w, scales, biases], tangents: [tx, , ts, tb], params: rounding }) => {
+    const params = exact(rounding)
     const byX = tx && packedProduct(biases ? [tx, w, scales, biases] : [tx, w, scales], params)
     if (!biases || (!ts && !tb)) return [byX]
     const [ds, db] = [ts, tb].map((t) => t ?? zeros(scales.shape, scales.dtype))
@@ -178,6 +203,7 @@ const quantizedMatmulArgs = operation(
     groupSize: "integer?",
     bits: "integer?",
     mode: formatSchema.mode,
+    activations: productSchema.activations,
   },
   (
     x: Array,
@@ -188,11 +214,16 @@ const quantizedMatmulArgs = operation(
     groupSize?: number | null,
     bits?: number | null,
     mode: QuantizationMode = "affine",
+    activations: ProductActivations = "exact",
   ): Array => {
     const op = "quantizedMatmul"
     const q = resolveFormat(op, groupSize, bits, mode)
     const { a, packed } = asOperands(op, x, w, scales, biases, q.mode)
-    return multiplyPacked(op, a, packed, { transpose: transpose === null || Boolean(transpose), ...q })
+    return multiplyPacked(op, a, packed, {
+      transpose: transpose === null || Boolean(transpose),
+      ...q,
+      activations,
+    })
   },
 )
 /** The format of packed weights, as {@link quantize} was given it. */
@@ -204,6 +235,8 @@ export interface PackedOptions extends StreamOptions {
   groupSize?: number | null
   bits?: number | null
   mode?: QuantizationMode
+  /** The rounding of x: to 8 bits with `'int8'`, for speed where the backend multiplies bytes; none by default. */
+  activations?: ProductActivations
 }
 /**
  * x @ wᵀ, or x @ w with `transpose: false`, for weights packed by {@link quantize}: x [..., K], w [..., N, K] → [..., N]. The axes in
@@ -211,7 +244,12 @@ export interface PackedOptions extends StreamOptions {
  * a row may first be rounded to 2⁻²³ of the largest number of each group (2⁻¹⁵ in the half types), so that much smaller ones beside it
  * count less exactly; where it multiplies bfloat16, many bfloat16 rows meet weights that are rounded to bfloat16 (each by 2⁻⁹ of itself at
  * most).
+ *
+ * With `activations: 'int8'` each 32 numbers x of a row become s · round(x / s), s = max |x| / 127, in float32 at least: an element of the
+ * result differs from the exact product by at most Σ |w| s / 2. The last axis of x must be a multiple of 32. Derivatives are those of the
+ * product without that rounding.
  * @method false
+ * @named activations
  * @throws ShapeError, DTypeError when the arrays do not belong together; ArgumentError for an unknown format
  * @example
  * const [w, scales, biases] = mx.quantize(mx.ones([2, 64]))
@@ -226,7 +264,7 @@ export function quantizedMatmul(
   groupSize?: number | null,
   bits?: number | null,
   mode?: QuantizationMode,
-  options?: StreamOptions,
+  options?: { activations?: ProductActivations } & StreamOptions,
 ): Array
 export function quantizedMatmul(
   x: Array,
@@ -252,13 +290,15 @@ const gatherPacked: Apply<ProductParams> = definePrimitive({
     return { shape: [lhs.shape[0], inputs[0].shape[1], outer], dtype: inputs[0].dtype }
   },
   decompose: (inputs, params) => {
+    if (params.activations === "int8")
+      return toDtype(gatherPacked(withRounded(inputs), exact(params)), inputs[0].dtype)
     const { packed, lhs, rhs } = gathered(inputs)
     return packedProduct([take(inputs[0], lhs, 0), ...packed.map((a) => take(a, rhs, 0))], params)
   },
   vjp: ({ inputs, cotangents: [g], params, wanted }) => {
     const [x] = inputs
     const { packed, lhs, rhs } = gathered(inputs)
-    const flipped = { ...params, transpose: !params.transpose }
+    const flipped = { ...exact(params), transpose: !params.transpose }
     const inOrder = arange(g.shape[0], { dtype: int32 })
     const dx = wanted[0] ? addAt(x, lhs, gatherPacked([g, ...packed, inOrder, rhs], flipped)) : null
     const [w, scales, biases] = packed
@@ -269,7 +309,8 @@ const gatherPacked: Apply<ProductParams> = definePrimitive({
         : [null, null]
     return [dx, null, ds && addAt(scales, rhs, ds), db && addAt(biases, rhs, db), null, null]
   },
-  jvp: ({ inputs, tangents, params }) => {
+  jvp: ({ inputs, tangents, params: rounding }) => {
+    const params = exact(rounding)
     const { packed, lhs, rhs } = gathered(inputs)
     const [w, scales, biases] = packed
     const byX = tangents[0] && gatherPacked([tangents[0], ...packed, lhs, rhs], params)
@@ -328,6 +369,7 @@ const gatherQmmArgs = operation(
     bits: "integer?",
     mode: formatSchema.mode,
     sortedIndices: "bool?",
+    activations: productSchema.activations,
   },
   (
     x: Array,
@@ -341,11 +383,13 @@ const gatherQmmArgs = operation(
     bits?: number | null,
     mode: QuantizationMode = "affine",
     _sorted: boolean = false,
+    activations: ProductActivations = "exact",
   ): Array => {
     const op = "gatherQmm"
     const params = {
       transpose: transpose === null || Boolean(transpose),
       ...resolveFormat(op, groupSize, bits, mode),
+      activations,
     }
     const { a, packed } = asOperands(op, x, w, scales, biases, params.mode)
     const lhs = optionalArray(op, "lhsIndices", lhsIndices)
@@ -365,7 +409,7 @@ export interface GatherOptions {
  * {@link quantizedMatmul} of matrices chosen by index: out[i] = x[lhsIndices[i]] @ w[rhsIndices[i]]ᵀ, as {@link gatherMm} chooses
  * them. For mixtures of experts: w holds one packed matrix an expert.
  * @method false
- * @named sortedIndices
+ * @named sortedIndices activations
  * @throws ShapeError, DTypeError when the arrays do not belong together; IndexError, when computed, for an index out of bounds
  * @example
  * const [w, scales, biases] = mx.quantize(mx.stack([mx.ones([2, 64]), mx.zeros([2, 64])]))
@@ -383,7 +427,7 @@ export function gatherQmm(
   groupSize?: number | null,
   bits?: number | null,
   mode?: QuantizationMode,
-  options?: { sortedIndices?: boolean } & StreamOptions,
+  options?: { sortedIndices?: boolean; activations?: ProductActivations } & StreamOptions,
 ): Array
 export function gatherQmm(
   x: Array,

@@ -21,7 +21,9 @@ import { targetOf } from "./reduce"
 
 type Params = PackedFormat & { transpose: boolean }
 
+// Products of rows rounded to 8 bits are by definition exact ones of the rounded rows: those run here.
 const supports = (node: Node): boolean =>
+  node.params.activations !== "int8" &&
   node.inputs.every(({ dtype }) => metalType(dtype) !== undefined) &&
   metalType(node.dtype) !== undefined &&
   isCountable(node)

@@ -5,11 +5,10 @@ import * as mx from "@lazuli/core"
 import { type Command, InvalidArgumentError } from "commander"
 import { Batcher } from "../generate/batch"
 import { causal } from "../generate/stream"
-import { loadShown, whole } from "./options"
+import { addModel, loadShown, type ModelFlags, whole } from "./options"
 import { bytesText, type Terminal } from "./terminal"
 
-interface Flags {
-  readonly model: string
+interface Flags extends ModelFlags {
   readonly promptTokens: number
   readonly tokens: number
   readonly streams: number[]
@@ -23,15 +22,12 @@ function counts(text: string): number[] {
 }
 
 export function addBench(program: Command, terminal: Terminal): void {
-  program
-    .command("bench")
-    .description("measure tokens per second on random prompts")
-    .requiredOption("-m, --model <model>", "a folder, a .gguf file or a name on the hub")
+  addModel(program.command("bench").description("measure tokens per second on random prompts"))
     .option("--prompt-tokens <n>", "tokens in each prompt", whole, 512)
     .option("--tokens <n>", "tokens in each answer", whole, 64)
     .option("--streams <list>", "numbers of simultaneous answers, such as 1,4,16", counts, [1])
-    .action(async ({ model, promptTokens, tokens, streams }: Flags) => {
-      const loaded = await loadShown(model, terminal)
+    .action(async ({ model, activations, promptTokens, tokens, streams }: Flags) => {
+      const loaded = await loadShown(model, terminal, { activations })
       const { vocabulary } = causal("bench", loaded)
       for (const n of streams) {
         const batch = new Batcher(loaded, { maxRows: n, prefillStep: 512 })

@@ -6,22 +6,27 @@ import { makeCache } from "../generate/caches"
 import { PrefixStore } from "../generate/prefixes"
 import { causal, promptTokens, stream } from "../generate/stream"
 import type { Message } from "../text/tokenizer"
-import { addGeneration, type GenerationFlags, generationOf, loadShown } from "./options"
+import {
+  addGeneration,
+  addModel,
+  type GenerationFlags,
+  generationOf,
+  loadShown,
+  type ModelFlags,
+} from "./options"
 import { Interrupted, type Terminal } from "./terminal"
 
-interface Flags extends GenerationFlags {
-  readonly model: string
+interface Flags extends GenerationFlags, ModelFlags {
   readonly system?: string
 }
 
 export function addChat(program: Command, terminal: Terminal): void {
-  const command = program
-    .command("chat")
-    .description("talk with a model")
-    .requiredOption("-m, --model <model>", "a folder, a .gguf file or a name on the hub")
-    .option("--system <text>", "system message before the conversation")
+  const command = addModel(program.command("chat").description("talk with a model")).option(
+    "--system <text>",
+    "system message before the conversation",
+  )
   addGeneration(command).action(async (flags: Flags) => {
-    const model = await loadShown(flags.model, terminal)
+    const model = await loadShown(flags.model, terminal, { activations: flags.activations })
     const network = causal("chat", model)
     const read = new PrefixStore(Number.MAX_SAFE_INTEGER)
     const messages: Message[] = flags.system ? [{ role: "system", content: flags.system }] : []

@@ -49,7 +49,7 @@ export function addConvert(program: Command, terminal: Terminal): void {
 
 async function convert(flags: Flags, packs: boolean, terminal: Terminal): Promise<void> {
   const { model, out, dtype, maxShardBytes, bits, groupSize, mode, type } = flags
-  const loaded = await loadShown(model, terminal, dtype && DTYPES[dtype])
+  const loaded = await loadShown(model, terminal, { dtype: dtype && DTYPES[dtype] })
   const made = packs ? quantize(loaded, { bits, groupSize, mode }) : loaded
   save(made, out, { maxShardBytes, type, onProgress: progressBar(terminal, "writing") })
   terminal.out(`${out}\n`)

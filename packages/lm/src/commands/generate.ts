@@ -3,26 +3,29 @@
  */
 import type { Command } from "commander"
 import { type Prompt, promptTokens, stream } from "../generate/stream"
-import { addGeneration, type GenerationFlags, generationOf, loadShown } from "./options"
+import {
+  addGeneration,
+  addModel,
+  type GenerationFlags,
+  generationOf,
+  loadShown,
+  type ModelFlags,
+} from "./options"
 import { Interrupted, Meter, type Terminal } from "./terminal"
 
-interface Flags extends GenerationFlags {
-  readonly model: string
+interface Flags extends GenerationFlags, ModelFlags {
   readonly prompt: string
   readonly system?: string
   readonly raw?: boolean
 }
 
 export function addGenerate(program: Command, terminal: Terminal): void {
-  const command = program
-    .command("generate")
-    .description("continue a prompt")
-    .requiredOption("-m, --model <model>", "a folder, a .gguf file or a name on the hub")
+  const command = addModel(program.command("generate").description("continue a prompt"))
     .requiredOption("-p, --prompt <text>", "the prompt")
     .option("--system <text>", "system message before it")
     .option("--raw", "use the prompt as given, without the chat template")
   addGeneration(command).action(async (flags: Flags) => {
-    const model = await loadShown(flags.model, terminal)
+    const model = await loadShown(flags.model, terminal, { activations: flags.activations })
     const chats = model.tokenizer?.chats === true && !flags.raw
     const system = flags.system ? [{ role: "system", content: flags.system }] : []
     const prompt: Prompt = chats ? [...system, { role: "user", content: flags.prompt }] : flags.prompt

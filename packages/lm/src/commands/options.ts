@@ -4,8 +4,8 @@
 
 import type * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
-import { type Command, InvalidArgumentError } from "commander"
-import { type LoadedModel, load } from "../formats/load"
+import { type Command, InvalidArgumentError, Option } from "commander"
+import { type LoadedModel, type LoadModelOptions, load } from "../formats/load"
 import type { GenerateOptions } from "../generate/stream"
 import type { Tokenizer } from "../text/tokenizer"
 import { progressBar, type Terminal } from "./terminal"
@@ -77,9 +77,30 @@ export function tokenizerOf({ tokenizer, source }: LoadedModel): Tokenizer {
   throw new ArgumentError("lora", `${source} has no tokenizer`)
 }
 
+/** The model that a command runs, as commander gives it. */
+export interface ModelFlags {
+  readonly model: string
+  readonly activations?: mx.ProductActivations
+}
+
+/** Adds the options of the model that a command runs. */
+export const addModel = (command: Command): Command =>
+  command
+    .requiredOption("-m, --model <model>", "a folder, a .gguf file or a name on the hub")
+    .addOption(
+      new Option("--activations <how>", "int8 rounds what meets packed weights: faster, less exact").choices([
+        "exact",
+        "int8",
+      ]),
+    )
+
 /** Loads a model with a progress bar. */
-export const loadShown = (source: string, terminal: Terminal, dtype?: mx.Dtype): Promise<LoadedModel> =>
+export const loadShown = (
+  source: string,
+  terminal: Terminal,
+  options: Pick<LoadModelOptions, "dtype" | "activations"> = {},
+): Promise<LoadedModel> =>
   load(source, {
-    dtype,
+    ...options,
     onProgress: progressBar(terminal, "loading"),
   })

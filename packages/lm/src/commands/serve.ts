@@ -3,11 +3,10 @@
  */
 import type { Command } from "commander"
 import { createServer } from "../server/server"
-import { loadShown, whole } from "./options"
+import { addModel, loadShown, type ModelFlags, whole } from "./options"
 import type { Terminal } from "./terminal"
 
-interface Flags {
-  readonly model: string
+interface Flags extends ModelFlags {
   readonly host: string
   readonly port: number
   readonly name?: string
@@ -24,10 +23,7 @@ interface Flags {
 }
 
 export function addServe(program: Command, terminal: Terminal): void {
-  program
-    .command("serve")
-    .description("serve a model with OpenAI's API and a chat page")
-    .requiredOption("-m, --model <model>", "a folder, a .gguf file or a name on the hub")
+  addModel(program.command("serve").description("serve a model with OpenAI's API and a chat page"))
     .option("--host <host>", "address to listen on", "127.0.0.1")
     .option("--port <n>", "port; 0 chooses a free one", whole, 8080)
     .option("--name <name>", "name of the model for clients")
@@ -41,14 +37,23 @@ export function addServe(program: Command, terminal: Terminal): void {
     .option("--cache-bits <n>", "quantize keys and values: 4 or 8", whole)
     .option("--page-tokens <n>", "keep keys and values in pages that prompts share", whole)
     .option("--exact", "make each answer independent, to the last bit, of simultaneous requests; slower")
-    .action(async ({ model, host, port, apiKey = process.env.LAZULI_LM_API_KEY, ...options }: Flags) => {
-      const server = createServer(await loadShown(model, terminal), { ...options, apiKey })
-      const url = await server.listen(port, host)
-      terminal.out(`listening on ${url}\n`)
-      await terminal.interruptible(
-        (signal) =>
-          new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true })),
-      )
-      await server.close()
-    })
+    .action(
+      async ({
+        model,
+        activations,
+        host,
+        port,
+        apiKey = process.env.LAZULI_LM_API_KEY,
+        ...options
+      }: Flags) => {
+        const server = createServer(await loadShown(model, terminal, { activations }), { ...options, apiKey })
+        const url = await server.listen(port, host)
+        terminal.out(`listening on ${url}\n`)
+        await terminal.interruptible(
+          (signal) =>
+            new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true })),
+        )
+        await server.close()
+      },
+    )
 }

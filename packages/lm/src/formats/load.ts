@@ -12,7 +12,7 @@ import type { Tokenizer } from "../text/tokenizer"
 import { type Progress, readConfig, readTokenizer, readWeights } from "./folder"
 import { readGgufModel } from "./gguf"
 import { download, type HubOptions, isHubName } from "./hub"
-import { pathInFiles } from "./packed"
+import { packedLayers, pathInFiles } from "./packed"
 
 /** A network and what is needed to use it. */
 export interface LoadedModel<N extends Network = Network> {
@@ -30,6 +30,8 @@ export interface LoadModelOptions extends HubOptions {
   readonly onProgress?: Progress
   /** The dtype of weights that are not quantized; as they lie by default. */
   readonly dtype?: mx.Dtype
+  /** The rounding of what meets packed weights, as `mx.quantizedMatmul` takes it: `'int8'` is faster and less exact. None by default. */
+  readonly activations?: mx.ProductActivations
 }
 
 /**
@@ -50,6 +52,7 @@ export async function load(source: string, options: LoadModelOptions = {}): Prom
   const config = readConfig(source)
   const weights = readWeights(source, options.onProgress)
   const network = assemble(config, weights, options.dtype)
+  setActivations(network, options.activations)
   return { network, tokenizer: readTokenizer(source, config), config, source }
 }
 
@@ -72,7 +75,7 @@ export function fromConfig(config: JsonObject, dtype: mx.Dtype = mx.float32): Lo
 }
 
 /** A model from a GGUF file, whose weights have one dtype: that of the option, or else that of its largest tensors. */
-function loadGguf(source: string, { dtype, onProgress }: LoadModelOptions): LoadedModel {
+function loadGguf(source: string, { dtype, activations, onProgress }: LoadModelOptions): LoadedModel {
   if (!source.endsWith(".gguf"))
     throw new ArgumentError("load", `${source} is neither a folder nor a .gguf file`)
   const total = statSync(source).size
@@ -82,8 +85,13 @@ function loadGguf(source: string, { dtype, onProgress }: LoadModelOptions): Load
   for (const [name, array] of Object.entries(weights))
     if (array.dtype.kind === "floating") weights[name] = array.astype(all)
   const network = assemble(config, weights)
+  setActivations(network, activations)
   onProgress?.(total, total, source)
   return { network, tokenizer, config, source }
+}
+
+function setActivations(network: Network, activations: mx.ProductActivations = "exact"): void {
+  for (const layer of packedLayers(network).values()) layer.activations = activations
 }
 
 /** Files have norms in float32 whatever the others are, which decide: 16 bits as they lie, or where weights are packed. */

@@ -20,8 +20,10 @@ export class SwitchLinear extends nn.Module {
     return mx.gatherMm(x, this.weight.swapaxes(-1, -2), { rhsIndices: chosen })
   }
   /** This map with quantized weights. */
-  toQuantized(options: nn.QuantizationOptions): QuantizedSwitchLinear {
-    return new QuantizedSwitchLinear(this.weight, options)
+  toQuantized({ activations = "exact", ...format }: nn.ToQuantizedOptions): QuantizedSwitchLinear {
+    const made = new QuantizedSwitchLinear(this.weight, format)
+    made.activations = activations
+    return made
   }
 }
 
@@ -33,6 +35,8 @@ export class QuantizedSwitchLinear extends nn.Module {
   readonly groupSize: number | null
   readonly bits: number | null
   readonly mode: mx.QuantizationMode
+  /** As {@link nn.QuantizedLinear} has it. */
+  activations: mx.ProductActivations = "exact"
 
   constructor(weight: mx.Array, { groupSize = null, bits = null, mode = "affine" }: nn.QuantizationOptions) {
     super()
@@ -46,8 +50,8 @@ export class QuantizedSwitchLinear extends nn.Module {
     this.freeze()
   }
   forward(x: mx.Array, chosen: mx.Array): mx.Array {
-    const { weight, scales, biases, groupSize, bits, mode } = this
-    return mx.gatherQmm(x, weight, scales, biases, { rhsIndices: chosen, groupSize, bits, mode })
+    const { weight, scales, biases, groupSize, bits, mode, activations } = this
+    return mx.gatherQmm(x, weight, scales, biases, { rhsIndices: chosen, groupSize, bits, mode, activations })
   }
 }
 

@@ -5,7 +5,12 @@ import * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
 import { called, named, under } from "../arguments"
 import { Module } from "../module"
-import { QuantizedEmbedding, type ToQuantizedOptions, toQuantizedArguments } from "./quantized"
+import {
+  QuantizedEmbedding,
+  type ToQuantizedOptions,
+  toQuantizedArguments,
+  withActivations,
+} from "./quantized"
 
 /**
  * Row x of a table, for every index in x. `weight` is [numEmbeddings, dims] and starts normal with a variance of 1/dims.
@@ -60,9 +65,11 @@ export class Embedding extends Module {
   ): QuantizedEmbedding
   toQuantized(options: ToQuantizedOptions): QuantizedEmbedding
   toQuantized(...args: unknown[]): QuantizedEmbedding {
-    const { quantizeInput, ...format } = toQuantizedArguments(args)
+    const { quantizeInput, activations, ...format } = toQuantizedArguments(args)
     if (quantizeInput) throw new ArgumentError("toQuantized", "an embedding has no input to quantize")
-    return under("toQuantized", () => QuantizedEmbedding.fromEmbedding(this, format))
+    return under("toQuantized", () =>
+      withActivations(QuantizedEmbedding.fromEmbedding(this, format), activations),
+    )
   }
 
   protected override extraRepr(): string {

@@ -5,7 +5,13 @@ import * as mx from "@lazuli/core"
 import { ArgumentError, asCall, withOwnHandles } from "@lazuli/core/engine"
 import { called, checkArrays, checkFeatures, named, under } from "../arguments"
 import { Module } from "../module"
-import { QQLinear, QuantizedLinear, type ToQuantizedOptions, toQuantizedArguments } from "./quantized"
+import {
+  QQLinear,
+  QuantizedLinear,
+  type ToQuantizedOptions,
+  toQuantizedArguments,
+  withActivations,
+} from "./quantized"
 
 /**
  * Gives back its input. Any arguments are ignored, so that it can stand in for another layer.
@@ -70,8 +76,11 @@ export class Linear extends Module {
   ): QuantizedLinear | QQLinear
   toQuantized(options: ToQuantizedOptions): QuantizedLinear | QQLinear
   toQuantized(...args: unknown[]): QuantizedLinear | QQLinear {
-    const { quantizeInput, ...format } = toQuantizedArguments(args)
-    if (!quantizeInput) return under("toQuantized", () => QuantizedLinear.fromLinear(this, format))
+    const { quantizeInput, activations, ...format } = toQuantizedArguments(args)
+    if (!quantizeInput)
+      return under("toQuantized", () =>
+        withActivations(QuantizedLinear.fromLinear(this, format), activations),
+      )
     if (format.mode !== "nvfp4" && format.mode !== "mxfp8")
       throw new ArgumentError(
         "toQuantized",

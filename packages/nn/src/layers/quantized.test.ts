@@ -45,6 +45,27 @@ test("they print their format", () => {
   )
 })
 
+test("activations of 8 bits are chosen with the format, or later", () => {
+  mx.random.seed(4)
+  const model = new nn.Sequential(new nn.Linear(64, 32), new nn.Embedding(7, 64))
+  nn.quantize(model, { activations: "int8" })
+  const [linear, table] = model.layers as [nn.QuantizedLinear, nn.QuantizedEmbedding]
+  expect([linear.activations, table.activations]).toEqual(["int8", "int8"])
+  expect(`${linear}`).toContain("mode=affine, activations=int8)")
+  const x = mx.random.normal([2, 64])
+  const { weight, scales, biases } = linear
+  const want = mx
+    .quantizedMatmul(x, weight, scales, biases, { activations: "int8" })
+    .add(linear.bias as mx.Array)
+  expect(difference(linear.forward(x), want)).toBe(0)
+  const rounded = linear.forward(x)
+  linear.activations = "exact"
+  expect(difference(linear.forward(x), rounded)).toBeGreaterThan(0)
+  expect(() =>
+    new nn.Linear(64, 2).toQuantized({ mode: "nvfp4", quantizeInput: true, activations: "int8" }),
+  ).toThrow("[toQuantized] quantizeInput and activations exclude each other")
+})
+
 describe("QQLinear", () => {
   test("packs its weight in eval mode, and gives the same answer", () => {
     const model = new nn.Sequential(new nn.QQLinear(32, 3, { mode: "mxfp8" }))

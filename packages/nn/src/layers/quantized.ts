@@ -26,6 +26,8 @@ export interface QuantizationOptions {
 export interface ToQuantizedOptions extends QuantizationOptions {
   /** True if a linear layer quantizes its input too; modes nvfp4 and mxfp8 alone. */
   quantizeInput?: boolean
+  /** The rounding of what the layer's product takes: see the layer's `activations`. */
+  activations?: mx.ProductActivations
 }
 /** The arrays of a linear layer. */
 interface LinearLike extends Module {
@@ -48,6 +50,7 @@ export const FORMAT = {
   bits: "count?",
   mode: ["affine", "mxfp4", "nvfp4", "mxfp8"],
 } as const
+const ACTIVATIONS = ["exact", "int8"] as const
 
 /** A layer with a matrix of weights. */
 const weighted: Kind = {
@@ -63,6 +66,8 @@ class Packed extends Module {
   weight: mx.Array
   scales: mx.Array
   biases?: mx.Array
+  /** The rounding of what is multiplied with the weight, as `mx.quantizedMatmul` takes it; none by default. May be set at any time. */
+  activations: mx.ProductActivations = "exact"
 
   constructor(weight: mx.Array, { groupSize, bits, mode }: Format) {
     super()
@@ -88,11 +93,13 @@ class Packed extends Module {
   }
   /** x Wᵀ. @internal */
   protected multiply(x: mx.Array): mx.Array {
-    return mx.quantizedMatmul(x, this.weight, this.scales, this.biases, this.format())
+    const { weight, scales, biases, activations } = this
+    return mx.quantizedMatmul(x, weight, scales, biases, { ...this.format(), activations })
   }
   /** @internal */
   protected formatRepr(): string {
-    return `groupSize=${this.groupSize}, bits=${this.bits}, mode=${this.mode}`
+    const rounding = this.activations === "exact" ? "" : `, activations=${this.activations}`
+    return `groupSize=${this.groupSize}, bits=${this.bits}, mode=${this.mode}${rounding}`
   }
 }
 
@@ -410,10 +417,28 @@ export function quantize<M extends Module>(
   options: ToQuantizedOptions & { classPredicate?: QuantizePredicate | null },
 ): M
 export function quantize(...args: unknown[]): Module {
-  const [model, groupSize, bits, mode, quantizeInput, classPredicate = (_, m) => isQuantizable(m)] = named<
-    [Module, number?, number?, mx.QuantizationMode?, boolean?, QuantizePredicate?]
-  >("quantize", { model: aModule, ...FORMAT, quantizeInput: "bool?", classPredicate: "function?" }, args)
-  const common: ToQuantizedOptions = { groupSize, bits, mode, quantizeInput }
+  const [
+    model,
+    groupSize,
+    bits,
+    mode,
+    quantizeInput,
+    classPredicate = (_, m) => isQuantizable(m),
+    activations,
+  ] = named<
+    [Module, number?, number?, mx.QuantizationMode?, boolean?, QuantizePredicate?, mx.ProductActivations?]
+  >(
+    "quantize",
+    {
+      model: aModule,
+      ...FORMAT,
+      quantizeInput: "bool?",
+      classPredicate: "function?",
+      activations: ACTIVATIONS,
+    },
+    args,
+  )
+  const common: ToQuantizedOptions = { groupSize, bits, mode, quantizeInput, activations }
   // Also where no layer is replaced.
   resolveFormat("quantize", groupSize, bits, mode ?? "affine")
   const replace = (path: string, module: Module): Module => {
@@ -443,9 +468,17 @@ export function quantize(...args: unknown[]): Module {
  */
 export function toQuantizedArguments(
   args: readonly unknown[],
-): Required<Pick<ToQuantizedOptions, "mode" | "quantizeInput">> & QuantizationOptions {
-  const [groupSize, bits, mode = "affine", quantizeInput = false] = named<
-    [number?, number?, mx.QuantizationMode?, boolean?]
-  >("toQuantized", { ...FORMAT, quantizeInput: "bool?" }, args)
-  return { groupSize, bits, mode, quantizeInput }
+): Required<Pick<ToQuantizedOptions, "mode" | "quantizeInput" | "activations">> & QuantizationOptions {
+  const [groupSize, bits, mode = "affine", quantizeInput = false, activations = "exact"] = named<
+    [number?, number?, mx.QuantizationMode?, boolean?, mx.ProductActivations?]
+  >("toQuantized", { ...FORMAT, quantizeInput: "bool?", activations: ACTIVATIONS }, args)
+  if (quantizeInput && activations !== "exact")
+    throw new ArgumentError("toQuantized", "quantizeInput and activations exclude each other")
+  return { groupSize, bits, mode, quantizeInput, activations }
+}
+
+/** A layer whose product rounds what it takes. @internal */
+export function withActivations<L extends Packed>(layer: L, activations: mx.ProductActivations): L {
+  layer.activations = activations
+  return layer
 }

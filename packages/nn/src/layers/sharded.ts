@@ -230,7 +230,7 @@ class QuantizedSharded extends QuantizedLinear {
   }
   /** Takes this member's part of the parameters of a quantized layer: of the outputs (axis 0) or of the inputs (1). @internal */
   protected take(
-    { weight, scales, biases, bias }: QuantizedLinear,
+    { weight, scales, biases, bias, activations }: QuantizedLinear,
     axis: 0 | 1,
     segments: Segments = 1,
   ): this {
@@ -247,6 +247,7 @@ class QuantizedSharded extends QuantizedLinear {
     if (biases) this.biases = part(biases)
     if (bias) this.bias = axis === 0 ? partOf(bias, 0, group, segments) : bias
     ;[this.weight, this.scales] = parts
+    this.activations = activations
     return this.freeze({ recurse: false })
   }
 }
@@ -295,8 +296,7 @@ const quantizedAllToShardedLinear = (args: QuantizedArguments, group: Group): Qu
   new QuantizedAllToShardedLinear(...args, group)
 
 /**
- * {@link QuantizedLinear} that takes each member's part of the inputs and gives all members the same outputs. Its parameters stay
- * frozen.
+ * {@link QuantizedLinear} that takes each member's part of the inputs and gives all the same outputs. Its parameters stay frozen.
  * @example
  * new nn.QuantizedShardedToAllLinear(64, 3).forward(mx.ones([4, 64])).shape // => [4, 3]
  */
