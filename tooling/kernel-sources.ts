@@ -91,9 +91,9 @@ const NATIVE_FORMS: Readonly<Record<string, readonly string[]>> = {
     "LZ_BITS 4, LZ_GROUP 128, LZ_WIDE",
   ],
   "quantized.cu": [
-    "LZ_BITS 4, LZ_GROUP 64, LZ_COUNT 1, LZ_BRAIN",
-    "LZ_BITS 8, LZ_GROUP 32, LZ_COUNT 8",
-    "LZ_BITS 4, LZ_GROUP 128, LZ_COUNT 3, LZ_WIDE",
+    "LZ_BITS 4, LZ_GROUP 64, LZ_COUNT 1, LZ_ROWS 4, LZ_BRAIN",
+    "LZ_BITS 8, LZ_GROUP 32, LZ_COUNT 8, LZ_ROWS 2",
+    "LZ_BITS 4, LZ_GROUP 128, LZ_COUNT 3, LZ_ROWS 1, LZ_WIDE",
   ],
 }
 

@@ -1,12 +1,25 @@
-/* Products of a few rows with packed weights (mode affine), bound by the weights' bytes: a warp has 4 rows of
+/* Products of a few rows with packed weights (mode affine), bound by the weights' bytes: a warp has some rows of
  * weights, and every lane reads 16 bytes of each at a time. Σ x · (scale · code + bias) is scale · Σ x · code +
- * bias · Σ x for the codes of a group. Before this text stand LZ_BITS (4 or 8), LZ_GROUP (codes of a group),
- * LZ_COUNT (rows of x) and, for bfloat16, LZ_BRAIN, or for float32, LZ_WIDE. */
+ * bias · Σ x for the codes of a group. A code becomes a float by its bits where they lie, times a power of two by
+ * which x is divided: conversions of integers take four times as long. Before this text stand LZ_BITS (4 or 8),
+ * LZ_GROUP (codes of a group), LZ_COUNT (rows of x), LZ_ROWS (rows of weights of a warp) and, for bfloat16,
+ * LZ_BRAIN, or for float32, LZ_WIDE. */
 #define LZ_KERNELS
 #include "tensor-core.cuh"
 
-constexpr int WARPS = 8, ROWS = 4, COUNT = LZ_COUNT, CODES = 128 / LZ_BITS, PER_WORD = 32 / LZ_BITS;
+constexpr int WARPS = 8, ROWS = LZ_ROWS, COUNT = LZ_COUNT, CODES = 128 / LZ_BITS, PER_WORD = 32 / LZ_BITS;
 constexpr u32 MASK = (1u << LZ_BITS) - 1;
+/* Codes that a float's mantissa holds together. */
+constexpr int TOGETHER = 23 / LZ_BITS;
+
+/* Code i of a word times 2^(LZ_BITS · (i % TOGETHER)): as the mantissa of a number from 2^23 on, less 2^23. */
+inline float code_of(u32 word, int i) {
+  const u32 moved = word >> (i / TOGETHER * TOGETHER * LZ_BITS);
+  const u32 bits = (moved & (MASK << (i % TOGETHER * LZ_BITS))) | 0x4b000000u;
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value - 8388608.0f;
+}
 
 #ifdef LZ_WIDE
 typedef float Element;
@@ -50,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(256) few_rows(const u32* weights, c
 #pragma unroll
       for (int r = 0; r < ROWS; r++)
 #pragma unroll
-        for (int i = 0; i < PER_WORD; i++) codes[r][i] = float(int(packed[r].word[w] >> (i * LZ_BITS) & MASK));
+        for (int i = 0; i < PER_WORD; i++) codes[r][i] = code_of(packed[r].word[w], i);
 #pragma unroll
       for (int m = 0; m < COUNT; m++) {
         Element some[PER_WORD];
@@ -58,8 +71,9 @@ extern "C" __global__ void __launch_bounds__(256) few_rows(const u32* weights, c
         memcpy(some, __builtin_assume_aligned(own, PER_WORD * sizeof(Element)), sizeof some);
 #pragma unroll
         for (int i = 0; i < PER_WORD; i++) {
-          const float factor = value_of(some[i]);
-          total[m] += factor;
+          const float value = value_of(some[i]);
+          const float factor = value * (1.0f / float(1 << (i % TOGETHER * LZ_BITS)));
+          total[m] += value;
 #pragma unroll
           for (int r = 0; r < ROWS; r++) part[m][r] += factor * codes[r][i];
         }

@@ -17,7 +17,9 @@ import { nativeSource } from "./native-source"
 import { encodeProduct, MANY } from "./products"
 
 /** As the kernel has them. */
-const [WARPS, ROWS] = [8, 4]
+const WARPS = 8
+/** Rows of weights that a warp has: fewer where the matrix has few, so that all processors have work. */
+const rowsOf = (columns: number): number => (columns >= 8192 ? 4 : columns >= 2048 ? 2 : 1)
 /** Of kernels/unpack.cu: codes side by side, those of a thread, threads of a group. */
 const [CODES, EACH, THREADS] = [8, 4, 256]
 /** Rows of x, whose sums are kept in registers. */
@@ -126,7 +128,10 @@ function encodeFew(node: Node, queue: DispatchQueue): void {
   const [x, w, scales, biases] = node.inputs
   const k = x.shape[x.shape.length - 1]
   const columns = w.shape[0]
-  const words = [`#define LZ_COUNT ${x.size / k}`, ...definitionsOf(node)].join("\n")
+  const rows = rowsOf(columns)
+  const words = [`#define LZ_COUNT ${x.size / k}`, `#define LZ_ROWS ${rows}`, ...definitionsOf(node)].join(
+    "\n",
+  )
   const storage = node.storage as Storage
   queue.dispatch({
     op: "quantizedMatmul",
@@ -138,7 +143,7 @@ function encodeFew(node: Node, queue: DispatchQueue): void {
     },
     arguments: [...[w, scales, biases, x, node].map(locationOf), Int32Array.of(columns, k)],
     writes: [storage],
-    grid: [Math.ceil(columns / (WARPS * ROWS)) * WARPS * 32, 1, 1],
+    grid: [Math.ceil(columns / (WARPS * rows)) * WARPS * 32, 1, 1],
     threadgroup: [WARPS * 32, 1, 1],
   })
 }

@@ -21,13 +21,29 @@ export interface AttentionForm {
   readonly width: number
 }
 
+/** The element of a mask for query `i` and key `j` of `head` and `batch`, as `at`. */
+const MASK_ELEMENT = `uint at = ((mask_sizes[0] > 1 ? batch : 0) * mask_sizes[1] + (mask_sizes[1] > 1 ? head : 0)) * mask_sizes[2];
+        at = ((at + (mask_sizes[2] > 1 ? i : 0)) * mask_sizes[3]) + (mask_sizes[3] > 1 ? j : 0);`
+
+/** Goes on where a mask hides all of the keys that come next: what a cache has room for beyond its tokens is not read. */
+const hiddenText = ({ mask }: AttentionForm, ahead: number): string =>
+  mask === "bool"
+    ? `    bool hidden = true;
+    for (uint a = 0; a < ${ahead}; a++) {
+      uint j = min(begin + a, seen - 1);
+      { ${MASK_ELEMENT}
+        if (mask[at]) hidden = false; }
+    }
+    if (hidden) continue;
+`
+    : ""
+
 /** Changes the score `s` of query `i` and key `j` of `head` and `batch` where a mask says so. */
 export const maskText = ({ mask, causal }: AttentionForm): string =>
   `${causal ? "if (int(j) > int(i) + int(keys) - int(length)) s = -INFINITY;" : ""}${
     mask === null
       ? ""
-      : ` { uint at = ((mask_sizes[0] > 1 ? batch : 0) * mask_sizes[1] + (mask_sizes[1] > 1 ? head : 0)) * mask_sizes[2];
-        at = ((at + (mask_sizes[2] > 1 ? i : 0)) * mask_sizes[3]) + (mask_sizes[3] > 1 ? j : 0);
+      : ` { ${MASK_ELEMENT}
         ${mask === "bool" ? "if (!mask[at]) s = -INFINITY;" : "s += float(mask[at]);"} }`
   }`
 
@@ -129,7 +145,7 @@ ${
 `
     : ""
 }  for (uint begin = ${inParts ? "first + " : ""}simdgroup * ${ahead}; begin < seen; begin += simdgroups * ${ahead}) {
-    float others[${ahead}][${d}], values[${ahead}][${e}], scores[${ahead}];
+${hiddenText(form, ahead)}    float others[${ahead}][${d}], values[${ahead}][${e}], scores[${ahead}];
     for (uint a = 0; a < ${ahead}; a++) {
       uint at = from + min(begin + a, seen - 1);
       ${row("others[a]", "k", "at", d, features)}

@@ -25,7 +25,7 @@ const FEW_QUERIES = 8
 /** Keys that are worth a simdgroup of their own. */
 const KEYS_EACH = 16
 /** Keys beyond which a query's are divided among threadgroups, and how many threadgroups at most. */
-const KEYS_PART = 1024
+const KEYS_PART = 128
 const MOST_PARTS = 64
 
 const VECTOR = 16
