@@ -201,6 +201,15 @@ test("experts may be tensors of their own, as in older files", async () => {
   expect(distance(logits(want), logits(await lm.load(at("apart.gguf"))))).toBeLessThan(1e-5)
 })
 
+test("a file tells how far it is read", async () => {
+  const seen: number[] = []
+  const file = await writeCase("llama-256", "Q4_0", scratch)
+  await lm.load(file, { onProgress: (done, total) => seen.push(done / total) })
+  expect(seen.length).toBeGreaterThan(10)
+  expect(seen).toEqual(seen.toSorted((a, b) => a - b))
+  expect([seen[0], seen[seen.length - 1]]).toEqual([0, 1])
+})
+
 test("words of BERT come back from a GGUF file", async () => {
   const folder = writeCheckpoint("bert", at("words"))
   const vocab: Record<string, number> = { "[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3 }

@@ -7,6 +7,7 @@ import { asPath, readGguf, withFile } from "@lazuli/core/engine"
 import type { Weights } from "../models/network"
 import { type Json, type JsonObject, Settings } from "../models/settings"
 import { Tokenizer } from "../text/tokenizer"
+import type { Progress } from "./folder"
 import { ARCHITECTURES, type Architecture, renameLayer } from "./gguf-architectures"
 import { blockFormats } from "./gguf-blocks"
 import { GgufMetadata } from "./gguf-metadata"
@@ -24,10 +25,11 @@ export interface GgufModel {
  * Reads a GGUF file.
  * @throws FormatError for an architecture that is not known, and for metadata that are missing
  */
-export function readGgufModel(file: string): GgufModel {
-  const { arrays, metadata: values } = withFile("load", asPath("load", file), (open) =>
-    readGguf(open, blockFormats),
-  )
+export function readGgufModel(file: string, onProgress?: Progress): GgufModel {
+  const { arrays, metadata: values } = withFile("load", asPath("load", file), (open) => {
+    if (onProgress) tellReading(open, onProgress)
+    return readGguf(open, blockFormats)
+  })
   const metadata = new GgufMetadata(values, file)
   const architecture = architectureOf(metadata)
   const tokens = metadata.texts("tokenizer.ggml.tokens")
@@ -39,6 +41,25 @@ export function readGgufModel(file: string): GgufModel {
     config: new Settings(quantization ? { ...base, quantization } : base, file),
     weights,
     tokenizer: new Tokenizer(ggufTokenizer(metadata, tokens)),
+  }
+}
+
+/** Parts of a file of which each is told. */
+const PARTS = 200
+
+/** Tells how far a file is read, from its first tensor to its last. */
+function tellReading(
+  file: { readonly size: number; readonly path: string; readInto(offset: number, out: Uint8Array): void },
+  onProgress: Progress,
+): void {
+  const read = file.readInto.bind(file)
+  let told = 0
+  file.readInto = (offset, out) => {
+    read(offset, out)
+    const done = offset + out.length
+    if (done - told < file.size / PARTS && done < file.size) return
+    told = done
+    onProgress(done, file.size, file.path)
   }
 }
 

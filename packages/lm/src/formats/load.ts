@@ -80,7 +80,7 @@ function loadGguf(source: string, { dtype, activations, onProgress }: LoadModelO
     throw new ArgumentError("load", `${source} is neither a folder nor a .gguf file`)
   const total = statSync(source).size
   onProgress?.(0, total, source)
-  const { config, weights, tokenizer } = readGgufModel(source)
+  const { config, weights, tokenizer } = readGgufModel(source, onProgress)
   const all = dtype ?? commonDtype(weights)
   for (const [name, array] of Object.entries(weights))
     if (array.dtype.kind === "floating") weights[name] = array.astype(all)

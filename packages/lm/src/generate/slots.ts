@@ -51,7 +51,7 @@ export class Slots<R extends SlotRow> {
     })
     this.makeRoom(Math.max(...this.lengths) + 1)
     const last = Int32Array.from(this.rows, (row) => (row ? lastOf(row) : 0))
-    const [logits, layers] = programOf(this.network)(
+    const [logits, layers] = programOf(this.network, this.layers)(
       mx.array(last).expandDims(1),
       mx.array(Int32Array.from(this.lengths)),
       this.layers,

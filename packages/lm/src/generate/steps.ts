@@ -17,11 +17,18 @@ type Program = (
   buffers: readonly Buffers[],
 ) => readonly [mx.Array, readonly Buffers[]]
 
-const programs = new WeakMap<CausalNetwork, Program>()
+/** The most sizes of buffers that a network's programs are kept for. */
+const MOST_PROGRAMS = 16
+const programs = new WeakMap<CausalNetwork, Map<string, Program>>()
 
-export function programOf(network: CausalNetwork): Program {
-  const known = programs.get(network)
+/** The program of a network for buffers of a size. */
+export function programOf(network: CausalNetwork, [first]: readonly Buffers[]): Program {
+  const size = first.keys.shape.join()
+  const all = programs.get(network) ?? new Map<string, Program>()
+  programs.set(network, all)
+  const known = all.get(size)
   if (known) return known
+  if (all.size >= MOST_PROGRAMS) all.delete(all.keys().next().value as string)
   const program = compile(
     // The position is that of all rows, or has one for each.
     (tokens: mx.Array, position: mx.Array, buffers: readonly Buffers[]) => {
@@ -32,7 +39,7 @@ export function programOf(network: CausalNetwork): Program {
     },
     { inputs: network.state, donate: [2] },
   ) as Program
-  programs.set(network, program)
+  all.set(size, program)
   return program
 }
 
@@ -45,12 +52,15 @@ const eager =
 /** A step by a program of its own for each size of the cache; eager where a cache has another form. */
 const compiled = (network: CausalNetwork): Step => {
   const otherwise = eager(network)
-  const program = programOf(network)
   return (tokens, cache) => {
     const layers = cache.filter((layer) => layer instanceof PlainCache)
     const buffers = layers.flatMap((layer) => layer.buffers() ?? [])
     if (buffers.length === 0 || buffers.length < cache.length) return otherwise(tokens, cache)
-    const [logits, written] = program(tokens, mx.array(layers[0].offset, mx.int32), buffers)
+    const [logits, written] = programOf(network, buffers)(
+      tokens,
+      mx.array(layers[0].offset, mx.int32),
+      buffers,
+    )
     layers.forEach((layer, i) => {
       layer.advance(written[i])
     })
