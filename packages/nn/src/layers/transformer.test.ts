@@ -1,3 +1,5 @@
+import { compile } from "@lazuli/compile"
+import * as mx from "@lazuli/core"
 import { expect, test } from "vitest"
 import * as nn from "../index"
 
@@ -9,4 +11,19 @@ test("more layers than anyone has are refused before they are made", () => {
     expect(() => new nn.Transformer({ dims: 8, numHeads: 2, [name]: 2 ** 31 })).toThrow(
       `[Transformer] ${name} ${most}`,
     )
+})
+
+test("attention of any length is one trace of a shapeless function, and needs no other", () => {
+  const attention = new nn.MultiHeadAttention(8, 2)
+  const reasons: string[] = []
+  const f = compile((x: mx.Array) => attention.forward(x, x, x), {
+    inputs: attention.state,
+    shapeless: true,
+    onRecompile: (reason) => reasons.push(reason),
+  })
+  for (let length = 1; length <= 12; length++)
+    expect(f(mx.ones([1, length, 8])).shape).toEqual([1, length, 8])
+  expect(f.stats().traces).toBe(1)
+  // That of the first call.
+  expect(reasons.length).toBe(1)
 })
