@@ -4,8 +4,9 @@
  *
  * Random programs follow, each step against the CPU, and one in twenty compiled.
  *
- *   npm run test:gpu -- [--only REGEX] [--quick] [--programs N] [--jobs N] [--seconds N] [--total N] [--json FILE]
+ *   npm run test:gpu -- [--only REGEX] [--quick | --small] [--programs N] [--jobs N] [--seconds N] [--total N] [--json FILE]
  *
+ * `--small` is one size, for compute-sanitizer, which makes kernels a hundred times slower.
  * `--seconds` bounds each item, `--total` the whole: what is not begun by then is not run, and said.
  */
 import { fork } from "node:child_process"
@@ -35,6 +36,7 @@ const { values } = parseArgs({
   options: {
     only: { type: "string", default: "" },
     quick: { type: "boolean", default: false },
+    small: { type: "boolean", default: false },
     programs: { type: "string", default: "2000" },
     jobs: { type: "string", default: String(Math.min(16, availableParallelism())) },
     seconds: { type: "string", default: "120" },
@@ -50,6 +52,13 @@ const QUICK = {
   layouts: ["row-major", "transposed"],
 } as const
 
+const SMALL = {
+  sizes: [33],
+  dtypes: [mx.float32, mx.bfloat16],
+  fillings: ["as given"],
+  layouts: ["row-major", "transposed"],
+} as const
+
 /** Random programs of one item. */
 const PROGRAMS = 100
 
@@ -62,7 +71,7 @@ function check(item: string): Outcome {
   try {
     if (kind === "suite") {
       const reports = backendSuite("cuda", {
-        ...(values.quick ? QUICK : {}),
+        ...(values.small ? SMALL : values.quick ? QUICK : {}),
         primitives: [name],
         samples: nnSamples,
       })

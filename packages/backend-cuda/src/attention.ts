@@ -26,9 +26,8 @@ import {
   viewOf,
   withRowMajor,
 } from "@lazuli/gpu-kernels"
-import { type AttentionForm, backwardGraph, forwardGraph } from "./attention-graphs"
+import { encodeGraph, graphFinder, isAligned, operandsOf, type Prepare } from "./graph-attention"
 import { nativeSource } from "./native-source"
-import { rowMajor, Type } from "./operation-graph"
 
 /** As the kernel has them. */
 const QUERIES = 128
@@ -38,11 +37,6 @@ const MOST_FEATURES = 128
 /** Elements of 16 bytes, in which rows are read. */
 const CHUNK = 8
 const MOST_HEADS = 65535
-
-const isAligned = ({ offset, strides, shape }: View): boolean =>
-  strides[3] === 1 &&
-  offset % CHUNK === 0 &&
-  strides.slice(0, 3).every((stride, i) => shape[i] === 1 || stride % CHUNK === 0)
 
 function takes(node: Node): boolean {
   const [q, k, v, mask] = node.inputs
@@ -233,122 +227,12 @@ function encodeTiles(node: Node, queue: DispatchQueue, backward: boolean): void 
   )
 }
 
-/** The command's code; native/cuda/device.cc has the same. */
-export const OPERATION_GRAPH = 35
-const TYPES: Readonly<Record<string, Type>> = { float16: Type.Float16, bfloat16: Type.BFloat16 }
-
-/** The number of a graph of operations, or null where cuDNN does not take it. */
-export type Prepare = (words: BigInt64Array) => number | null
-
-/** The inputs that a graph reads: q, k, v, and for the derivative o and g. */
-function operandsOf(node: Node, backward: boolean): readonly Node[] {
-  const { inputs } = node
-  return backward
-    ? [...inputs.slice(0, 3), inputs[inputs.length - 3], inputs[inputs.length - 1]]
-    : inputs.slice(0, 3)
-}
-
-/** A view as cuDNN takes it: features side by side, rows at multiples of 16 bytes, nothing repeated. */
-const isPlain = (view: View): boolean =>
-  isAligned(view) && view.shape.every((n, i) => n === 1 || view.strides[i] > 0)
-
-/** The form of an application, its views as they lie or as copies of them would. */
-function formOf(node: Node, backward: boolean): AttentionForm | null {
-  const [q, k, v] = node.inputs
-  const { scale, causal, hasMask, hasSinks } = node.params as Record<string, never>
-  const operands = operandsOf(node, backward)
-  const [, , queries, features] = q.shape
-  const keys = k.shape[2]
-  if (
-    !Object.hasOwn(TYPES, q.dtype.name) ||
-    hasMask ||
-    hasSinks ||
-    operands.some((each) => each.dtype !== q.dtype || sizeOf(each.shape) === 0) ||
-    (backward && node.inputs[node.inputs.length - 2].dtype !== float32) ||
-    features !== v.shape[3] ||
-    features % CHUNK !== 0 ||
-    // A query that sees nothing has zeros here, and is no number there.
-    (causal && queries > keys) ||
-    !isCountable(node)
-  )
-    return null
-  const strides = operands.map((each) => {
-    const view = viewOf(each)
-    const packed = rowMajor(view.shape)
-    return isPlain(view) ? view.strides.map((n, i) => (view.shape[i] === 1 ? packed[i] : n)) : packed
-  })
-  return { type: TYPES[q.dtype.name], q: q.shape, k: k.shape, strides, scale, causal, bias: null }
-}
-
-/** Runs `body` with locations of all views. */
-function located(
-  queue: DispatchQueue,
-  views: readonly View[],
-  body: (locations: readonly Location[]) => void,
-  known: readonly Location[] = [],
-): void {
-  if (known.length === views.length) {
-    body(known)
-    return
-  }
-  const view = views[known.length]
-  const next = (location: Location): void => located(queue, views, body, [...known, location])
-  if (isPlain(view)) next({ storage: view.storage, offset: view.offset * view.itemsize })
-  else withRowMajor(queue, view, next)
-}
-
-function encodeGraph(node: Node, queue: DispatchQueue, graph: number, backward: boolean): void {
-  const outputs = (node.outputs as readonly Node[]).map(({ storage, offset, dtype }) => ({
-    storage: storage as Storage,
-    offset: offset * dtype.size,
-  }))
-  const operands = operandsOf(node, backward).map(viewOf)
-  const call = (locations: readonly Location[], written: readonly Location[]): void =>
-    queue.call({
-      op: node.primitive?.name as string,
-      code: OPERATION_GRAPH,
-      words: Int32Array.of(graph),
-      arguments: [...locations, ...written],
-      writes: written.map(({ storage }) => storage),
-    })
-  if (!backward) {
-    located(queue, operands, (locations) => call(locations, outputs))
-    return
-  }
-  const sums = viewOf(node.inputs[node.inputs.length - 2])
-  const { shape } = node.inputs[0]
-  located(queue, operands, ([q, k, v, o, g]) =>
-    withRowMajor(queue, sums, (lse) => {
-      const scratch = [sizeOf(shape.slice(0, 3)), sizeOf(shape)].map((n) => ({
-        storage: queue.allocate(4 * n),
-        offset: 0,
-      }))
-      call([q, k, v, o, lse, g], [...outputs, ...scratch])
-      for (const { storage } of scratch) storage.drop()
-    }),
-  )
-}
-
 /**
  * The families; `isModern` tells whether the GPU has the instructions of the own kernel: of Ampere or later. `library` prepares a graph, or
  * is null where cuDNN is not there.
  */
 export function attentionFamilies(isModern: () => boolean, library: () => Prepare | null): Families {
-  /** By form; null where cuDNN does not take it. */
-  const known = new Map<string, number | null>()
-  const graphOf = (node: Node, backward: boolean): number | null => {
-    const prepare = library()
-    const form = prepare && formOf(node, backward)
-    if (!form) return null
-    const { type, q, k, strides, scale, causal } = form
-    const key = `${backward} ${type} ${q} ${k} ${strides.join(" ")} ${scale} ${causal}`
-    let graph = known.get(key)
-    if (graph === undefined) {
-      graph = (prepare as Prepare)((backward ? backwardGraph(form) : forwardGraph(form)).words())
-      known.set(key, graph)
-    }
-    return graph
-  }
+  const graphOf = graphFinder(library)
   const ownOf = (node: Node): boolean => takes(node) && isModern()
   const tilesOf = (node: Node, backward: boolean): boolean => takesTiles(node, backward) && isModern()
   const rest = (node: Node): Family => familyOf(node.primitive as Primitive) as Family

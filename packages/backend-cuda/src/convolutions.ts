@@ -9,6 +9,7 @@ import {
   type Families,
   isCountable,
   type Location,
+  permuted,
   type View,
   viewOf,
   withRowMajor,
@@ -138,13 +139,6 @@ function isPossible(node: Node): boolean {
   )
 }
 
-/** The axes of a view in another order. */
-const inOrder = (view: View, order: readonly number[]): View => ({
-  ...view,
-  shape: order.map((i) => view.shape[i]),
-  strides: order.map((i) => view.strides[i]),
-})
-
 /** A row-major view of these sizes, where a location is. */
 const packed = (location: Location, { itemsize }: View, shape: readonly number[]): View => ({
   storage: location.storage,
@@ -208,14 +202,14 @@ function encode(node: Node, queue: DispatchQueue, { plain, words }: Described): 
   if (form === Form.Results)
     withPacked(x, (images) => withPacked(w, (kernel) => call(images, kernel, target)))
   else if (form === Form.Images)
-    withPacked(x, (results) => withPacked(inOrder(w, swapped), (kernel) => call(target, kernel, results)))
+    withPacked(x, (results) => withPacked(permuted(w, swapped), (kernel) => call(target, kernel, results)))
   else
-    withPacked(inOrder(x, swapped), (images) =>
-      withPacked(inOrder(w, swapped), (results) => {
+    withPacked(permuted(x, swapped), (images) =>
+      withPacked(permuted(w, swapped), (results) => {
         const storage: Storage = queue.allocate(node.size * node.dtype.size)
-        const made = packed({ storage, offset: 0 }, target, inOrder(target, swapped).shape)
+        const made = packed({ storage, offset: 0 }, target, permuted(target, swapped).shape)
         call(images, made, results)
-        encodeCopy(queue, inOrder(made, swapped), {
+        encodeCopy(queue, permuted(made, swapped), {
           storage: target.storage,
           offset: target.offset * target.itemsize,
         })

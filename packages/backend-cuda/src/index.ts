@@ -21,11 +21,13 @@ import { attentionFamilies } from "./attention"
 import { collectivesOf } from "./collectives"
 import { convolutionFamilies } from "./convolutions"
 import { cudaKernel, userKernels } from "./cuda-kernel"
+import { factorizationFamilies } from "./factorizations"
 import { isLikely } from "./libraries"
 import { productFamilies } from "./products"
 import { providedKernels } from "./provided"
 import { quantizedFamilies } from "./quantized"
 import { CudaRuntime } from "./runtime"
+import { transformFamilies } from "./transforms"
 
 /** Serves `mx.gpu`; ahead of other backends where a driver's device is there. */
 const isPresent = isLikely()
@@ -44,6 +46,11 @@ const families: Record<string, Family> = {
     () => runtime.prepareGraph,
   ),
   ...quantizedFamilies(() => runtime.has("cublasLt")),
+  ...transformFamilies(() => runtime.has("cufft")),
+  ...factorizationFamilies(
+    () => runtime.has("cusolver"),
+    () => runtime.expectVerdicts(),
+  ),
   ...collectiveFamilies,
   ...userKernels,
 }

@@ -7,12 +7,15 @@ import { homedir } from "node:os"
 import { delimiter, join } from "node:path"
 
 /** Libraries that the backend opens. */
-export type LibraryName = "cuda" | "nvrtc" | "cublasLt" | "cudnn" | "nccl"
+export type LibraryName = "cuda" | "nvrtc" | "cublasLt" | "cudnn" | "cufft" | "cusolver" | "nccl"
 
 const NAMES: Record<LibraryName, readonly string[]> = {
   cuda: ["libcuda.so.1", "libcuda.so"],
   nvrtc: ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
   cudnn: ["libcudnn.so.9", "libcudnn.so"],
+  // Of CUDA 13 these have the number 12, of CUDA 12 the number 11.
+  cufft: ["libcufft.so.12", "libcufft.so.11", "libcufft.so"],
+  cusolver: ["libcusolver.so.12", "libcusolver.so.11", "libcusolver.so"],
   nccl: ["libnccl.so.2", "libnccl.so"],
   cublasLt: ["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"],
 }

@@ -57,6 +57,10 @@ export interface CudaNative {
   openProducts(candidates: readonly string[]): string
   /** Opens cuDNN. */
   openConvolutions(candidates: readonly string[]): string
+  /** Opens cuFFT. */
+  openTransforms(candidates: readonly string[]): string
+  /** Opens cuSOLVER. */
+  openFactorizations(candidates: readonly string[]): string
   /** Opens NCCL. */
   openCollectives(candidates: readonly string[]): string
   /** Fills the bytes by which members find each other. */
@@ -106,6 +110,11 @@ export interface CudaNative {
    */
   synchronize(stream: number): string | null
   synchronize(stream: number, milliseconds: number): string | null | undefined
+  /**
+   * Of the work that is done, the commands that had no result: for each the number of its {@link run}, from 1 on, its word, and the
+   * caller's number for what it came to.
+   */
+  verdicts(): number[]
 }
 
 /** Its protocol is the version of {@link CudaNative} and of the commands that this package writes. */

@@ -25,6 +25,7 @@ import type {
   Submission,
 } from "@lazuli/gpu-kernels"
 import { hasCompiler, isProvided, type Kernels, kernelsOf } from "./compiler"
+import { errorOf } from "./factorizations"
 import { candidatesFor, hasDevice } from "./libraries"
 import { type CudaNative, cudaNative, type GpuFacts } from "./native"
 import { nativeSource } from "./native-source"
@@ -90,6 +91,14 @@ function ordinalAmong(native: CudaNative): number {
   return Number.isSafeInteger(rank) && rank > 0 ? rank % Math.max(1, native.devices().length) : 0
 }
 
+/** By library: the addon's function that opens it. */
+const OPENERS = {
+  cublasLt: "openProducts",
+  cudnn: "openConvolutions",
+  cufft: "openTransforms",
+  cusolver: "openFactorizations",
+} as const
+
 /** Called while work is waited for that other processes take part in; see `DeviceCollectives.join`. */
 type Check = (seconds: number, work: number, op: string) => void
 /** Milliseconds between such calls. */
@@ -111,6 +120,8 @@ export class CudaRuntime implements GpuRuntime {
   private readonly libraries = new Map<string, CudaLibrary>()
   private readonly failures = new Map<number, readonly CommandFailure[]>()
   private submissions = 0
+  /** Commands were added that may have no result, as of a singular matrix. */
+  private awaitsVerdicts = false
   /** The last submission that is known to be done. */
   private concluded = 0
 
@@ -174,15 +185,14 @@ export class CudaRuntime implements GpuRuntime {
   }
 
   /** By library: true where it is found. */
-  private readonly found = new Map<"cublasLt" | "cudnn", boolean>()
+  private readonly found = new Map<keyof typeof OPENERS, boolean>()
   /** True where a library is found; opened once. */
-  has(library: "cublasLt" | "cudnn"): boolean {
+  has(library: keyof typeof OPENERS): boolean {
     let known = this.found.get(library)
     if (known === undefined) {
       const { native } = this.open
-      const open = library === "cudnn" ? native.openConvolutions : native.openProducts
       try {
-        open(candidatesFor(library))
+        native[OPENERS[library]](candidatesFor(library))
         known = true
       } catch {
         known = false
@@ -431,11 +441,27 @@ export class CudaRuntime implements GpuRuntime {
     this.conclude(stream)
   }
 
+  /** Told before such commands are added. */
+  expectVerdicts(): void {
+    this.awaitsVerdicts = true
+  }
+  private noteVerdicts(): void {
+    const found = this.native.verdicts()
+    for (let i = 0; i < found.length; i += 3) {
+      const [run, word, verdict] = found.slice(i, i + 3)
+      const error = errorOf(verdict)
+      const { message } = error
+      this.failures.set(run, [...(this.failures.get(run) ?? []), { word, message, error }])
+    }
+    this.awaitsVerdicts = false
+  }
+
   /** Waits for a stream, or for all. */
   private conclude(stream: number): void {
     const lost = this.awaitWork(stream)
     // Of one stream's work others may still go on, unless that was ended.
     if (stream !== ALL && !(lost instanceof Error)) return
+    if (this.awaitsVerdicts && lost === null) this.noteVerdicts()
     const failure =
       lost instanceof Error
         ? { word: -1, message: lost.message, error: lost }

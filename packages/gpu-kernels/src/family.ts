@@ -19,6 +19,8 @@ export interface Family {
   supports(node: Node): boolean
   /** Adds its work. Inputs and outputs have storage. Where {@link ends} is set, an ending may come with it. */
   encode(node: Node, queue: DispatchQueue, ending?: Ending): void
+  /** Its work is never part of a recording. */
+  readonly unplanned?: boolean
   /** Its kernels can end with elementwise work. */
   readonly ends?: boolean
   /** The inputs over which an output may be written, by index; see {@link Encoder} of a backend. */

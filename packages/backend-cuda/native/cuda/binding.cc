@@ -9,9 +9,11 @@
 #include "cuda/compiler.h"
 #include "cuda/device.h"
 #include "cuda/driver.h"
+#include "cuda/factorizations.h"
 #include "cuda/handles.h"
 #include "cuda/operation_graphs.h"
 #include "cuda/products.h"
+#include "cuda/transforms.h"
 
 namespace lz {
 namespace {
@@ -37,8 +39,7 @@ void check(Info info, const std::string& problem) {
 
 Napi::Value protocol(Info info) { return Napi::Number::New(info.Env(), kProtocol); }
 
-// openDriver(candidates), openProducts(candidates), openConvolutions(candidates), openCollectives(candidates)
-// → the library's path
+// openDriver(candidates), openProducts(candidates) and so on → the library's path
 template <std::string (*open)(const std::vector<std::string>&, std::string*)>
 Napi::Value open_library(Info info) {
   std::string path;
@@ -337,6 +338,18 @@ Napi::Value synchronize(Info info) {
   return Napi::String::New(info.Env(), problem);
 }
 
+// verdicts() → the run, the word and the verdict of each command that had no result, of work that is done
+Napi::Value verdicts(Info info) {
+  Napi::Array made = Napi::Array::New(info.Env());
+  uint32_t i = 0;
+  for (const auto& [run, word, verdict] : gpu(info).verdicts()) {
+    made.Set(i++, run);
+    made.Set(i++, double(word));
+    made.Set(i++, verdict);
+  }
+  return made;
+}
+
 Napi::Object init(Napi::Env env, Napi::Object exports) {
   auto* gpu = new Gpu;
   env.SetInstanceData(gpu);
@@ -350,6 +363,8 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   add("openCompiler", open_compiler_call);
   add("openProducts", open_library<open_products>);
   add("openConvolutions", open_library<open_convolutions>);
+  add("openTransforms", open_library<open_transforms>);
+  add("openFactorizations", open_library<open_factorizations>);
   add("openCollectives", open_library<open_collectives>);
   add("newCollectiveId", new_collective_id_call);
   add("beginJoin", begin_join);
@@ -370,6 +385,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   add("newPlan", new_plan);
   add("releasePlan", release_plan);
   add("synchronize", synchronize);
+  add("verdicts", verdicts);
   napi_value function;
   napi_create_function(env, "run", NAPI_AUTO_LENGTH, run, gpu, &function);
   exports.Set("run", function);

@@ -35,6 +35,10 @@ enum class Op : uint32_t {
   kCollective = 34,
   // The number of a graph of operations, whose arrays are in the bindings from 0 on.
   kOperationGraph = 35,
+  // Input and output in bindings 0 and 1, then the integers of a transform.
+  kTransform = 40,
+  // Arrays from binding 0 on, then the integers of a factorization. Never of a plan.
+  kFactorization = 41,
 };
 
 // Failures after which a context can do nothing more: whatever a kernel did to bring them about.
@@ -94,9 +98,12 @@ Gpu::~Gpu() {
     for (const auto& queue : queues_) {
       queue->products.close(*driver_);
       queue->convolutions.close(*driver_);
+      queue->transforms.close(*driver_);
+      queue->factorizations.close(*driver_);
     }
     collectives_.close();
     operation_graphs_.close(*driver_);
+    verdicts_.close(*driver_);
     uploads_.close();
     downloads_.close();
     arguments_.close();
@@ -391,6 +398,7 @@ std::string Gpu::launch(Kernel& kernel, Binding* bindings, const uint32_t* share
 
 std::vector<Failed> Gpu::run(const uint32_t* words, size_t count) {
   std::vector<Failed> failed;
+  runs_++;
   if (std::string error = enter(); !error.empty()) return {{SIZE_MAX, error}};
   execute(words, count, nullptr, &failed);
   return failed;
@@ -461,6 +469,13 @@ void Gpu::execute(const uint32_t* words, size_t count, Run* run, std::vector<Fai
       case Op::kOperationGraph:
         if (!run || !run->updated) error = operation_graph(bindings, w + 1, size - 1);
         if (run) error += note_node(*run);
+        break;
+      case Op::kTransform:
+        if (!run || !run->updated) error = transform(bindings, w + 1, size - 1);
+        if (run) error += note_node(*run);
+        break;
+      case Op::kFactorization:
+        error = run ? "a factorization within a plan" : factorization(bindings, w + 1, size - 1, at);
         break;
       default:
         // A stream runs in order: barriers say nothing new.

@@ -10,9 +10,11 @@
 #include "cuda/collectives.h"
 #include "cuda/convolutions.h"
 #include "cuda/driver.h"
+#include "cuda/factorizations.h"
 #include "cuda/operation_graphs.h"
 #include "cuda/products.h"
 #include "cuda/staging.h"
+#include "cuda/transforms.h"
 
 namespace lz {
 
@@ -110,6 +112,8 @@ struct Queue {
   Event event = nullptr;
   Products products;
   Convolutions convolutions;
+  Transforms transforms;
+  Factorizations factorizations;
 };
 
 struct Failed {
@@ -159,6 +163,11 @@ class Gpu {
   std::string end_join(int milliseconds, uint32_t* communicator, bool* done) {
     return collectives_.end_join(milliseconds, communicator, done);
   }
+  // What had no result of the work that has been waited for.
+  std::vector<Verdicts::Failed> verdicts() {
+    verdicts_.conclude();
+    return verdicts_.take();
+  }
   void abort_collectives() { collectives_.abort(); }
   std::string prepare_graph(const int64_t* graph, size_t count, uint32_t* id) {
     if (std::string error = enter(); !error.empty()) return error;
@@ -187,6 +196,9 @@ class Gpu {
   std::string note_node(Run& run);
   std::string product(const Binding* bindings, const uint32_t* words, uint32_t count);
   std::string convolution(const Binding* bindings, const uint32_t* words, uint32_t count);
+  std::string transform(const Binding* bindings, const uint32_t* words, uint32_t count);
+  // `at` is where the command begins.
+  std::string factorization(const Binding* bindings, const uint32_t* words, uint32_t count, size_t at);
   std::string collective(const Binding* bindings, const uint32_t* words, uint32_t count);
   std::string conclusion(Result result);
   std::string operation_graph(const Binding* bindings, const uint32_t* words, uint32_t count);
@@ -215,6 +227,8 @@ class Gpu {
   std::vector<Kernel> kernels_;
   std::vector<std::unique_ptr<Plan>> plans_;
   Run* running_ = nullptr;
+  double runs_ = 0;
+  Verdicts verdicts_;
   Collectives collectives_;
   OperationGraphs operation_graphs_;
   Staging uploads_, downloads_, arguments_;

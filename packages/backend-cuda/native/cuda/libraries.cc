@@ -1,4 +1,5 @@
 // Commands that CUDA's libraries carry out: their words, as the files of src/ write them, and the operands.
+#include <algorithm>
 #include <cstring>
 
 #include "cuda/device.h"
@@ -43,6 +44,36 @@ std::string Gpu::convolution(const Binding* bindings, const uint32_t* words, uin
   std::memcpy(&work, words, sizeof work);
   return current_->convolutions.run(
       *driver_, work, {bindings[0].pointer, bindings[1].pointer, bindings[2].pointer}, current_->stream);
+}
+
+std::string Gpu::transform(const Binding* bindings, const uint32_t* words, uint32_t count) {
+  Transform work;
+  if (count != kTransformWords) return "the record is malformed";
+  std::memcpy(&work, words, sizeof work);
+  return current_->transforms.run(*driver_, work, bindings[0].pointer, bindings[1].pointer, current_->stream);
+}
+
+std::string Gpu::factorization(const Binding* bindings, const uint32_t* words, uint32_t count, size_t at) {
+  Factorization work;
+  if (count != kFactorizationWords) return "the record is malformed";
+  std::memcpy(&work, words, sizeof work);
+  DevicePointer arrays[kFactorizationArrays];
+  for (size_t i = 0; i < kFactorizationArrays; i++) arrays[i] = bindings[i].pointer;
+  if (std::string error = current_->factorizations.run(*driver_, work, arrays, current_->stream);
+      !error.empty())
+    return error;
+  for (size_t first = 0; work.verdict >= 0 && first < size_t(work.count); first += Verdicts::kMost) {
+    const size_t each = std::min(Verdicts::kMost, size_t(work.count) - first);
+    if (!verdicts_.fits(each)) {
+      if (std::string error = synchronize(-1); !error.empty()) return error;
+      verdicts_.conclude();
+    }
+    if (std::string error = verdicts_.add(*driver_, arrays[1] + first * sizeof(int), each,
+                                          {runs_, at, work.verdict}, current_->stream);
+        !error.empty())
+      return error;
+  }
+  return {};
 }
 
 std::string Gpu::collective(const Binding* bindings, const uint32_t* words, uint32_t count) {

@@ -70,6 +70,51 @@ int run(const std::vector<std::string>& command, const std::string& log) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
+const std::vector<std::string> kFlags = {
+    "-std=c++17",        "-O1",           "-fPIC",           "-w",
+    "-ffp-contract=off", "-fsigned-char", "-fno-math-errno", "-fvisibility=hidden",
+    "-DLZ_DOUBLE_KERNEL"};
+
+std::vector<std::string> command(const std::vector<std::string>& more) {
+  const char* own = std::getenv("CXX");
+  std::vector<std::string> all = {own ? own : "c++"};
+  all.insert(all.end(), kFlags.begin(), kFlags.end());
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+void write_headers(const Program& p, const std::string& folder) {
+  for (const auto& [name, text] : p.headers) write_file(folder + "/" + name, text);
+}
+
+// The head of a source, its definitions and the header that all kernels share, which takes most of the time:
+// compiled once, where LAZULI_CACHE_DIR keeps it. Gives the header to include, or nothing.
+std::string compiled_head(const Program& p, const std::string& head) {
+  const char* cache = std::getenv("LAZULI_CACHE_DIR");
+  if (!cache || head.empty()) return {};
+  uint64_t hash = 0xcbf29ce484222325;
+  auto add = [&](const std::string& text) {
+    for (const char c : text) hash = (hash ^ uint8_t(c)) * 0x100000001b3;
+  };
+  const std::string own = read_file(LAZULI_DOUBLE_KERNEL_H);
+  add(head + own + command({})[0]);
+  for (const auto& [name, text] : p.headers) add(name + text);
+  const std::string folder = std::string(cache) + "/double-" + std::to_string(hash),
+                    header = folder + "/head.h";
+  if (std::filesystem::exists(header + ".gch")) return header;
+  std::string made = folder + "-XXXXXX";
+  if (!mkdtemp(made.data())) return {};
+  write_headers(p, made);
+  write_file(made + "/head.h", own + "\n" + head);
+  const bool good =
+      run(command({"-x", "c++-header", made + "/head.h", "-o", made + "/head.h.gch"}), made + "/log") == 0;
+  std::error_code problem;
+  // Another process may have been first.
+  if (good) std::filesystem::rename(made, folder, problem);
+  std::filesystem::remove_all(made, problem);
+  return good ? header : std::string();
+}
+
 }  // namespace
 
 LZ_EXPORT int nvrtcVersion(int* major, int* minor) {
@@ -96,14 +141,16 @@ LZ_EXPORT int nvrtcCompileProgram(void* program, int, const char* const*) {
   const char* tmp = std::getenv("TMPDIR");
   std::string folder = std::string(tmp ? tmp : "/tmp") + "/lazuli-double-XXXXXX";
   if (!mkdtemp(folder.data())) return 6;
-  for (const auto& [name, text] : p->headers) write_file(folder + "/" + name, text);
-  write_file(folder + "/kernel.cu", prepared(p->source));
-  const char* own = std::getenv("CXX");
-  const int status = run(
-      {own ? own : "c++", "-std=c++17", "-O1", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-fsigned-char",
-       "-fno-math-errno", "-fvisibility=hidden", "-DLZ_DOUBLE_KERNEL", "-I" + folder, "-include",
-       LAZULI_DOUBLE_KERNEL_H, "-x", "c++", folder + "/kernel.cu", "-o", folder + "/kernel.so"},
-      folder + "/log");
+  static const std::regex beginning("^(#define LZ_\\w+ 1\n)*#include \"lazuli_cuda.h\"\n");
+  std::smatch found;
+  const bool has_head = std::regex_search(p->source, found, beginning);
+  const std::string head = has_head ? found.str() : std::string(), shared = compiled_head(*p, head);
+  if (shared.empty()) write_headers(*p, folder);
+  write_file(folder + "/kernel.cu", prepared(shared.empty() ? p->source : p->source.substr(head.size())));
+  const int status = run(command({"-shared", "-I" + folder, "-include",
+                                  shared.empty() ? std::string(LAZULI_DOUBLE_KERNEL_H) : shared, "-x", "c++",
+                                  folder + "/kernel.cu", "-o", folder + "/kernel.so"}),
+                         folder + "/log");
   p->log = read_file(folder + "/log");
   if (status == 0) {
     const std::string library = read_file(folder + "/kernel.so");

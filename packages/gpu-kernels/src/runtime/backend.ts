@@ -114,7 +114,7 @@ export function createGpuBackend(
     queue: {
       lower(node) {
         const family = familyFor(node)
-        if (family === null) return null
+        if (family === null || (family.unplanned === true && queue.isRecording)) return null
         return family === elementwise ? elementwiseEncoder : encoder
       },
       encodeCopy: (source, target) =>

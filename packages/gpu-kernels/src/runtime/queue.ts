@@ -722,13 +722,13 @@ export class GpuQueue implements DispatchQueue {
     for (const { submission, entries } of this.submitted.splice(0)) {
       const failed = this.runtime.wait(submission)
       if (failed.length === 0 && !this.isPoisoned) continue
-      const failures = new Map(failed.map((f) => [f.word, f.message] as const))
-      const foreign = failed.find((f) => f.error)?.error
+      const failures = new Map(failed.map((f) => [f.word, f] as const))
       for (const { word, op, pipeline, reads, writes } of entries) {
-        const message = this.located(failures.get(word) ?? failures.get(-1), pipeline)
+        const failure = failures.get(word) ?? failures.get(-1)
+        const message = this.located(failure?.message, pipeline)
         const error =
           reads.find((s) => s.failure && !writes.includes(s))?.failure ??
-          (message === undefined ? null : (foreign ?? new DeviceError(op, message)))
+          (message === undefined ? null : (failure?.error ?? new DeviceError(op, message)))
         if (error) this.poison(error, writes)
       }
     }
