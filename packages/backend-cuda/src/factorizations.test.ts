@@ -114,7 +114,9 @@ it("gives what the CPU gives, of all dtypes and batches", () => {
         )
       }
     }
-  expect(Object.keys(mx.backendStats().cuda ?? {}).filter((name) => name !== "matmul")).toEqual([])
+  // Those that are composed of others have no kernel of their own.
+  const missing = Object.values(mx.backendStats().cuda ?? {}).filter(({ reference }) => reference > 0)
+  expect(missing).toEqual([])
 }, 300_000)
 
 it("has the CPU's errors, which nothing else is lost by", () => {

@@ -73,7 +73,10 @@ const VERDICTS = [
 const NONE = -1
 const verdictOf = (op: string): number => VERDICTS.findIndex(([name]) => name === op)
 /** The error of a verdict. */
-export const errorOf = (verdict: number): NumericError => new NumericError(...VERDICTS[verdict])
+export function errorOf(verdict: number): NumericError {
+  const [op, fact] = VERDICTS[verdict]
+  return new NumericError(op, fact)
+}
 
 const THREADS = 256
 /** Many small matrices are the CPU's: the library takes them one by one. */
@@ -253,7 +256,7 @@ function solved(
 ): Location {
   const right = { ...m, columns: node.shape[node.shape.length - 1] }
   const x = stage.scratch(sizeOfAll(right))
-  // What is not finite in b is so in the result alone.
+  // An element of b that is not finite spoils its own column alone.
   stage.move(b, x, right, [byRows(right), byColumns(right)])
   stage.call(Work.Solve, [m.rows, m.rows], [a, pivots, x], [x], { others: right.columns, option })
   stage.move(x, outputOf(node, 0), right, [byColumns(right), byRows(right)])

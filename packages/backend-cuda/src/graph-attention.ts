@@ -206,7 +206,7 @@ class RowWork {
       const sinkSteps = sinks ? [sinks.shape[0] > 1 ? heads : 0, 1] : [0, 0]
       const at = BigInt64Array.from([heads, queries, features, rows, ...hiddenSteps, ...sinkSteps], BigInt)
       const flags = [hidden, sink].map((each) => Int32Array.of(Number(each !== null)))
-      // What is not there is not read.
+      // The kernel does not read what is not there.
       const args = [...results, hidden ?? results[1], sink ?? results[1], at, ...flags]
       this.dispatch("finish_rows", args, results, rows * WARP)
     }

@@ -52,10 +52,13 @@ it("agrees over all kinds of axes", () => {
   expect(calls()).toBe(cases.length + 2)
 }, 120_000)
 
-it("leaves short lines of small factors to the own kernels, and everything where the library is not there", () => {
+it("leaves short lines to the own kernels where it would copy them, and everything where the library is not there", () => {
   const calls = callsOf(TRANSFORM)
-  agree(() => mx.fft.fft(pair([3, 24])))
+  agree(() => mx.fft.fft(pair([24, 3]), { axis: 0 }))
+  agree(() => mx.fft.irfft(pair([3, 13])))
   expect(calls()).toBe(0)
+  agree(() => mx.fft.fft(pair([3, 24])))
+  expect(calls()).toBe(1)
   const { fft } = transformFamilies(() => false)
   const { node } = mx.fft.fft(pair([3, 17])) as unknown as { node: never }
   expect(fft.supports(node)).toBe(false)

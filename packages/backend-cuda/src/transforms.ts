@@ -1,6 +1,7 @@
 /**
- * Fourier transforms by cuFFT, of up to three axes: long lines, and those of large prime factors. Others are read and written once by the
- * kernels of gpu-kernels. The library's axes are the last ones; arrays with other axes are copied there and back.
+ * Fourier transforms by cuFFT, of up to three axes. The library's axes are the last ones; arrays with other axes are copied there and back.
+ * So those are the work of gpu-kernels' kernels where lines are short, and so are short lines of half a spectrum, which the library writes
+ * over: these kernels read and write them once.
  */
 import { type Node, type Storage, sizeOf } from "@lazuli/core/engine"
 import {
@@ -27,7 +28,7 @@ const ALIGNMENT = 16
 const COMPLEX_BYTES = 8
 const THREADS = 256
 
-/** Lines of at most so many elements, without larger prime factors, are the own kernels'. */
+/** Lines of at most so many elements, without larger prime factors, are short. */
 const LINE = 1024
 const LARGEST_FACTOR = 13
 
@@ -52,6 +53,13 @@ function sizesOf(node: Node): number[] {
   return axes.map((axis, i) => (real && i === axes.length - 1 ? n : node.inputs[0].shape[axis]))
 }
 
+/** True if nothing is copied on the way. */
+function isReady(node: Node): boolean {
+  const { axes, real, inverse } = paramsOf(node)
+  const first = node.inputs[0].shape.length - axes.length
+  return axes.every((axis, i) => axis === first + i) && !(real && inverse)
+}
+
 function takes(node: Node): boolean {
   const [x] = node.inputs
   return (
@@ -59,7 +67,7 @@ function takes(node: Node): boolean {
     paramsOf(node).axes.length <= MOST_AXES &&
     sizeOf(x.shape) > 0 &&
     node.size > 0 &&
-    sizesOf(node).some((n) => n > LINE || largestFactor(n) > LARGEST_FACTOR) &&
+    (isReady(node) || sizesOf(node).some((n) => n > LINE || largestFactor(n) > LARGEST_FACTOR)) &&
     isCountable(node)
   )
 }

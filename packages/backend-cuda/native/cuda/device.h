@@ -163,7 +163,7 @@ class Gpu {
   std::string end_join(int milliseconds, uint32_t* communicator, bool* done) {
     return collectives_.end_join(milliseconds, communicator, done);
   }
-  // What had no result of the work that has been waited for.
+  // The commands without a result, of the work that has been waited for.
   std::vector<Verdicts::Failed> verdicts() {
     verdicts_.conclude();
     return verdicts_.take();
