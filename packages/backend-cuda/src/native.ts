@@ -124,7 +124,7 @@ const ADDON: Addon = {
   package: "@lazuli/backend-cuda",
   platforms: ["linux-x64", "linux-arm64"],
   owner: "the CUDA backend",
-  protocol: 8,
+  protocol: 9,
   hint: "Use mx.cpu where there is no GPU",
 }
 
