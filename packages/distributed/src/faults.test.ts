@@ -1,4 +1,6 @@
 /** A rank fails, and every other one throws an error that names it, in time. */
+import { spawn } from "node:child_process"
+import { existsSync } from "node:fs"
 import { beforeAll, expect, test } from "vitest"
 import { programOf, runJob } from "../test/run-job"
 
@@ -41,4 +43,39 @@ test.each(cases)(
     }
   },
   30_000,
+)
+
+const mpirun = "/usr/bin/mpirun"
+/** The exit of a job that mpirun does not end when a rank fails, and what its ranks print. */
+function underMpi(fault: string): Promise<string[]> {
+  const options = ["--allow-run-as-root", "--oversubscribe", "--enable-recovery", "-n", "3"]
+  const own = { LAZULI_BACKEND: "mpi", LAZULI_TIME_LIMIT: String(LIMIT), LAZULI_QUIET: "1" }
+  const idle = ["--mca", "mpi_yield_when_idle", "1"]
+  const child = spawn(mpirun, [...options, ...idle, process.execPath, program, fault], {
+    env: { ...process.env, LAZULI_NUM_THREADS: "1", ...own },
+    stdio: ["ignore", "pipe", "ignore"],
+  })
+  let out = ""
+  child.stdout.on("data", (text) => {
+    out += String(text)
+    // A stopped rank would keep it.
+    if (out.split("\n").length > 2) setTimeout(() => child.kill("SIGTERM"), 500).unref()
+  })
+  return new Promise((resolve) => child.once("close", () => resolve(out.trim().split("\n"))))
+}
+
+test.runIf(existsSync(mpirun)).each(["kill", "stop", "count"])(
+  "%s by mpi, under mpirun --enable-recovery",
+  async (fault) => {
+    const told = (await underMpi(fault))
+      .filter((line) => line.startsWith("{"))
+      .map((line) => JSON.parse(line))
+    expect(told.length).toBeGreaterThanOrEqual(2)
+    for (const { name, op, rank, took } of told) {
+      expect({ name, op }).toEqual({ name: "DistributedError", op: "allSum" })
+      if (fault !== "count") expect(rank).toBe(1)
+      expect(took).toBeLessThan((LIMIT + 1.5) * 1000)
+    }
+  },
+  60_000,
 )

@@ -13,8 +13,9 @@ namespace {
 
 // Pieces of a member on their way at a time.
 constexpr size_t kAhead = 4;
-// Fruitless looks between yields, and between looks at how the other members are.
-constexpr unsigned kYield = 64, kCheck = 8192;
+// Fruitless looks between yields, and the time between looks at how the other members are.
+constexpr unsigned kYield = 64;
+constexpr auto kCheck = std::chrono::milliseconds(1);
 
 struct Letter {
   Label label;
@@ -28,16 +29,20 @@ class MpiExchange : public Exchange {
       : mpi_(*mpi_library()), comm_(comm), crowded_(group.is_crowded()), lanes_(size_t(group.size())) {}
 
   void run() override {
-    Instant moved_at = Clock::now();
+    Instant moved_at = Clock::now(), checked_at = moved_at;
     bool moved = false;
     for (unsigned looks = 1; open_ > 0; looks++) {
       if (move()) {
         moved = true;
         continue;
       }
-      if (crowded_ || looks % kYield == 0) sched_yield();
-      if (looks % kCheck != 0) continue;
-      if (moved) moved_at = Clock::now();
+      // Others may run for a while before this one does again.
+      if (!crowded_ && looks % kYield != 0) continue;
+      sched_yield();
+      const Instant now = Clock::now();
+      if (now - checked_at < kCheck && !group_->world().has_failed()) continue;
+      checked_at = now;
+      if (moved) moved_at = now;
       moved = false;
       group_->world().check(group_->world_rank(awaited()), moved_at);
     }
