@@ -443,7 +443,7 @@ const plans: Plans = {
     const queue = queueFor(node, inputs, 4 + 2 * (inputs.length + count))
     const { commands } = queue
     commands.begin(Op.Plan)
-    commands.int(plan.id)
+    commands.pair(plan.id, 0)
     for (let i = 0; i < inputs.length; i++) writeLocation(commands, inputs[i])
     for (let i = 0; i < count; i++) {
       const output = outputs === null ? node : outputs[i]

@@ -178,8 +178,14 @@ export class CommandBuffer {
     const at = this.length * 2
     i32[at] = id
     i32[at + 1] = 0
-    this.length++
-    this.int(offset)
+    if (offset > MAX_INT) {
+      this.length++
+      this.int(offset)
+      return
+    }
+    i32[at + 2] = offset
+    i32[at + 3] = 0
+    this.length += 2
   }
 
   /** Memory for a buffer id. */
