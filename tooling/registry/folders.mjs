@@ -2,7 +2,16 @@
 // no variable set.
 
 import { spawnSync } from "node:child_process"
-import { cpSync, lstatSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
+import {
+  cpSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  writeFileSync,
+} from "node:fs"
 import { dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
 
@@ -104,13 +113,8 @@ export function installed(folder) {
       else if (path.endsWith("/package.json") && !path.includes("/.yarn/") && nameOf(path)) packages++
     }
   }
-  for (const name of ["node_modules", ".yarn"]) {
-    try {
-      visit(join(folder, name))
-    } catch (error) {
-      if (error.code !== "ENOENT") throw error
-    }
-  }
+  // Yarn's archives are the installation where there is no node_modules, and a cache beside one.
+  visit(join(folder, existsSync(join(folder, "node_modules")) ? "node_modules" : ".yarn"))
   return { bytes, packages }
 }
 

@@ -62,6 +62,10 @@ const median = (times) => times.sort((a, b) => a - b)[times.length >> 1]
 /** The most that another runtime's memory and time may be, of those of this version of Node. */
 const [USUAL, MOST] = ["Node 22", 1.5]
 
+/** Plug'n'Play gives a package only the peers that the program itself names. */
+const named = (manager, packages) =>
+  manager === "yarn pnp" ? [...new Set(["@lazuli/core", ...packages])] : packages
+
 /** The checks that `npm test` runs: one installation by npm, a plugin on every backend, CommonJS, types, packages that do it wrong. */
 function* bounded({ scratch, url }) {
   const folder = freshFolder(scratch, "bounded")
@@ -92,7 +96,7 @@ function* whole({ scratch, url, table }) {
         name: `${manager} installs ${set}`,
         run() {
           const folder = freshFolder(scratch, `${manager}-${set}`)
-          install(folder, packages)
+          install(folder, named(manager, packages))
           const { bytes, packages: count } = installed(folder)
           const runs = Array.from({ length: PROGRAMS }, () => JSON.parse(run(folder, "first.mjs", [set])))
           const [imported, first] = ["imported", "first"].map((key) => median(runs.map((r) => r[key])))

@@ -162,6 +162,11 @@ ${kernels.length ? "| `npx lazuli-kernel build --watch` | builds the kernels aga
 | \`src/axpby.ts\` | the function, and the primitive with its rules |
 | \`src/conformance.test.ts\` | samples, on which everything is checked |
 ${rows.length ? `${rows.join("\n")}\n` : ""}
+## An operation of your own
+
+1. Rename \`src/axpby.ts\` and the functions in it, write your \`infer\`, semantics and rules, and change \`src/index.ts\`, the samples in
+   \`src/conformance.test.ts\` and \`benchmark.mjs\`.
+${kernels.includes("cpp") ? "2. Rename `native/axpby.cc`, run `npm run params`, write the kernel, and put the primitive's new name into the table at its end. Remove `overwrites`\n   and `keepsLayout` from `src/native-kernels.ts` unless the kernel is elementwise.\n" : ""}
 `
 }
 

@@ -10,7 +10,7 @@ if (nativeLibrary)
     form: "native",
     package: PACKAGE,
     library: nativeLibrary,
-    // The result may be written over y or x where nobody needs it any more, and may lie as they do.
+    // For elementwise kernels alone: the result may be written over y or x where nobody needs it any more, and may lie as they do.
     overwrites: () => [[1, 0]],
     keepsLayout: () => true,
   })
