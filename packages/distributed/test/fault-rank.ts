@@ -18,6 +18,7 @@ try {
   say({ joined: true })
   let state = seed
   for (let step = 0; step < steps; step++) {
+    if (step % 20 === 0) say({ step })
     state = (Math.imul(state, 1103515245) + 12345) >>> 0
     const count = 1 + ((state >>> 8) % (step % 4 === 0 ? 100_000 : 500))
     const input = new Float32Array(count).fill(group.rank + 1)

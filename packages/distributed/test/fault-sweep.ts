@@ -40,6 +40,7 @@ interface Said {
   readonly pid?: number
   readonly port?: number
   readonly joined?: boolean
+  readonly step?: number
   readonly done?: boolean
   readonly wrong?: number
   readonly name?: string
@@ -81,6 +82,7 @@ async function trial(program: string): Promise<{ fault: Fault; took: number; pro
   let joined = 0
   let struck = 0
   const stop = new AbortController()
+  // A loaded machine may take long over all steps; it hangs where none is done.
   const guard = setTimeout(() => stop.abort(), (limit + 40) * 1000)
   await runJob([program, String(STEPS), String(seed)], ranks, {
     backend,
@@ -91,6 +93,7 @@ async function trial(program: string): Promise<{ fault: Fault; took: number; pro
       if (error || !line.startsWith("{")) return
       const it = JSON.parse(line) as Said
       said[rank].push(it)
+      guard.refresh()
       if (!it.joined || ++joined < ranks || !isSignal) return
       setTimeout(() => {
         struck = Date.now()
