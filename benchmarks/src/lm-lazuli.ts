@@ -1,6 +1,6 @@
 /**
- * Lazuli's side of lm.ts: loads the model that is named, and answers requests, a line of JSON each. The peer's side with the same requests
- * is peers/llama-cpp-speed.mjs.
+ * Lazuli's side of lm.ts: loads the model that is named, with `int8` for rounded activations, and answers requests, a line of JSON each.
+ * The peer's side with the same requests is peers/llama-cpp-speed.mjs.
  */
 import { createInterface } from "node:readline"
 import * as mx from "@lazuli/core"
@@ -26,7 +26,11 @@ export interface Answer {
 
 const READ_BYTES = 2 ** 28
 
-const model = process.argv[2] === "none" ? null : await lm.load(process.argv[2])
+const [source, activations] = process.argv.slice(2)
+const model =
+  source === "none"
+    ? null
+    : await lm.load(source, { activations: activations === "int8" ? "int8" : undefined })
 const words = 32_000
 const promptOf = (length: number, stream = 0): number[] =>
   Array.from({ length }, (_, i) => 3 + ((i * 7919 + stream * 104_729) % (words - 3)))

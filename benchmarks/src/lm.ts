@@ -1,7 +1,8 @@
 /**
  * `npm run bench:lm`: a Llama of 1.1 billion random weights at 4 bits through `@lazuli/lm`, beside llama.cpp (node-llama-cpp, where
  * `npm run bench:peers` has installed it): prompts of 512 tokens, single tokens after contexts of 128 and 4,000, several streams at once,
- * and the same beside a program that only computes. Contestants are processes of their own and take turns.
+ * and the same beside a program that only computes. "Lazuli int8" rounds activations to 8 bits, as llama.cpp does. Contestants are
+ * processes of their own and take turns.
  *
  *   npm run bench:lm -- [--short] [--only REGEX] [--rounds N] [--beside N] [--folder FOLDER] [--json FILE]
  */
@@ -20,7 +21,7 @@ import "@lazuli/backend-cpu"
 const { values } = parseArgs({
   options: {
     short: { type: "boolean", default: false },
-    only: { type: "string", default: "^(llama.cpp|Lazuli bfloat16)" },
+    only: { type: "string", default: "^(llama.cpp|Lazuli bfloat16|Lazuli int8)$" },
     rounds: { type: "string", default: "3" },
     beside: { type: "string", default: "1" },
     folder: { type: "string", default: join(tmpdir(), "lazuli-lm-benchmark") },
@@ -47,6 +48,8 @@ const log = (text: string): void =>
 interface Contestant {
   readonly name: string
   readonly program: string
+  /** Further arguments of the program. */
+  readonly options?: readonly string[]
   /** The model's file or folder. */
   readonly model: () => string
   /** Bytes of a weight, and of a number in the cache. */
@@ -76,6 +79,14 @@ const all: readonly Contestant[] = [
     weightBytes: 1 / 2 + (2 * dtype.size) / 64,
     cacheBytes: dtype.size,
   })),
+  {
+    name: "Lazuli int8",
+    program: lazuli,
+    options: ["int8"],
+    model: () => writeFolder(file("bfloat16"), sizes, mx.bfloat16),
+    weightBytes: 1 / 2 + 4 / 64,
+    cacheBytes: 2,
+  },
   { name: "Lazuli GGUF", program: lazuli, model: gguf, weightBytes: 1 / 2 + 4 / 32, cacheBytes: 2 },
 ]
 
@@ -91,7 +102,8 @@ class Running {
     program: string,
     model: string,
   ) {
-    this.child = spawn(process.execPath, [program, model], { stdio: ["pipe", "pipe", "ignore"] })
+    const options = contestant?.options ?? []
+    this.child = spawn(process.execPath, [program, model, ...options], { stdio: ["pipe", "pipe", "ignore"] })
     this.child.on("error", () => {})
     this.child.stdin?.on("error", () => {})
     this.lines = createInterface({ input: this.child.stdout as NodeJS.ReadableStream })[
