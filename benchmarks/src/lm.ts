@@ -4,7 +4,7 @@
  * and the same beside a program that only computes. "Lazuli int8" rounds activations to 8 bits, as llama.cpp does. Contestants are
  * processes of their own and take turns.
  *
- *   npm run bench:lm -- [--short] [--only REGEX] [--rounds N] [--beside N] [--folder FOLDER] [--json FILE]
+ *   npm run bench:lm -- [--short] [--only REGEX] [--rounds N] [--beside N] [--long N] [--folder FOLDER] [--json FILE]
  */
 import { type ChildProcess, spawn } from "node:child_process"
 import { mkdirSync, writeFileSync } from "node:fs"
@@ -24,6 +24,7 @@ const { values } = parseArgs({
     only: { type: "string", default: "^(llama.cpp|Lazuli bfloat16|Lazuli int8)$" },
     rounds: { type: "string", default: "3" },
     beside: { type: "string", default: "1" },
+    long: { type: "string", default: "4000" },
     folder: { type: "string", default: join(tmpdir(), "lazuli-lm-benchmark") },
     json: { type: "string" },
   },
@@ -33,7 +34,7 @@ const sizes = short ? SMALL : BILLION
 const rounds = short ? 1 : Number(values.rounds)
 const besideRounds = short ? 1 : Number(values.beside)
 const [PROMPT, DECODED] = short ? [64, 8] : [512, 24]
-const CONTEXTS = short ? [300, 128] : [4000, 128]
+const CONTEXTS = short ? [300, 128] : [Number(values.long), 128]
 /** Requests at once, the tokens that each has read, and writes. */
 const [STREAMS, READ, WRITTEN] = [short ? [1, 4] : [1, 4, 16], 128, short ? 4 : 24]
 /** Decoding ends after so many seconds: beside a competitor a peer may take minutes. */
