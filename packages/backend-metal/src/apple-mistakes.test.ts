@@ -1,5 +1,6 @@
 /**
  * Mistakes that the fake Metal must notice: each is made by itself, of objects that are otherwise right. What it says of each is below.
+ * Of what is right it says nothing.
  */
 import { expect, it } from "vitest"
 import { fake } from "../test/fake-metal"
@@ -94,4 +95,8 @@ it("notices every mistake", () => {
       "waiting before commit": "waitUntilCompleted comes before commit",
     }
   `)
+})
+
+it.each(fake.rights())("says nothing of %s", (name) => {
+  expect(fake.mistake(name)).toEqual([])
 })

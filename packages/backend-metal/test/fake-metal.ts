@@ -43,7 +43,9 @@ export interface FakeMetal {
   pretend(what: string): void
   calls(): { calls: number; failed: string }
   mistakes(): string[]
-  /** Makes one. Gives what was said. */
+  /** What is right, and must not be taken for a mistake. */
+  rights(): string[]
+  /** Makes one of either. Gives what was said. */
   mistake(name: string): string[]
 }
 

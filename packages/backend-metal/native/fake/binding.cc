@@ -104,6 +104,8 @@ Napi::Value calls(Info info) {
   return made;
 }
 Napi::Value mistakes(Info info) { return texts(info.Env(), mistake_names()); }
+// rights(): what is none
+Napi::Value rights(Info info) { return texts(info.Env(), right_names()); }
 // mistake(name, library): makes it, with what it needs of kernels · gives what was said
 Napi::Value mistake(Info info) { return texts(info.Env(), make_mistake(info[0].As<Napi::String>())); }
 
@@ -129,6 +131,7 @@ Napi::Object start(Napi::Env env, Napi::Object exports) {
   add("pretend", pretend);
   add("calls", calls);
   add("mistakes", mistakes);
+  add("rights", rights);
   add("mistake", mistake);
   return exports;
 }

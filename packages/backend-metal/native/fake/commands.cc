@@ -89,10 +89,7 @@ UInteger Commands::status() {
 // The host knows that it has ended.
 void Commands::observe() {
   for (const Step& step : steps)
-    if (step.kind == Step::kEncoder && step.work->observed_at == kNever) {
-      step.work->observed_at = now();
-      step.work->before.clear();
-    }
+    if (step.kind == Step::kEncoder && step.work->observed_at == kNever) step.work->observed_at = now();
 }
 Id Commands::error() {
   std::lock_guard<std::mutex> lock(gpu_mutex());

@@ -2,6 +2,7 @@
 // what is read too early is not there yet. Dispatches with no barrier between run in the reverse order. It
 // knows what runs before what by barriers, fences, events and the host's waiting, and holds every dispatch to
 // it.
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -153,7 +154,7 @@ void advance(Commands& c, std::unique_lock<std::mutex>& lock) {
       case Step::kWait: {
         Event& event = *static_cast<Event*>(step.object);
         const auto signal = event.signals.lower_bound(step.value);
-        if (signal != event.signals.end())
+        if (signal != event.signals.end() && step.value > event.known)
           for (size_t i = c.next; i < c.steps.size(); i++)
             if (c.steps[i].kind == Step::kEncoder) add_works(*c.steps[i].work, signal->second);
         break;
@@ -190,6 +191,8 @@ void advance(Commands& c, std::unique_lock<std::mutex>& lock) {
   }
   if (is_blocked(c) || (!c.failure && c.next < c.steps.size())) return;
   c.state = c.failure ? 5 : 4;
+  for (const Step& step : c.steps)
+    if (step.kind == Step::kEncoder) step.work->before.clear();
   c.give_back();
   Queue* queue = c.queue;
   queue->committed.erase(queue->committed.begin());
@@ -229,6 +232,7 @@ void gpu_take(Commands* commands) {
   std::lock_guard<std::mutex> lock(g.mutex);
   retain(commands);
   commands->state = 2;
+  commands->committed_at = now();
   for (Step& step : commands->steps)
     if (step.kind == Step::kEncoder) step.work->committed_at = now();
   Queue* queue = commands->queue;
@@ -256,13 +260,17 @@ bool gpu_wait(const std::function<bool()>& done, uint64_t milliseconds) {
 
 uint64_t Event::signaled() {
   std::lock_guard<std::mutex> lock(gpu_mutex());
+  uint64_t oldest = kNever;
+  for (const Queue* queue : gpu().queues) oldest = std::min(oldest, queue->committed.front()->committed_at);
   for (auto each = signals.begin(); each != signals.end() && each->first <= value;) {
-    for (const auto& work : each->second)
-      if (work->observed_at == kNever) {
-        work->observed_at = now();
-        work->before.clear();
-      }
-    each = signals.erase(each);
+    // What was committed before the host knew may still wait for it: only the signal orders that.
+    bool is_over = true;
+    for (const auto& work : each->second) {
+      is_over = is_over && work->observed_at < oldest;
+      if (work->observed_at == kNever) work->observed_at = now();
+    }
+    if (is_over) known = std::max(known, each->first);
+    each = is_over ? signals.erase(each) : std::next(each);
   }
   return value;
 }

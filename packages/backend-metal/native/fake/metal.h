@@ -147,7 +147,7 @@ struct Pipeline : Object {
 
 // A time at which the host knew of the end of work; none yet.
 constexpr uint64_t kNever = UINT64_MAX;
-// An encoder's work, to tell what runs before what.
+// An encoder's work, to tell what runs before what. `before` is known while its command buffer runs.
 struct Work {
   uint64_t number = 0;
   uint64_t committed_at = 0, observed_at = kNever;
@@ -164,6 +164,7 @@ struct Event : Object {
   static constexpr const char* kName = "MTLSharedEvent";
   uint64_t value = 0;
   std::map<uint64_t, Works> signals;  // by value: what had ended
+  uint64_t known = 0;                 // all that is under way was committed after the host knew of this value
   uint64_t signaled();
   void set(uint64_t v);
   bool wait(uint64_t v, uint64_t milliseconds);
@@ -213,6 +214,7 @@ struct Commands : Object {
   std::vector<Step> steps;
   size_t next = 0;  // step to run
   UInteger state = 0;
+  uint64_t committed_at = 0;
   Error* failure = nullptr;
   bool is_lost = false;  // never ends
   std::set<Buffer*> uses;

@@ -559,6 +559,62 @@ const std::vector<Mistake>& all() {
   return list;
 }
 
+// What is right, and looks like a mistake where the fake forgets too early what orders it.
+const std::vector<Mistake>& all_right() {
+  static const std::vector<Mistake> list = {
+      {"an event that the host knows of before the queue that waits for it",
+       [](Bench& b) {
+         b.begin();
+         b.run(b.x, b.y);
+         endEncoding(b.encoder);
+         encodeSignalEvent(b.commands, b.event, 1);
+         commit(b.commands);
+         const Owned other(newCommandQueue(b.device)), gate(newSharedEvent(b.device));
+         const Id next = commandBuffer(other);
+         encodeWaitForEvent(next, gate, 1);
+         encodeWaitForEvent(next, b.event, 1);
+         b.begin(next);
+         b.run(b.y, b.x);
+         endEncoding(b.encoder);
+         commit(next);
+         waitUntilSignaled(b.event, 1, 10000);
+         setSignaledValue(gate, 1);
+         waitUntilCompleted(next);
+       }},
+      {"an event behind one that the host knows of, for work of a third queue",
+       [](Bench& b) {
+         b.begin();
+         b.run(b.x, b.y);
+         endEncoding(b.encoder);
+         encodeSignalEvent(b.commands, b.event, 1);
+         commit(b.commands);
+         const Owned second(newCommandQueue(b.device)), third(newCommandQueue(b.device));
+         const Owned gate(newSharedEvent(b.device)), early(newSharedEvent(b.device)),
+             late(newSharedEvent(b.device));
+         const Owned z(newBuffer(b.device, 64, kOptions));
+         const Id between = commandBuffer(second), next = commandBuffer(third);
+         encodeWaitForEvent(between, b.event, 1);
+         b.begin(between);
+         b.run(b.y, z);
+         endEncoding(b.encoder);
+         encodeSignalEvent(between, early, 1);
+         encodeWaitForEvent(between, gate, 1);
+         encodeSignalEvent(between, late, 1);
+         commit(between);
+         encodeWaitForEvent(next, late, 1);
+         b.begin(next);
+         b.run(b.y, b.x);
+         endEncoding(b.encoder);
+         commit(next);
+         waitUntilSignaled(early, 1, 10000);
+         setSignaledValue(gate, 1);
+         waitUntilCompleted(next);
+         waitUntilCompleted(between);
+       }},
+  };
+  return list;
+}
+
 void open_here() {
   if (functions.objc_msgSend) return;
   functions = {objc_getClass,
@@ -574,28 +630,30 @@ void open_here() {
 
 }  // namespace
 
-std::vector<std::string> names() {
+std::vector<std::string> names(bool right) {
   std::vector<std::string> made;
-  for (const Mistake& each : all()) made.push_back(each.name);
+  for (const Mistake& each : right ? all_right() : all()) made.push_back(each.name);
   return made;
 }
 
 void make(const std::string& name) {
   open_here();
-  for (const Mistake& each : all()) {
-    if (each.name != name) continue;
-    Bench bench;
-    each.make(bench);
-    // Work that was committed ends before its buffers go.
-    if (status(bench.commands) == 2) waitUntilCompleted(bench.commands);
-  }
+  for (const auto* list : {&all(), &all_right()})
+    for (const Mistake& each : *list) {
+      if (each.name != name) continue;
+      Bench bench;
+      each.make(bench);
+      // Work that was committed ends before its buffers go.
+      if (status(bench.commands) == 2) waitUntilCompleted(bench.commands);
+    }
 }
 
 }  // namespace lz::mistaken
 
 namespace lz::fake {
 
-std::vector<std::string> mistake_names() { return mistaken::names(); }
+std::vector<std::string> mistake_names() { return mistaken::names(false); }
+std::vector<std::string> right_names() { return mistaken::names(true); }
 std::vector<std::string> make_mistake(const std::string& name) {
   expect_violations();
   mistaken::make(name);

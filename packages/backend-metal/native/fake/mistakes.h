@@ -7,7 +7,9 @@
 namespace lz::fake {
 
 std::vector<std::string> mistake_names();
-// Makes one; gives what the fake says.
+// What is right, and must not be taken for one.
+std::vector<std::string> right_names();
+// Makes one of either; gives what the fake says.
 std::vector<std::string> make_mistake(const std::string& name);
 
 }  // namespace lz::fake
