@@ -104,8 +104,13 @@ describe.skipIf(!clang)(`clang reads the kernels${reason}`, () => {
   it("the kernels in CUDA's own language", async () => {
     const sources = cudaSources()
     expect([...new Set(sources.map(({ file }) => file))]).toEqual([
+      "attention-rows.cu",
+      "attention-tiles.cu",
       "attention.cu",
+      "matrices.cu",
       "quantized.cu",
+      "stage.cu",
+      "transforms.cu",
       "unpack.cu",
       "user.cu",
     ])

@@ -85,6 +85,13 @@ const NATIVE_FORMS: Readonly<Record<string, readonly string[]>> = {
     "LZ_FEATURES 128, LZ_CAUSAL 0, LZ_MASK 1, LZ_BRAIN",
     "LZ_FEATURES 80, LZ_CAUSAL 0, LZ_MASK 2",
   ],
+  "attention-rows.cu": ["LZ_MASK 0", "LZ_MASK 1, LZ_BRAIN", "LZ_MASK 2"],
+  "attention-tiles.cu": [
+    "LZ_FEATURES 64, LZ_CAUSAL 1, LZ_MODE 0, LZ_WIDE",
+    "LZ_FEATURES 32, LZ_CAUSAL 0, LZ_MODE 1, LZ_BRAIN",
+    "LZ_FEATURES 8, LZ_CAUSAL 1, LZ_MODE 2",
+  ],
+  "matrices.cu": ["LZ_ELEMENT float", "LZ_ELEMENT double", "LZ_ELEMENT Complex"],
   "unpack.cu": [
     "LZ_BITS 4, LZ_GROUP 64, LZ_BRAIN",
     "LZ_BITS 8, LZ_GROUP 32",

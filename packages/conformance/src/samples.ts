@@ -13,6 +13,8 @@ export interface Sample {
   readonly name: string
   readonly f: (...xs: mx.Array[]) => mx.Array
   readonly inputs: mx.Array[]
+  /** True where the result is of fewer bits than the arguments: too coarse for finite differences. */
+  readonly coarse?: boolean
 }
 
 type Unary = (x: mx.Array) => mx.Array
@@ -408,12 +410,12 @@ function quantized(): Sample[] {
   return [
     sample("quantize", (a) => mx.quantize(a, q)[1].add(mx.quantize(a, q)[2].square()), x),
     sample("dequantize", (s, b) => mx.dequantize(w, s, b, q).square(), scales, biases),
-    sample(
-      "dequantize to float32",
-      (s, b) => mx.dequantize(w, s, b, { ...q, dtype: mx.float32 }).square(),
-      scales,
-      biases,
-    ),
+    {
+      name: "dequantize to float32",
+      f: (s, b) => mx.dequantize(w, s, b, { ...q, dtype: mx.float32 }).square(),
+      inputs: [scales, biases],
+      coarse: true,
+    },
     sample("quantizedMatmul", (a, s, b) => mx.quantizedMatmul(a, w, s, b, q), x, scales, biases),
     sample(
       "quantizedMatmul, not transposed",

@@ -51,6 +51,7 @@ __device__ inline float __shfl_xor_sync(unsigned mask, float x, int lanes) {
 __device__ inline float __int_as_float(int x) { return __builtin_bit_cast(float, x); }
 __device__ inline float __uint_as_float(unsigned x) { return __builtin_bit_cast(float, x); }
 __device__ inline int __float_as_int(float x) { return __builtin_bit_cast(int, x); }
+__device__ inline unsigned __float_as_uint(float x) { return __builtin_bit_cast(unsigned, x); }
 __device__ inline unsigned long long __cvta_generic_to_shared(const void* p) {
   return (unsigned long long)(const __attribute__((address_space(3))) void*)p;
 }

@@ -20,7 +20,7 @@ const BUDGET = 256 * 2 ** 20
  */
 const LEAST_SURVIVED = BUDGET / 4
 /** An evaluation whose intermediates with handles take more than this is preceded by a poll. */
-const LARGE_INTERMEDIATES = 16 * 2 ** 20
+const LARGE_INTERMEDIATES = 10 * 2 ** 20
 /** After this many allocated bytes a poll may pay already: where polls take little of the time that passes. */
 const SMALL_BUDGET = 4 * 2 ** 20
 /** A poll that may pay takes at most one part in this many of the time since the last one. */
