@@ -33,7 +33,7 @@ export const chatPage = (name: string): string => `<!doctype html>
 <h1>${escaped(name)}</h1>
 <div id="log" aria-live="polite"></div>
 <form id="form">
-  <textarea id="text" rows="2" aria-label="Message" placeholder="Message" title="Enter sends, Shift + Enter begins a line" autofocus></textarea>
+  <textarea id="text" rows="2" aria-label="Message" placeholder="Message" title="Enter sends, Shift + Enter begins a line"></textarea>
   <button id="send">Send</button>
   <button id="stop" type="button" hidden>Stop</button>
 </form>
@@ -122,6 +122,8 @@ export const chatPage = (name: string): string => `<!doctype html>
     busy(false)
     text.focus()
   }
+  // Not by autofocus, which waits for a frame to be drawn: what is typed until then would be lost.
+  text.focus()
 </script>
 </html>
 `
