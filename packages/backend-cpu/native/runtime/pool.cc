@@ -27,8 +27,13 @@ constexpr int64_t kLong = 32;    // A job of so many grains is one of many bytes
 // where a kernel has just emptied the caches, and waking 30 to 60.)
 constexpr auto kSpinTime = std::chrono::microseconds(30), kLongSpinTime = std::chrono::microseconds(300);
 
-// Looks for the end of helpers' work before the caller sleeps: some 30 µs.
+// The time for which the caller looks for the end of helpers' work before it sleeps: at least some 30 µs of
+// looks, and longer after a long job, whose last chunk takes a share of it. (Waking takes 30 to 60 µs.)
 constexpr int kWaitingSpins = 2000;
+constexpr int kWaitingShare = 8;
+constexpr auto kLongestWait = std::chrono::microseconds(500);
+// The beginning of a job whose chunks are as short as the loop's grain.
+constexpr std::chrono::steady_clock::time_point kShort{};
 // A spinning worker that sees no time pass for so long was not running: others want its processor.
 constexpr auto kPreempted = std::chrono::microseconds(500);
 
@@ -313,22 +318,35 @@ void Pool::run(int64_t n, int64_t grain, Body body, void* arg) {
   job->state.store(kOpen, std::memory_order_release);
   if (helpers > 0) wake(helpers);
 
+  const auto begin = chunk > grain ? std::chrono::steady_clock::now() : kShort;
   inside_body = true;
   work(*job, 0);
   inside_body = false;
 
   // Nobody joins any more, and nobody has the job until it is free.
-  if (job->state.fetch_add(kClaimed - kOpen, std::memory_order_acq_rel) != kOpen) wait_for_helpers(*job);
+  if (job->state.fetch_add(kClaimed - kOpen, std::memory_order_acq_rel) != kOpen)
+    wait_for_helpers(*job, begin);
   job->state.store(0, std::memory_order_release);
 }
 
 // A worker that is not done for long has lost its processor to another process. It gets this one, which the
 // caller gives up by sleeping.
-void Pool::wait_for_helpers(Job& job) {
+void Pool::wait_for_helpers(Job& job, Time begin) {
   const auto done = [&job] { return job.state.load() == kClaimed; };
-  for (int spins = 0; spins < kWaitingSpins; spins++) {
-    if (done()) return;
-    pause();
+  const auto look = [&done] {
+    for (int spins = 0; spins < kWaitingSpins; spins++) {
+      if (done()) return true;
+      pause();
+    }
+    return false;
+  };
+  if (look()) return;
+  if (begin != kShort) {
+    const auto now = std::chrono::steady_clock::now();
+    const auto wait = std::min<std::chrono::nanoseconds>((now - begin) / kWaitingShare, kLongestWait);
+    while (std::chrono::steady_clock::now() < now + wait) {
+      if (look()) return;
+    }
   }
   allow_everywhere();
   while (!done()) {

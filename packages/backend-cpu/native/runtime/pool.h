@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 
 namespace lazuli {
@@ -63,7 +64,8 @@ class Pool {
   void wake(int64_t count);
   void avoid_caller();
   void allow_everywhere();
-  void wait_for_helpers(Job& job);
+  using Time = std::chrono::steady_clock::time_point;
+  void wait_for_helpers(Job& job, Time begin);
   bool other_is_busy() const;
 
   Job jobs_[kJobs];
