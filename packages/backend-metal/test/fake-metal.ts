@@ -43,7 +43,7 @@ export interface FakeMetal {
   pretend(what: string): void
   calls(): { calls: number; failed: string }
   mistakes(): string[]
-  /** What is right, and must not be taken for a mistake. */
+  /** Right programs, which must not be taken for mistakes. */
   rights(): string[]
   /** Makes one of either. Gives what was said. */
   mistake(name: string): string[]

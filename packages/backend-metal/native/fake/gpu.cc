@@ -263,7 +263,7 @@ uint64_t Event::signaled() {
   uint64_t oldest = kNever;
   for (const Queue* queue : gpu().queues) oldest = std::min(oldest, queue->committed.front()->committed_at);
   for (auto each = signals.begin(); each != signals.end() && each->first <= value;) {
-    // What was committed before the host knew may still wait for it: only the signal orders that.
+    // Work committed before the host knew may still wait for it: only the signal orders that.
     bool is_over = true;
     for (const auto& work : each->second) {
       is_over = is_over && work->observed_at < oldest;

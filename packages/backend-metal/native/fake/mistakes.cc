@@ -559,7 +559,7 @@ const std::vector<Mistake>& all() {
   return list;
 }
 
-// What is right, and looks like a mistake where the fake forgets too early what orders it.
+// Right programs that look like mistakes where the fake forgets too early what orders it.
 const std::vector<Mistake>& all_right() {
   static const std::vector<Mistake> list = {
       {"an event that the host knows of before the queue that waits for it",

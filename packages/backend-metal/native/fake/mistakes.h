@@ -7,7 +7,7 @@
 namespace lz::fake {
 
 std::vector<std::string> mistake_names();
-// What is right, and must not be taken for one.
+// Right programs, which must not be taken for one.
 std::vector<std::string> right_names();
 // Makes one of either; gives what the fake says.
 std::vector<std::string> make_mistake(const std::string& name);
