@@ -46,10 +46,8 @@ extern "C" __global__ void __launch_bounds__(256) mask_rows(const Mask* mask, u1
     /* As the composition has it, where such scores count for nothing. */
     if (j <= last && !(float_of(value) <= -3e38f)) seen = 1.0f;
   }
-  if (sum_of_warp(seen) == 0.0f) {
-    if (lane == 0) hidden[row] = 1;
-  } else if (lane == 0)
-    hidden[row] = 0;
+  const bool hides_all = sum_of_warp(seen) == 0.0f;
+  if (lane == 0) hidden[row] = hides_all;
 }
 
 /* A result of rows of features; steps of the rows of a mask, and of sinks, by batch and head. */
