@@ -37,3 +37,20 @@ test.each(cases)("$harm of connection $which after $bytes bytes", async ({ harm,
   }
   expect(performance.now() - began).toBeLessThan(20_000)
 })
+
+test("a connection cut while the ranks connect: the waiting rank hears of it before its limit", async () => {
+  const limit = 10
+  const relay = await startRelay("cut", 1, 0)
+  const began = performance.now()
+  const { out } = await runJob([program, "none"], 2, {
+    backend: "ring",
+    timeLimit: limit,
+    env: { LAZULI_PROXY: `127.0.0.1:${relay.port}` },
+  })
+  const took = performance.now() - began
+  relay.close()
+  for (const [line] of out)
+    expect(JSON.parse(line ?? "{}")).toMatchObject({ name: "DistributedError", op: "init", rank: 0 })
+  expect(out.flat().join("\n")).toContain("rank 0 cannot be reached")
+  expect(took).toBeLessThan(limit * 1000)
+}, 60_000)

@@ -139,39 +139,55 @@ void World::meet_at_rendezvous(Socket& listener) {
   }
 }
 
-// Each rank connects to those before it, and is met by those behind it.
+// Each rank connects to those before it, and is met by those behind it. The first loss that one of them
+// notices is told to all that are connected by then.
 void World::connect_all(const Socket& listener) {
-  const int count = options_.connections;
-  for (auto& member : members_) member->data.resize(size_t(count));
-  for (int r = 0; r < rank(); r++) {
-    const Seat& seat = members_[r]->seat;
-    try {
-      for (int i = -1; i < count; i++) {
-        const Instant deadline = after(limit());
-        Socket socket;
-        const size_t colon = options_.proxy.rfind(':');
-        if (colon != std::string::npos) {
-          socket = connect_to(options_.proxy.substr(0, colon), std::stoi(options_.proxy.substr(colon + 1)),
-                              deadline);
-          const std::string target = std::string(seat.address) + ":" + std::to_string(seat.port) + "\n";
-          socket.write(target.data(), target.size(), deadline);
-        } else {
-          socket = connect_to(seat.address, seat.port, deadline);
-        }
-        introduce(socket, options_.secret, hello(i < 0 ? Purpose::control : Purpose::data, i, 0), deadline);
-        (i < 0 ? members_[r]->control : members_[r]->data[size_t(i)]) = std::move(socket);
-      }
-    } catch (const SocketError& error) {
-      throw Failure(r, "cannot be reached: " + error.what);
-    }
+  for (auto& member : members_) member->data.resize(size_t(options_.connections));
+  try {
+    for (int r = 0; r < rank(); r++) connect_to_member(r);
+    accept_members(listener);
+  } catch (const Failure& failure) {
+    tell_all_of(failure);
+    throw;
   }
+}
+
+void World::connect_to_member(int r) {
+  const Seat& seat = members_[r]->seat;
+  const size_t colon = options_.proxy.rfind(':');
+  try {
+    for (int i = -1; i < options_.connections; i++) {
+      hear_members();
+      const Instant deadline = after(limit());
+      Socket socket;
+      if (colon != std::string::npos) {
+        socket = connect_to(options_.proxy.substr(0, colon), std::stoi(options_.proxy.substr(colon + 1)),
+                            deadline);
+        const std::string target = std::string(seat.address) + ":" + std::to_string(seat.port) + "\n";
+        socket.write(target.data(), target.size(), deadline);
+      } else {
+        socket = connect_to(seat.address, seat.port, deadline);
+      }
+      introduce(socket, options_.secret, hello(i < 0 ? Purpose::control : Purpose::data, i, 0), deadline);
+      (i < 0 ? members_[r]->control : members_[r]->data[size_t(i)]) = std::move(socket);
+    }
+  } catch (const SocketError& error) {
+    throw Failure(r, "cannot be reached: " + error.what);
+  }
+}
+
+// Waits as long as connections keep coming.
+void World::accept_members(const Socket& listener) {
+  const int count = options_.connections;
   int missing = (size() - 1 - rank()) * (count + 1);
-  const Instant deadline = after(2 * limit());
+  Instant deadline = after(limit());
   while (missing > 0) {
-    Socket socket = accept_from(listener, deadline);
-    if (!socket) break;
+    hear_members();
+    const Instant now = Clock::now();
+    if (now >= deadline) break;
+    Socket socket = accept_from(listener, std::min(deadline, now + std::chrono::milliseconds(20)));
     Hello hello;
-    if (!meet(socket, options_.secret, hello, Clock::now() + kPatience)) continue;
+    if (!socket || !meet(socket, options_.secret, hello, std::min(deadline, now + kPatience))) continue;
     if (hello.rank <= rank() || hello.rank >= size() || hello.index >= count) continue;
     Member& member = *members_[hello.rank];
     Socket& connection =
@@ -179,6 +195,7 @@ void World::connect_all(const Socket& listener) {
     if (connection) continue;
     connection = std::move(socket);
     missing--;
+    deadline = after(limit());
   }
   for (int r = rank() + 1; r < size(); r++) {
     bool complete = bool(members_[r]->control);

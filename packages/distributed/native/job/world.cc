@@ -256,6 +256,23 @@ bool World::hear(Member& from, int rank) {
   }
 }
 
+// Of those that are connected before the watching thread begins; throws the failure that one of them knows
+// of, or has met.
+void World::hear_members() {
+  for (int r = 0; r < size(); r++) {
+    Member& member = *members_[r];
+    if (member.control && !member.left && !hear(member, r) && !member.left)
+      note(r, "rank " + std::to_string(r) + " was lost: its connection has ended");
+  }
+  if (failure_) throw *failure_;
+}
+
+void World::tell_all_of(const Failure& failure) {
+  note(failure.rank, failure.what());
+  told_ = true;
+  tell_all(kFail, failure_->rank, failure_->what());
+}
+
 void World::watch() {
   const auto beat = std::clamp<int64_t>(int64_t(limit() * 1000 / 8), 5, 250);
   std::vector<pollfd> fds;
@@ -287,10 +304,7 @@ void World::watch() {
           note(ranks[i], "rank " + std::to_string(ranks[i]) + " was lost: its connection has ended");
       }
     }
-    if (failure_ && !told_) {
-      told_ = true;
-      tell_all(kFail, failure_->rank, failure_->what());
-    }
+    if (failure_ && !told_) tell_all_of(*failure_);
     if (Clock::now() >= next) {
       next = Clock::now() + std::chrono::milliseconds(beat);
       tell_all(kBeat, rank(), "");
@@ -304,7 +318,7 @@ void World::leave() {
   {
     std::lock_guard lock(guard_);
     if (leaving_) return;
-    if (failure_ && !told_) tell_all(kFail, failure_->rank, failure_->what());
+    if (failure_ && !told_) tell_all_of(*failure_);
     tell_all(kBye, rank(), "");
     leaving_ = true;
     note(rank(), "rank " + std::to_string(rank()) + " has left the job: this process");

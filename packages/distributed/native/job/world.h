@@ -88,6 +88,10 @@ class World {
   void meet_at_rendezvous(Socket& listener);
   void gather_at_rendezvous(int port);
   void connect_all(const Socket& listener);
+  void connect_to_member(int rank);
+  void accept_members(const Socket& listener);
+  void hear_members();
+  void tell_all_of(const Failure& failure);
   void watch();
   void tell_all(uint32_t type, int rank, const std::string& text);
   bool hear(Member& from, int rank);
