@@ -191,6 +191,8 @@ function commandFor(used: Compiler, target: string, checked: boolean): string[] 
       "-nostdlib",
       "-include",
       prelude(used, checked),
+      // For a compiler that does not take what it has precompiled, as where memory lies elsewhere, and reads the text.
+      `-I${preludeFolder}`,
       "-x",
       "c++",
       "-",

@@ -2,7 +2,7 @@
  * The prelude and the executor, by kernels whose results are known.
  * It is long because the language is: a kernel for each of its parts.
  */
-import { mkdtempSync, readdirSync, rmSync } from "node:fs"
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { CommandStream, type Size } from "@lazuli/gpu-kernels"
@@ -540,6 +540,21 @@ describe("compiled kernels", () => {
       }
     },
   )
+  it("are compiled with the prelude's text where its precompiled form is refused", () => {
+    const folder = mkdtempSync(join(tmpdir(), "lazuli-metal-"))
+    vi.stubEnv("LAZULI_CACHE_DIR", folder)
+    try {
+      const fresh = new HostRuntime()
+      fresh.newLibrary(source)
+      const files = readdirSync(join(folder, "metal-host"), { recursive: true, encoding: "utf8" })
+      for (const file of files.filter((name) => name.endsWith(".gch")))
+        writeFileSync(join(folder, "metal-host", file), "")
+      expect(fresh.newLibrary(`${source}\n`).kernels).toEqual(["k"])
+    } finally {
+      vi.unstubAllEnvs()
+      rmSync(folder, { recursive: true })
+    }
+  })
   it("leave nothing half-written", () => {
     const folder = mkdtempSync(join(tmpdir(), "lazuli-metal-"))
     vi.stubEnv("LAZULI_CACHE_DIR", folder)
