@@ -1,7 +1,8 @@
 // Linux on arm64 from x64: the addons by Debian's cross compiler, against Debian's own packages for arm64, and programs and tests by
 // emulation, on a Node for arm64 from npm. Needs apt-get and, from Debian, g++-aarch64-linux-gnu and qemu-user-static (or qemu-user).
 //
-//   npm run arm64 -- build             builds every addon into packages/*/build-linux-arm64, from where npm/linux-arm64 is packed
+//   npm run arm64 -- build [NAME…]     builds every addon, or those of the named packages, into packages/*/build-linux-arm64, from where
+//                                      npm/linux-arm64 is packed
 //   npm run arm64 -- test FILE…        runs Vitest's files there; options of Vitest's may follow
 //   npm run arm64 -- node FILE…        runs a program there
 //
@@ -33,14 +34,14 @@ const node = join(work, "arm64-node")
 const [command, ...words] = process.argv.slice(2)
 const commands = { build, test, node: program }
 if (!Object.hasOwn(commands, command)) {
-  console.error("usage: npm run arm64 -- build | test FILE… | node FILE…")
+  console.error("usage: npm run arm64 -- build [NAME…] | test FILE… | node FILE…")
   process.exit(2)
 }
 commands[command](words)
 
-function build() {
+function build(names) {
   prepareSysroot()
-  for (const folder of nativePackages()) {
+  for (const folder of nativePackages(names)) {
     const settings = [
       "--toolchain",
       resolve("packages/backend-cpu/native/cmake/arm64-linux.cmake"),
@@ -53,9 +54,10 @@ function build() {
   }
 }
 
-/** Packages with a part for this platform. */
-function nativePackages() {
+/** The folders of packages with a part for this platform: all, or those named. */
+function nativePackages(names) {
   return readdirSync("packages")
+    .filter((name) => names.length === 0 || names.includes(name))
     .map((name) => join("packages", name))
     .filter((folder) => existsSync(join(folder, "npm", PLATFORM)))
 }
