@@ -4,7 +4,13 @@
 //                          [--only REGEX] [--verbose]
 
 import { parseArgs } from "node:util"
-import { type FamilyResult, formatReplay, replayGolden, type Through } from "@lazuli/conformance"
+import {
+  type FamilyResult,
+  formatReplay,
+  goldenFamilies,
+  replayGolden,
+  type Through,
+} from "@lazuli/conformance"
 import { listBackends } from "@lazuli/core/engine"
 import { goldenSpaces } from "./golden-spaces"
 import "@lazuli/backend-cpu"
@@ -42,18 +48,19 @@ for (const backend of backends) {
 process.exitCode = failures > 0 ? 1 : 0
 
 async function report(backend: string, through: Through): Promise<void> {
-  const replay = (): FamilyResult[] =>
-    replayGolden({
-      spaces: goldenSpaces,
-      backend,
-      through,
-      families: values.families?.split(","),
-      only: values.only === undefined ? undefined : new RegExp(values.only),
-    })
+  const families = values.families?.split(",") ?? goldenFamilies()
+  const only = values.only === undefined ? undefined : new RegExp(values.only)
+  const replay = (some = families): FamilyResult[] =>
+    replayGolden({ spaces: goldenSpaces, backend, through, families: some, only })
   // Thousands of kernels, compiled together.
-  if (backend === "metal") await metal?.metalBackend.rehearse(replay)
-  if (backend === "apple") await apple?.rehearse(replay)
-  const results = replay()
+  if (backend === "metal") await metal?.metalBackend.rehearse(() => replay())
+  if (backend === "apple") await apple?.rehearse(() => replay())
+  // An interrupted run is repeated for the other families.
+  const results = families.flatMap((family) => {
+    const [result] = replay([family])
+    console.error(`${family}: ${result.passed} passed, ${result.failed.length} failed`)
+    return [result]
+  })
   console.log(`\n${backend}${through === "written" ? "" : `, ${through}`}\n${formatReplay(results)}`)
   const absent = new Map<string, number>()
   for (const { failed, missing, deviating } of results) {

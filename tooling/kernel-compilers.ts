@@ -58,11 +58,12 @@ export const strict: Reading = {
   flags: strictFlags,
 }
 
-/** Reads sources with a compiler, several at once; gives those that it refuses. */
+/** Reads sources with a compiler, several at once; gives those that it refuses, and tells of each when it was read. */
 export async function read(
   compiler: string,
   reading: Reading,
   sources: readonly KernelSource[],
+  tell: (source: KernelSource, refusal: string | null) => void = () => {},
 ): Promise<Refusal[]> {
   const folder = mkdtempSync(join(tmpdir(), "lazuli-kernels-"))
   const refused: Refusal[] = []
@@ -82,6 +83,7 @@ export async function read(
           join(folder, `${i}.${reading.extension}`),
         )
         if (message !== null) refused.push({ source: sources[i], file: sources[i].file, message })
+        tell(sources[i], message)
       }
     }
     await Promise.all(Array.from({ length: availableParallelism() }, work))

@@ -4,10 +4,10 @@
 //   npm run kernels -- [--families unary,reduce] [--only strict,native,ptx] [--instances] [--named gather,unpack] [--known FILE]
 //
 // `--named` reads those alone whose file or source has one of the words; `--known` leaves out what FILE lists as read before, and adds to
-// it what was accepted, so that a later run reads what changed.
+// it what is accepted, so that a later run reads what changed, or what an interrupted run did not reach.
 
 import { createHash } from "node:crypto"
-import { existsSync, readFileSync, writeFileSync } from "node:fs"
+import { appendFileSync, existsSync, readFileSync } from "node:fs"
 import { parseArgs } from "node:util"
 import { findClang } from "@lazuli/gpu-kernels"
 import { native, ptx, type Reading, read, strict } from "./kernel-compilers"
@@ -51,15 +51,14 @@ for (const reading of [strict, native, ptx]) {
   if (!wanted.includes(reading.name)) continue
   const sources = (reading === native ? cudaSources() : metal).filter((each) => isWanted(reading, each))
   const start = performance.now()
-  const refusals = await read(clang, reading, sources)
+  const refusals = await read(clang, reading, sources, (source, refusal) => {
+    if (refusal !== null) console.log(`  ${source.file}: ${refusal}`)
+    else if (values.known !== undefined) appendFileSync(values.known, `${digestOf(reading, source)}\n`)
+  })
   const seconds = ((performance.now() - start) / 1000).toFixed(0)
   console.log(
     `${reading.name}: ${sources.length - refusals.length} of ${sources.length} sources (${seconds} s)`,
   )
-  for (const { file, message } of refusals) console.log(`  ${file}: ${message}`)
   refused += refusals.length
-  const rejected = new Set(refusals.map(({ source }) => source))
-  for (const each of sources) if (!rejected.has(each)) known.add(digestOf(reading, each))
 }
-if (values.known !== undefined) writeFileSync(values.known, `${[...known].sort().join("\n")}\n`)
 process.exitCode = refused > 0 ? 1 : 0

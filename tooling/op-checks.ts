@@ -58,8 +58,13 @@ for (const backend of [metal?.metalBackend, apple])
     if (values.suite) backendSuite(backend.name, { primitives: names, samples: nnSamples })
     else checked(columns.filter(({ name }) => name === backend.name))
   })
+/** The suite takes many minutes: what is done shows, and an interrupted run is repeated for the other names. */
+const onReport = (report: OpReport): void =>
+  console.error(`${report.primitive} ${report.ok ? "ok" : "FAILED"}`)
 const reports = values.suite
-  ? backends.flatMap((backend) => backendSuite(backend, { primitives: names, samples: nnSamples, compiled }))
+  ? backends.flatMap((backend) =>
+      backendSuite(backend, { primitives: names, samples: nnSamples, compiled, onReport }),
+    )
   : checked(columns)
 console.log(formatChecks(reports))
 for (const [name, reason] of Object.entries(UNREACHABLE))

@@ -24,6 +24,8 @@ export interface BackendSuiteOptions extends KernelOptions {
   readonly sizes?: readonly number[]
   /** More functions to reach primitives by, for those of other packages. */
   readonly samples?: readonly Sample[]
+  /** Called with each primitive's report as soon as it is there. */
+  readonly onReport?: (report: OpReport) => void
 }
 
 /** Sizes below, at and above the widths of vectors and the sizes of blocks. */
@@ -59,7 +61,7 @@ export function backendSuite(
   const asGiven = { ...kernelColumn(name, options), name }
   const { dtypes = SIZED.dtypes, compiled } = options
   const inSizes = kernelColumn(name, { ...SIZED, dtypes, compiled })
-  return wanted.flatMap((primitive): OpReport[] => {
+  const reportsOf = (primitive: string): OpReport[] => {
     const found = primitiveByName(primitive)
     const applications = all.get(found) ?? []
     const edges = sized.flatMap((groups) => (groups.get(found) ?? []).slice(0, 2))
@@ -71,6 +73,11 @@ export function backendSuite(
       ...(edges.length > 0 ? [checkApplications(found, edges, [{ ...inSizes, name: "sizes" }])] : []),
     ]
     return [{ primitive, ok: parts.every(({ ok }) => ok), results: parts.flatMap(({ results }) => results) }]
+  }
+  return wanted.flatMap((primitive) => {
+    const reports = reportsOf(primitive)
+    for (const report of reports) options.onReport?.(report)
+    return reports
   })
 }
 

@@ -132,10 +132,14 @@ async function trial(program: string): Promise<{ fault: Fault; took: number; pro
 const program = await programOf("fault-rank")
 const counts = new Map<string, { runs: number; slowest: number }>()
 let failures = 0
-for (let i = 0; i < runs; i++) {
+let done = 0
+let stopped = false
+for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => (stopped = true))
+for (let i = 0; i < runs && !stopped; i++) {
   const { fault, took, problems } = await trial(program)
   const entry = counts.get(fault) ?? { runs: 0, slowest: 0 }
   counts.set(fault, { runs: entry.runs + 1, slowest: Math.max(entry.slowest, took) })
+  done++
   if (problems.length > 0) {
     failures++
     console.log(`run ${i}, ${fault}: ${problems.join("; ")}`)
@@ -143,5 +147,5 @@ for (let i = 0; i < runs; i++) {
 }
 for (const [fault, { runs: n, slowest }] of [...counts].sort())
   console.log(`${fault.padEnd(18)} ${String(n).padStart(4)} runs, slowest ${slowest.toFixed(2)} s`)
-console.log(`${runs} runs with a limit of ${limit} s: ${failures} failed`)
+console.log(`${done} runs with a limit of ${limit} s: ${failures} failed`)
 process.exitCode = failures > 0 ? 1 : 0
