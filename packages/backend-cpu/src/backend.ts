@@ -1,7 +1,6 @@
 /**
  * The CPU backend: encodes nodes as records of a command buffer and runs the command buffer with one native call.
  */
-import { cpus, totalmem } from "node:os"
 import {
   type Backend,
   collectorOf,
@@ -465,13 +464,16 @@ const plans: Plans = {
 }
 
 const information: DeviceInformation = {
-  facts: () => ({
-    deviceName: cpus()[0]?.model.trim() || process.arch,
-    architecture: `${process.arch} ${native.simdTarget()}`,
-    memorySize: totalmem(),
-    threads: native.threads(),
-    machineCode: native.machineCode().state,
-  }),
+  facts() {
+    const { cpus, totalmem } = process.getBuiltinModule("node:os")
+    return {
+      deviceName: cpus()[0]?.model.trim() || process.arch,
+      architecture: `${process.arch} ${native.simdTarget()}`,
+      memorySize: totalmem(),
+      threads: native.threads(),
+      machineCode: native.machineCode().state,
+    }
+  },
 }
 
 /** Serves `mx.cpu`. */

@@ -1,7 +1,6 @@
 /**
  * Kernels of other packages in JavaScript and WebAssembly: they run where a backend has none, on copies in the host's memory.
  */
-import { readFileSync } from "node:fs"
 import {
   type Application,
   type ApplicationMeta,
@@ -16,6 +15,8 @@ import {
   type WasmKernel,
 } from "@lazuli/core/engine"
 import { type HostData, sizeOf } from "@lazuli/core/plugin"
+
+const { readFileSync } = process.getBuiltinModule("node:fs")
 
 /** By primitive; with the package that brought it. */
 const kernels = new Map<string, { readonly from: string; readonly kernel: JsKernel }>()

@@ -1,7 +1,6 @@
 /**
  * The native kernels by the names of their primitives: those of the addon, and those of libraries that other packages bring.
  */
-import { fileURLToPath } from "node:url"
 import {
   type ApplicationMeta,
   checkBringer,
@@ -11,6 +10,8 @@ import {
   type Primitive,
 } from "@lazuli/core/engine"
 import { native } from "./native"
+
+const { fileURLToPath } = process.getBuiltinModule("node:url")
 
 /** Ids by primitive; those of other packages come by {@link addLibrary}. */
 export const kernels = new Map<string, number>()

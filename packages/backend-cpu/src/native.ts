@@ -2,9 +2,9 @@
  * The native addon: where it is found, and the type of its functions. What the words of a command buffer mean is in
  * native/PROTOCOL.md; nothing else of this package loads the addon.
  */
-import { existsSync } from "node:fs"
-import { createRequire } from "node:module"
-import { fileURLToPath } from "node:url"
+const { existsSync } = process.getBuiltinModule("node:fs")
+const { createRequire } = process.getBuiltinModule("node:module")
+const { fileURLToPath } = process.getBuiltinModule("node:url")
 
 /** Memory that command buffers and kernels can name. */
 export type Bytes = ArrayBuffer | ArrayBufferView

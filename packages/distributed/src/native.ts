@@ -1,10 +1,11 @@
 /**
  * The native addon: where it is found, and the type of its functions. The CPU backend loads the same file for its kernels.
  */
-import { existsSync } from "node:fs"
-import { createRequire } from "node:module"
-import { fileURLToPath } from "node:url"
 import { DeviceError } from "@lazuli/core"
+
+const { existsSync } = process.getBuiltinModule("node:fs")
+const { createRequire } = process.getBuiltinModule("node:module")
+const { fileURLToPath } = process.getBuiltinModule("node:url")
 
 /** The rank of a process in its job, and how it joins. */
 export interface JoinOptions {

@@ -1,6 +1,5 @@
 // The GPU of a Mac as the default device. Elsewhere nothing is loaded: whoever wants Metal kernels there imports their backend.
 
-import { createRequire } from "node:module"
 import { gpu, setDefaultDevice } from "@lazuli/core"
 
 /** A system, as `process` describes it. */
@@ -15,7 +14,8 @@ interface Metal {
   hasMetalGpu(): boolean
 }
 
-const loadMetal = (): Metal => createRequire(import.meta.url)("@lazuli/backend-metal") as Metal
+const loadMetal = (): Metal =>
+  process.getBuiltinModule("node:module").createRequire(import.meta.url)("@lazuli/backend-metal") as Metal
 
 /**
  * Makes the GPU the default device on a Mac with Apple silicon, unless `LAZULI_DEVICE=cpu`. Gives true where it did. A Mac whose GPU cannot

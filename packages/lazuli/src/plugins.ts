@@ -1,9 +1,10 @@
 /**
  * The packages that brought primitives or kernels into this process.
  */
-import { existsSync, readFileSync } from "node:fs"
-import { dirname, join } from "node:path"
 import { kernelOffers, listPrimitives, primitiveByName, registrantFile } from "@lazuli/core/engine"
+
+const { existsSync, readFileSync } = process.getBuiltinModule("node:fs")
+const { dirname, join } = process.getBuiltinModule("node:path")
 
 /** One package, as {@link plugins} describes it. */
 export interface PluginInfo {

@@ -2,14 +2,12 @@
  * The garbage collector, as far as this program may start it: JavaScript runs no finalizer in synchronous code, and handles that died
  * become visible to weak references only after a collection.
  */
-import { readFileSync } from "node:fs"
-
 type Collect = (options?: { type: "minor" | "major" }) => void
 
 /** The process's own command line or environment, which a worker's execArgv and env do not show. */
 function startedWith(file: "cmdline" | "environ"): string {
   try {
-    return readFileSync(`/proc/self/${file}`, "latin1")
+    return process.getBuiltinModule("node:fs").readFileSync(`/proc/self/${file}`, "latin1")
   } catch {
     return ""
   }

@@ -1,9 +1,10 @@
 /**
  * The debug mode: every node remembers the line that built it, and each runs by itself, so that an error of an evaluation names it.
  */
-import { dirname } from "node:path"
-import { fileURLToPath } from "node:url"
 import { building, type Node } from "../graph/graph"
+
+const { dirname } = process.getBuiltinModule("node:path")
+const { fileURLToPath } = process.getBuiltinModule("node:url")
 
 const sites = new WeakMap<Node, string>()
 const told = new WeakSet<Error>()

@@ -2,9 +2,9 @@
  * Copies of this package in one process. Each has classes, primitives and backends of its own, so that one copy's arrays mean nothing to
  * the other; errors that come of it say so, with both paths and the cure.
  */
-import { existsSync, readFileSync } from "node:fs"
-import { dirname, join } from "node:path"
-import { fileURLToPath } from "node:url"
+const { existsSync, readFileSync } = process.getBuiltinModule("node:fs")
+const { dirname, join } = process.getBuiltinModule("node:path")
+const { fileURLToPath } = process.getBuiltinModule("node:url")
 
 /** One copy of @lazuli/core. */
 export interface CoreCopy {

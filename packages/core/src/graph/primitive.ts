@@ -306,10 +306,12 @@ const PARTS = new Set(["name", "params", "facts", "version", "api", "kernelsFrom
 /** Rules are functions, parameters have kinds that there are, and nothing is misspelt. */
 function checkParts(definition: PrimitiveDefinition<ParamSchema>): void {
   const { name, params = {}, facts = {}, version, kernelsFrom } = definition
-  unknownAmong(name, "rule or property", definition, PARTS)
-  for (const [part, given] of Object.entries(definition))
+  for (const part in definition) {
+    if (!PARTS.has(part)) refuseUnknown(name, "rule or property", part, PARTS)
+    const given: unknown = definition[part as keyof typeof definition]
     if (given !== undefined && typeof given !== "function" && IS_RULE.has(part))
       throw new RegistryError(name, `${part} must be a function, received ${describe(given)}`)
+  }
   if (version !== undefined && version !== null && typeof version !== "string")
     throw new RegistryError(name, `version must be a string, received ${describe(version)}`)
   if (kernelsFrom !== undefined && kernelsFrom !== "*") {
@@ -320,25 +322,24 @@ function checkParts(definition: PrimitiveDefinition<ParamSchema>): void {
         `kernelsFrom must be "*" or a list of npm packages, received ${describe(kernelsFrom)}`,
       )
   }
-  unknownAmong(name, "fact", facts, FACTS)
-  for (const [fact, value] of Object.entries(facts))
+  if (typeof (facts as unknown) !== "object" || facts === null)
+    throw new RegistryError(name, `its facts must be an object, received ${describe(facts)}`)
+  for (const fact in facts) {
+    if (!FACTS.has(fact)) refuseUnknown(name, "fact", fact, FACTS)
+    const value: unknown = facts[fact as keyof typeof facts]
     if (value !== undefined && typeof value !== "boolean")
       throw new RegistryError(name, `the fact ${fact} must be a boolean, received ${describe(value)}`)
+  }
   checkSchema(name, params)
 }
 
-function unknownAmong(name: string, what: string, value: unknown, known: ReadonlySet<string>): void {
-  if (typeof value !== "object" || value === null)
-    throw new RegistryError(name, `its ${what}s must be an object, received ${describe(value)}`)
-  for (const key of Object.keys(value)) {
-    if (known.has(key)) continue
-    const near = nearest(key, known)
-    throw new RegistryError(
-      name,
-      `there is no ${what} "${key}"; there are ${[...known].join(", ")}`,
-      near ? { hint: `Did you mean "${near}"?` } : {},
-    )
-  }
+function refuseUnknown(name: string, what: string, key: string, known: ReadonlySet<string>): never {
+  const near = nearest(key, known)
+  throw new RegistryError(
+    name,
+    `there is no ${what} "${key}"; there are ${[...known].join(", ")}`,
+    near ? { hint: `Did you mean "${near}"?` } : {},
+  )
 }
 
 /** Checks the arguments of a primitive of another package. */

@@ -1,7 +1,14 @@
 /**
  * Files read in bounded pieces, and written under another name beside the final one and renamed, so that no reader ever sees half of one.
  */
-import {
+import { PART_BYTES } from "../engine/readback"
+import { bool_, complex64, type Dtype } from "../graph/dtype"
+import { ArgumentError, describe, type ErrorDetails, FormatError } from "../graph/errors"
+import { Array } from "../graph/graph"
+import type { Shape } from "../graph/shape"
+import { arrayFromParts } from "../ops/creation"
+
+const {
   closeSync,
   fchmodSync,
   fstatSync,
@@ -13,14 +20,8 @@ import {
   statSync,
   unlinkSync,
   writeSync,
-} from "node:fs"
-import { fileURLToPath } from "node:url"
-import { PART_BYTES } from "../engine/readback"
-import { bool_, complex64, type Dtype } from "../graph/dtype"
-import { ArgumentError, describe, type ErrorDetails, FormatError } from "../graph/errors"
-import { Array } from "../graph/graph"
-import type { Shape } from "../graph/shape"
-import { arrayFromParts } from "../ops/creation"
+} = process.getBuiltinModule("node:fs")
+const { fileURLToPath } = process.getBuiltinModule("node:url")
 
 /** One system call moves at most 2 GiB. */
 const PART = 2 ** 30
