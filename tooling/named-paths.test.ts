@@ -15,7 +15,14 @@ const NOT_OURS =
   /^(node_api\.h|lazuli_cuda\.h|hwy\/highway\.h|cblas\.h|main\.cc|node_modules\/.*|src\/x\.ts|src\/x\/index\.ts|NNNN-subject\.md)$/
 
 const files = sourcesUnder("")
-const names = new Set(files.map((file) => basename(file)))
+/** Files of the reader's own package that a guide shows: their names stand behind the fences. */
+const shown = files
+  .filter((file) => file.endsWith(".md"))
+  .flatMap((page) =>
+    [...readFileSync(join(root, page), "utf8").matchAll(/^```\w+ ([\w./-]+)$/gm)].map(([, name]) => name),
+  )
+const known = [...files, ...shown]
+const names = new Set(known.map((file) => basename(file)))
 
 function sourcesUnder(folder: string): string[] {
   return readdirSync(join(root, folder), { withFileTypes: true }).flatMap((entry) => {
@@ -35,7 +42,7 @@ function proseOf(file: string): string {
 
 const exists = (name: string, from: string): boolean =>
   name.includes("/")
-    ? files.some((file) => file === name || file.endsWith(`/${name}`)) ||
+    ? known.some((file) => file === name || file.endsWith(`/${name}`)) ||
       existsSync(join(root, dirname(from), name))
     : names.has(name)
 

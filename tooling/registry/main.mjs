@@ -1,7 +1,7 @@
 // The whole way from a registry: everything is packed, published to a registry of this machine and installed from there into fresh folders
 // by each package manager; programs then run on each runtime, compiler of types and bundler. `npm run registry` does all of it and prints
 // the table; further words choose checks by parts of their names, and `--write` puts the table into docs/install.md. `npm test` runs
-// `bounded` alone. For Linux on x64.
+// `bounded` alone. `serve FOLDER` only publishes, and keeps the registry. For Linux on x64.
 
 import { spawnSync } from "node:child_process"
 import {
@@ -40,6 +40,7 @@ const EVERYTHING = [
     "lazuli",
     "@lazuli/core",
     "@lazuli/backend-cpu",
+    "@lazuli/backend-cuda",
     "@lazuli/backend-metal",
     "@lazuli/compile",
     "@lazuli/nn",
@@ -73,8 +74,12 @@ function* bounded({ scratch, url }) {
   yield { name: "npm installs", run: () => npm.install(folder, EVERYTHING) }
   yield { name: "axpby runs, differentiates, vectorizes and compiles", run: () => npm.run(folder, "use.mjs") }
   yield {
-    name: "a new package with kernels in C++ and Metal passes its tests",
-    run: () => scaffolded(scratch, folder, "cpp,metal"),
+    name: "a new package with kernels in C++, Metal and CUDA passes its tests",
+    run: () => scaffolded(scratch, folder, "cpp,metal,cuda"),
+  }
+  yield {
+    name: "the package of docs/write-a-plugin.md passes its tests",
+    run: () => followGuide(scratch, folder, scaffoldIn(folder, "cpp,metal,cuda")),
   }
   yield* refusals(scratch, folder)
   yield {
@@ -90,6 +95,7 @@ function* bounded({ scratch, url }) {
 function* whole({ scratch, url, table }) {
   const modules = tools("tools")
   const all = managers(scratch, url, modules)
+  const installations = []
   for (const [manager, { install, run }] of Object.entries(all))
     for (const [set, packages] of Object.entries(SETS)) {
       yield {
@@ -97,20 +103,26 @@ function* whole({ scratch, url, table }) {
         run() {
           const folder = freshFolder(scratch, `${manager}-${set}`)
           install(folder, named(manager, packages))
+          run(folder, "first.mjs", [set])
           const { bytes, packages: count } = installed(folder)
-          const runs = Array.from({ length: PROGRAMS }, () => JSON.parse(run(folder, "first.mjs", [set])))
-          const [imported, first] = ["imported", "first"].map((key) => median(runs.map((r) => r[key])))
-          const times = { "import ms": imported.toFixed(0), "first ms": first.toFixed(0) }
-          table.push({
-            manager,
-            set: packages.join(", "),
-            MB: (bytes / 1e6).toFixed(1),
-            packages: count,
-            ...times,
-          })
-          rmSync(folder, { recursive: true, force: true })
+          const row = { manager, set: packages.join(", "), MB: (bytes / 1e6).toFixed(1), packages: count }
+          installations.push({ folder, row, times: () => JSON.parse(run(folder, "first.mjs", [set])) })
+          table.add(row)
         },
       }
+    }
+  // Together, so that a quiet machine is needed for a minute only.
+  if (installations.length > 0)
+    yield {
+      name: "times of what they installed",
+      run() {
+        for (const { folder, row, times } of installations) {
+          const runs = Array.from({ length: PROGRAMS }, times)
+          const [imported, first] = ["imported", "first"].map((key) => median(runs.map((r) => r[key])))
+          table.add({ ...row, "import ms": imported.toFixed(0), "first ms": first.toFixed(0) })
+          rmSync(folder, { recursive: true, force: true })
+        }
+      },
     }
 
   for (const kernels of ["ts", "cpp", "metal", "cuda", "cpp,metal,cuda"])
@@ -221,7 +233,7 @@ function typecheck(scratch, folder, compiler, module) {
  * Writes a package by `create-lazuli-plugin`, gives it what `npm install` would, or asks npm for it, and runs its tests and its build.
  */
 function scaffolded(scratch, folder, kernels, install) {
-  const own = join(folder, `scaffold-${kernels.replace(",", "-")}`)
+  const own = scaffoldIn(folder, kernels)
   const create = join(folder, "node_modules/create-lazuli-plugin/bin/create-lazuli-plugin.mjs")
   run(scratch, folder, process.execPath, [create, "@me/ops", own, "--kernels", kernels])
   if (install) install(own, [])
@@ -229,6 +241,21 @@ function scaffolded(scratch, folder, kernels, install) {
   else linkTools(folder, ["typescript", "tsup", "vitest", "@types/node"])
   const { scripts } = JSON.parse(readFileSync(join(own, "package.json"), "utf8"))
   for (const script of ["test", "build"]) execute(scratch, folder, own, scripts[script])
+}
+
+const scaffoldIn = (folder, kernels) => join(folder, `scaffold-${kernels.replaceAll(",", "-")}`)
+
+/** Does in a new package what the guide says: removes the sample, writes the guide's files, and runs its commands. */
+function followGuide(scratch, folder, own) {
+  const guide = readFileSync("docs/write-a-plugin.md", "utf8")
+  const [remove] = /^rm .*$/m.exec(guide)
+  execute(scratch, folder, own, remove)
+  for (const [, path, text] of guide.matchAll(/^```\w+ ([\w./-]+)\n([\s\S]*?)^```$/gm))
+    writeFileSync(join(own, path), text)
+  for (const command of ["npm run params", "npm test", "npm pack --dry-run"]) {
+    if (!guide.includes(`\n${command} `)) throw new Error(`the guide does not say ${command}`)
+    execute(scratch, folder, own, command)
+  }
 }
 
 /** The repository's own versions of tools, in a folder's node_modules. */
@@ -279,21 +306,20 @@ function execute(scratch, folder, own, command) {
 /**
  * Runs the bounded checks, or all.
  *
- * @param {{ only?: string[], all?: boolean, packed?: Map<string, string> }} options
+ * @param {{ only?: string[], all?: boolean, packed?: Map<string, string>, table?: { add(row: object): void } }} options
  * @param {(result: { name: string, problem: string | null, seconds: number, said?: string }) => void} tell
  */
-export async function runRegistry({ only = [], all = false, packed }, tell) {
+export async function runRegistry({ only = [], all = false, packed, table }, tell) {
   const scratch = mkdtempSync(join(tmpdir(), "lazuli-registry-"))
   mkdirSync(join(scratch, "home"))
-  const table = []
   let registry
   try {
     const start = performance.now()
-    registry = await startRegistry(scratch, packed)
+    registry = await startRegistry(scratch, { packed })
     tell({ name: "everything is published", problem: null, seconds: (performance.now() - start) / 1000 })
     const context = { scratch, url: registry.url, table }
     for (const check of all ? whole(context) : bounded(context)) {
-      const needed = /installs( everything)?$/.test(check.name)
+      const needed = /installs( everything)?$|^times /.test(check.name)
       if (only.length > 0 && !needed && !only.some((part) => check.name.includes(part))) continue
       const start = performance.now()
       let [problem, said] = [null, undefined]
@@ -311,25 +337,45 @@ export async function runRegistry({ only = [], all = false, packed }, tell) {
     registry?.end()
     rmSync(scratch, { recursive: true, force: true })
   }
-  return table
+}
+
+/** Publishes everything to a registry that stays until it is interrupted, with its storage in `folder`. */
+async function serve(folder) {
+  mkdirSync(folder, { recursive: true })
+  const { url } = await startRegistry(resolve(folder), { port: 4873 })
+  console.log(
+    `Everything is published to ${url}; all else comes from npm's registry, and stays in ${folder}.`,
+  )
+  console.log(`In another shell: npm config set registry ${url} --location=project, or --registry ${url}`)
 }
 
 if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) {
   process.chdir(fileURLToPath(new URL("../..", import.meta.url)))
-  const only = process.argv.slice(2).filter((word) => word !== "bounded" && word !== "--write")
-  let [passed, failed] = [0, 0]
-  const table = await runRegistry(
-    { only, all: !process.argv.includes("bounded") },
-    ({ name, problem, said, seconds }) => {
-      problem === null ? passed++ : failed++
-      console.log(
-        `${problem === null ? "ok  " : "FAIL"}  ${name} (${seconds.toFixed(1)} s)${said ? `: ${said}` : ""}`,
-      )
-      if (problem !== null) console.log(problem.trimEnd().split("\n").slice(-40).join("\n"))
+  const words = process.argv.slice(2)
+  const only = words.filter((word) => word !== "bounded" && !word.startsWith("--"))
+  const rows = new Map()
+  const table = {
+    add(row) {
+      rows.set(`${row.manager} ${row.set}`, row)
+      // Each row at once: a stop loses none.
+      if (words.includes("--write")) writeTable([...rows.values()])
     },
-  )
-  if (table.length > 0) console.table(table)
-  if (process.argv.includes("--write")) writeTable(table)
-  console.log(`${passed} passed, ${failed} failed`)
-  process.exitCode = failed > 0 ? 1 : 0
+  }
+  let [passed, failed] = [0, 0]
+  if (words[0] === "serve") await serve(words[1] ?? join(tmpdir(), "lazuli-registry"))
+  else {
+    await runRegistry(
+      { only, all: !words.includes("bounded"), table },
+      ({ name, problem, said, seconds }) => {
+        problem === null ? passed++ : failed++
+        console.log(
+          `${problem === null ? "ok  " : "FAIL"}  ${name} (${seconds.toFixed(1)} s)${said ? `: ${said}` : ""}`,
+        )
+        if (problem !== null) console.log(problem.trimEnd().split("\n").slice(-40).join("\n"))
+      },
+    )
+    if (rows.size > 0) console.table([...rows.values()])
+    console.log(`${passed} passed, ${failed} failed`)
+    process.exitCode = failed > 0 ? 1 : 0
+  }
 }

@@ -2,7 +2,7 @@
 
 import { spawn, spawnSync } from "node:child_process"
 import { createHash } from "node:crypto"
-import { copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs"
+import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { createServer } from "node:net"
 import { dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
@@ -21,9 +21,14 @@ export function tools(folder) {
   return join(path, "node_modules")
 }
 
-/** Starts it, and publishes what is built. Returns its address, and a function that ends it. */
-/** `packed` maps names to tarballs that are there already. */
-export async function startRegistry(scratch, packed = new Map()) {
+/**
+ * Starts it in a folder, and publishes what is built. Returns its address, and a function that ends it.
+ *
+ * @param {string} scratch
+ * @param {{ packed?: Map<string, string>, port?: number }} options `packed` maps names to tarballs that are there already
+ */
+export async function startRegistry(scratch, options = {}) {
+  const { packed = new Map(), port = await freePort() } = options
   const modules = tools("server")
   const published = publishedPackages().map((one) => ({
     one,
@@ -31,7 +36,6 @@ export async function startRegistry(scratch, packed = new Map()) {
       ? manifestAlone(one, scratch)
       : (packed.get(one.name) ?? pack(one.folder, scratch)),
   }))
-  const port = await freePort()
   const url = `http://localhost:${port}`
   const above = spawnSync("npm", ["config", "get", "registry"], { encoding: "utf8" }).stdout.trim()
   const own = { access: "$all", publish: "$all", unpublish: "$all" }
@@ -49,6 +53,8 @@ export async function startRegistry(scratch, packed = new Map()) {
     log: { type: "stdout", format: "pretty", level: "error" },
   }
   mkdirSync(config.storage, { recursive: true })
+  // Versions that an earlier start published would be refused.
+  for (const { one } of published) rmSync(join(config.storage, one.name), { recursive: true, force: true })
   // JSON is YAML.
   writeFileSync(join(scratch, "verdaccio.yaml"), JSON.stringify(config))
   const args = [

@@ -75,6 +75,7 @@ function testFor(kernels: readonly Kernel[], text: string): string {
   if (!has("cpp")) {
     result = without(result, /^test\("the native kernels are built"[\s\S]*?^\}\)\n\n/m)
     result = without(result, /^import \{ nativeLibrary \}.*\n/m)
+    result = result.replace("const withKernel = backends\n", "const withKernel = backends.slice(1)\n")
   }
   if (!has("metal")) {
     result = without(result, /^import \{ canCompileKernels \}.*\n/m)
@@ -165,9 +166,21 @@ ${rows.length ? `${rows.join("\n")}\n` : ""}
 ## An operation of your own
 
 1. Rename \`src/axpby.ts\` and the functions in it, write your \`infer\`, semantics and rules, and change \`src/index.ts\`, the samples in
-   \`src/conformance.test.ts\` and \`benchmark.mjs\`.
-${kernels.includes("cpp") ? "2. Rename `native/axpby.cc`, run `npm run params`, write the kernel, and put the primitive's new name into the table at its end. Remove `overwrites`\n   and `keepsLayout` from `src/native-kernels.ts` unless the kernel is elementwise.\n" : ""}
+   \`src/conformance.test.ts\`, \`benchmark.mjs\`, and \`description\` in package.json.
+${steps(kernels)}
+Lazuli's guide "Write a plugin" does this for an operation with two outputs, an input of integers and scratch memory.
 `
+}
+
+/** A numbered step for each kernel. */
+function steps(kernels: readonly Kernel[]): string {
+  const texts: Readonly<Record<Kernel, string>> = {
+    cpp: "Rename `native/axpby.cc`, run `npm run params`, which writes the parameters of your schema to `native/params.h`, write the kernel, and put\n   the primitive's new name into the table at its end. Remove `overwrites` and `keepsLayout` from `src/native-kernels.ts` unless the kernel is\n   elementwise.",
+    metal:
+      "Rename `native/axpby.metal` and write the kernels. `src/metal-kernels.ts` says which of them run, with which buffers and how many threads.",
+    cuda: "Rename `native/axpby.cu` and write the kernels. `src/cuda-kernels.ts` says which of them run, with which arguments and how many threads.",
+  }
+  return kernels.map((kernel, i) => `${i + 2}. ${texts[kernel]}\n`).join("")
 }
 
 function ownFiles(choice: PluginChoice): Record<string, string> {
