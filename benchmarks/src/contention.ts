@@ -35,10 +35,12 @@ function rateOf(body: () => mx.Array): number {
 const width = 2048
 const dtype = mx.bfloat16
 const packed = mx.quantize(mx.random.normal({ shape: [8192, width], dtype }))
-const [square, many, large] = [mx.ones([1024, 1024]), mx.ones([512, width], dtype), mx.ones([16e6])]
-const one = mx.ones([1, width], dtype)
-const query = mx.ones([1, 32, 1, 64])
-const keys = mx.ones([1, 8, 4096, 64])
+/** Ones in memory of their own, not one element for all. */
+const ones = (shape: number[], of: mx.Dtype = mx.float32): mx.Array => mx.contiguous(mx.ones(shape, of))
+const [square, many, large] = [ones([1024, 1024]), ones([512, width], dtype), ones([16e6])]
+const one = ones([1, width], dtype)
+const query = ones([1, 32, 1, 64])
+const keys = ones([1, 8, 4096, 64])
 mx.eval(packed, square, many, large, one, query, keys)
 const [w, scales, biases] = packed
 const rows: readonly (readonly [name: string, body: () => mx.Array])[] = [

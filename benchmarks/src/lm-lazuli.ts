@@ -101,7 +101,8 @@ async function streams(many: number, length: number, tokens: number): Promise<An
 let floats: mx.Array | null = null
 function read(): Answer {
   if (!floats) {
-    floats = mx.ones([READ_BYTES / 4])
+    // Not one element for all.
+    floats = mx.contiguous(mx.ones([READ_BYTES / 4]))
     mx.eval(floats, floats.max())
   }
   const begin = performance.now()

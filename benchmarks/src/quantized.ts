@@ -55,8 +55,8 @@ function inTurn(bodies: readonly (() => mx.Array)[]): Rate[] {
   }))
 }
 
-// As many floats as are read at a time by the measure of bandwidth.
-const stream = mx.ones([ROTATED / 4])
+// As many floats as are read at a time by the measure of bandwidth, not one element for all.
+const stream = mx.contiguous(mx.ones([ROTATED / 4]))
 mx.eval(stream)
 
 for (const name of values.dtypes.split(","))

@@ -242,14 +242,19 @@ test("NaN, infinities and a global scale", () => {
   expect(back.tolist()).toEqual(same.tolist())
 })
 
-test("a few rows of any magnitude times codes of four bits", () => {
-  for (const [k, groupSize] of [
-    [1024, 64],
-    [512, 32],
-    [448, 64],
-    [128, 128],
+test("a few rows of any magnitude", () => {
+  for (const [k, groupSize, bits] of [
+    [1024, 64, 4],
+    [512, 32, 4],
+    [448, 64, 4],
+    [128, 128, 4],
+    [336, 16, 2],
+    [352, 32, 3],
+    [416, 32, 5],
+    [400, 16, 6],
+    [208, 16, 8],
   ]) {
-    const [w, scales, biases] = mx.quantize(noise([21, k], 8), { groupSize })
+    const [w, scales, biases] = mx.quantize(noise([21, k], 8), { groupSize, bits })
     const change = (f: (v: number, i: number) => number): mx.Array =>
       mx.array(Float32Array.from(noise([2 * k], 9).toTypedArray() as Float32Array, f)).reshape([2, k])
     for (const [name, x] of Object.entries({
@@ -262,7 +267,7 @@ test("a few rows of any magnitude times codes of four bits", () => {
       infinite: change((v, i) => (i === k + 3 ? Number.POSITIVE_INFINITY : v)),
       "not a number": change((v, i) => (i === 5 ? Number.NaN : v)),
     })) {
-      const run = (): mx.Array => mx.quantizedMatmul(x, w, scales, biases, { groupSize })
+      const run = (): mx.Array => mx.quantizedMatmul(x, w, scales, biases, { groupSize, bits })
       const got = [...(run().toTypedArray() as Float32Array)]
       const want = [...(meant(() => [run()])[0].toTypedArray() as Float32Array)]
       for (const row of [0, 1]) {

@@ -50,9 +50,10 @@ void few_rows(const lz_call& call, const PackedProduct& p, const PackedJob& job)
   const int digits = p.rounded ? 1 : p.dtype == LZ_FLOAT32 ? 3 : 2;
   float* arranged = scratch<float>(call, job.rows * size);
   float* sums = scratch<float>(call, job.rows * width);
+  bool bytes = true;
   for (int64_t r = 0; r < job.rows; r++) {
     const float* x = p.x + (job.first + r) * p.k;
-    table.arrange(x, p.k, p.format, digits, arranged + r * size);
+    if (!table.arrange(x, p.k, p.format, digits, arranged + r * size)) bytes = false;
     for (int64_t g = 0; g < p.groups; g++) {
       // Groups have 16 elements at least.
       float sum[16] = {};
@@ -64,41 +65,60 @@ void few_rows(const lz_call& call, const PackedProduct& p, const PackedJob& job)
     std::fill_n(sums + r * width + p.groups, kScalePad, 0.0f);
   }
   constexpr int64_t kRows = 16;
-  // Scales are widened for many rows at once, or read where they lie, if rows of them follow each other and
-  // no group needs padding.
+  // Bytes meet scales where they lie. For others these are widened for many rows at once, or read where they
+  // lie too, if rows of them follow each other and no group needs padding.
   const bool unpadded = p.scale_stride == p.groups && (!job.biases || p.bias_stride == p.groups) &&
                         table.reads_no_padding(p.k, p.format);
   const bool in_place = unpadded && p.scale.dtype == LZ_FLOAT32;
   const int64_t step = unpadded ? p.groups : width;
-  // The next rows' scales arrive while these are multiplied: the processor looks ahead in few places only.
-  const auto prefetch = [&](const char* scales, const PackedScales& of, int64_t row) {
-    if (!unpadded) return;
-    const char* next = scales + (row + kRows) * p.groups * itemsize(of.dtype);
-    for (int64_t i = 0; i < kRows * p.groups * itemsize(of.dtype); i += 64) __builtin_prefetch(next + i);
+  const auto scales_at = [](const char* scales, int32_t dtype, int64_t at) {
+    return scales == nullptr ? nullptr : scales + at * itemsize(dtype);
+  };
+  const Arranged vectors{arranged, size, sums, width, job.rows};
+  const auto dot = [&](const PackedRows& rows, int64_t row) {
+    table.dot(rows, vectors, p.y + job.first * p.n + row, p.n);
   };
   const int64_t tasks = (p.n + kRows - 1) / kRows;
   const double price = double(std::min(kRows, p.n)) * (20 + double(p.k) * (0.01 + 0.025 * double(job.rows)));
   std::atomic<bool> exhausted{false};
   parallel(call, tasks, price, [&](int64_t begin, int64_t end) {
+    const int64_t last = std::min(p.n, end * kRows);
+    PackedRows rows{p.format, nullptr, p.stride, 0, p.k, ScaleKind::float32, nullptr, nullptr, step, step};
+    if (bytes) {
+      rows.kind = p.scale.dtype == LZ_FLOAT32   ? ScaleKind::float32
+                  : p.scale.dtype == LZ_FLOAT16 ? ScaleKind::float16
+                                                : ScaleKind::bfloat16;
+      rows.scale_stride = p.scale_stride;
+      rows.bias_stride = p.bias_stride;
+      // Several passes over rows find them in the first cache.
+      const int64_t most = job.rows <= 2 ? last : kRows;
+      for (int64_t row = begin * kRows; row < last; row += most) {
+        rows.words = job.words + row * p.stride;
+        rows.rows = std::min(most, last - row);
+        rows.scales = scales_at(job.scales, p.scale.dtype, row * p.scale_stride);
+        rows.biases = scales_at(job.biases, p.bias.dtype, row * p.bias_stride);
+        dot(rows, row);
+      }
+      return;
+    }
     float* const buffer = thread_memory(2 * (kRows * step + kScalePad));
     if (buffer == nullptr) return void(exhausted = true);
     float* const biases = buffer + kRows * step + kScalePad;
-    const int64_t last = std::min(p.n, end * kRows);
     for (int64_t row = begin * kRows; row < last; row += kRows) {
-      PackedRows rows{p.format, job.words + row * p.stride,    p.stride, std::min(kRows, last - row), p.k,
-                      buffer,   job.biases ? biases : nullptr, step};
-      prefetch(job.scales, p.scale, row);
-      if (job.biases) prefetch(job.biases, p.bias, row);
+      rows.words = job.words + row * p.stride;
+      rows.rows = std::min(kRows, last - row);
+      rows.scales = buffer;
+      rows.biases = job.biases ? biases : nullptr;
       if (in_place && row + rows.rows < p.n) {
-        rows.scales = reinterpret_cast<const float*>(job.scales) + row * step;
-        if (job.biases) rows.biases = reinterpret_cast<const float*>(job.biases) + row * step;
+        rows.scales = scales_at(job.scales, LZ_FLOAT32, row * step);
+        rows.biases = scales_at(job.biases, LZ_FLOAT32, row * step);
       } else if (unpadded) {
         p.read_scales(job, row, 0, rows.rows * step, buffer, biases);
       } else {
         for (int64_t r = 0; r < rows.rows; r++)
           p.read_scales(job, row + r, 0, p.groups, buffer + r * width, biases + r * width);
       }
-      table.dot(rows, {arranged, size, sums, width, job.rows}, p.y + job.first * p.n + row, p.n);
+      dot(rows, row);
     }
   });
   require(call, !exhausted, "out of memory");
@@ -181,9 +201,10 @@ constexpr int64_t kTileRows = 4;
 enum class Way { few, some, panels, tiles, bytes };
 
 Way way_of(const PackedProduct& p, const PackedJob& job) {
-  // Codes that cross words are unpacked in any case.
   if (job.rows >= kTileRows && has_byte_tiles(p)) return Way::bytes;
-  const bool few = p.transpose && job.rows <= (32 % p.format.bits == 0 ? kFewRows : 1);
+  // Codes that cross words are unpacked, for each row of x.
+  const bool multiplied = 32 % p.format.bits == 0 || quantized_table().takes_bytes(p.format);
+  const bool few = p.transpose && job.rows <= (multiplied ? kFewRows : 1);
   if (few) return Way::few;
   if (gemm_is_own()) return Way::tiles;
   return !p.transpose || job.rows > kSomeRows ? Way::panels : Way::some;

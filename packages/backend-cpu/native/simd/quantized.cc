@@ -1,6 +1,6 @@
 // Codes of 2, 4 and 8 bits stay in the lanes of their words: step j looks at bits [j · bits, (j + 1) · bits)
 // of every word, and the vector they are multiplied with was arranged to match. Codes of 3, 5 and 6 bits
-// cross words and are unpacked to a small buffer. quantized_bytes.h has a shorter way for integers that stay.
+// cross words and are unpacked to a small buffer. quantized_bytes.h has a shorter way for integers.
 #include "simd/quantized.h"
 
 #include <hwy/cache_control.h>
@@ -56,6 +56,10 @@ HWY_INLINE void steps(const W (&w)[kRows], const float* x, V table, V (&part)[kR
   if constexpr (J + 1 < 32 / kBits) steps<kBits, kCode, kRows, J + 1>(w, x, table, part);
 }
 
+HWY_INLINE const float* float_scales(const PackedRows& p, int64_t row) {
+  return static_cast<const float*>(p.scales) + row * p.scale_stride;
+}
+
 // Products of `kRows` rows that follow each other with one arranged vector.
 template <int kBits, Code kCode, int kRows>
 HWY_INLINE void dot_some(const PackedRows& p, int64_t first, const float* x, V table, float* y) {
@@ -70,15 +74,16 @@ HWY_INLINE void dot_some(const PackedRows& p, int64_t first, const float* x, V t
   V sum[kRows];
   for (int r = 0; r < kRows; r++) {
     words[r] = p.words + (first + r) * p.stride;
-    scales[r] = p.scales + r * p.scale_stride;
+    scales[r] = float_scales(p, first + r);
     sum[r] = hn::Zero(d);
   }
+  const uint32_t* next = words[0] + rows_ahead(kRows, p.stride) * p.stride;
   for (int64_t at = 0; at < count; at += N, x += N * kPer) {
     W w[kRows];
     V part[kRows];
-    for (int r = 0; r < kRows; r++) {
+    for (int r = 0; r < kRows; r++, next += N) {
       w[r] = at + N <= count ? hn::LoadU(u, words[r] + at) : some_words(words[r] + at, count - at);
-      hwy::Prefetch(words[r] + kRows * p.stride + at);
+      hwy::Prefetch(next);
       part[r] = hn::Zero(d);
     }
     steps<kBits, kCode, kRows>(w, x, table, part);
@@ -93,16 +98,9 @@ HWY_INLINE void dot_some(const PackedRows& p, int64_t first, const float* x, V t
 template <int kBits, Code kCode>
 void dot_in_lanes(const PackedRows& p, const float* x, float* y) {
   const V table = table_of(p.format);
-  PackedRows rest = p;
   int64_t row = 0;
-  for (; row + 4 <= p.rows; row += 4) {
-    rest.scales = p.scales + row * p.scale_stride;
-    dot_some<kBits, kCode, 4>(rest, row, x, table, y + row);
-  }
-  for (; row < p.rows; row++) {
-    rest.scales = p.scales + row * p.scale_stride;
-    dot_some<kBits, kCode, 1>(rest, row, x, table, y + row);
-  }
+  for (; row + 4 <= p.rows; row += 4) dot_some<kBits, kCode, 4>(p, row, x, table, y + row);
+  for (; row < p.rows; row++) dot_some<kBits, kCode, 1>(p, row, x, table, y + row);
 }
 
 // Codes of kBits bits, 32 at a time: they fill kBits words.
@@ -319,6 +317,9 @@ void expand(const uint32_t* words, int64_t n, CodeFormat format, const float* sc
   }
 }
 
+#if !(HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86)
+bool takes_bytes(CodeFormat) { return false; }
+#endif
 bool stays_in_lanes(CodeFormat format) { return 32 % format.bits == 0; }
 
 // In front of an arranged vector: of how many bytes an element is, 0 for those in float32.
@@ -326,26 +327,30 @@ constexpr int64_t kArrangedHead = 16;
 
 int64_t arranged_size(int64_t columns, CodeFormat format) {
   const int64_t N = int64_t(hn::Lanes(Floats())), per = 32 / format.bits;
-  return kArrangedHead + (stays_in_lanes(format) ? (columns / per + N - 1) / N * N * per : columns);
+  const int64_t floats = stays_in_lanes(format) ? (columns / per + N - 1) / N * N * per : columns;
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  return kArrangedHead + std::max(floats, bytes_size(columns, format));
+#else
+  return kArrangedHead + floats;
+#endif
 }
 
 bool reads_no_padding(int64_t columns, CodeFormat format) {
   return !stays_in_lanes(format) || columns * format.bits / 32 % int64_t(hn::Lanes(Floats())) == 0;
 }
 
-void arrange(const float* x, int64_t columns, CodeFormat format, int digits, float* to) {
+bool arrange(const float* x, int64_t columns, CodeFormat format, int digits, float* to) {
   to[0] = 0;
   to += kArrangedHead;
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-  if (stays_in_lanes(format) && format.code == Code::integer && has_byte_products() &&
-      arrange_bytes(x, columns, format, digits, to)) {
+  if (takes_bytes(format) && arrange_bytes(x, columns, format, digits, to)) {
     to[-kArrangedHead] = float(digits);
-    return;
+    return true;
   }
 #endif
   if (!stays_in_lanes(format)) {
     memcpy(to, x, size_t(columns) * 4);
-    return;
+    return false;
   }
   const int64_t N = int64_t(hn::Lanes(Floats())), per = 32 / format.bits, count = columns / per;
   const hn::RebindToSigned<Floats> i;
@@ -363,13 +368,14 @@ void arrange(const float* x, int64_t columns, CodeFormat format, int digits, flo
         *to++ = at + lane < count ? x[(at + lane) * per + j] * factor : 0;
     }
   }
+  return false;
 }
 
 template <int kBits>
 void dot_across(const PackedRows& p, const float* x, float* y) {
   for (int64_t row = 0; row < p.rows; row++)
-    y[row] = dot_row_across<kBits>(p.words + row * p.stride, p.columns, p.format.group,
-                                   p.scales + row * p.scale_stride, x);
+    y[row] =
+        dot_row_across<kBits>(p.words + row * p.stride, p.columns, p.format.group, float_scales(p, row), x);
 }
 
 void dot_one(const PackedRows& p, const float* x, const float* sums, float* y) {
@@ -395,7 +401,7 @@ void dot_one(const PackedRows& p, const float* x, const float* sums, float* y) {
   if (p.biases == nullptr) return;
   const int64_t groups = p.columns / f.group;
   for (int64_t row = 0; row < p.rows; row++) {
-    const float* biases = p.biases + row * p.scale_stride;
+    const float* biases = static_cast<const float*>(p.biases) + row * p.bias_stride;
     V sum = hn::Zero(d);
     for (int64_t g = 0; g < groups; g += N)
       sum = hn::MulAdd(g + N <= groups ? hn::LoadU(d, biases + g) : load_some(d, biases + g, groups - g, 0),
@@ -423,7 +429,8 @@ void dot(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
 }  // namespace
 
 const QuantizedTable& quantized_table() {
-  static constexpr QuantizedTable table = {decode, expand, reads_no_padding, arranged_size, arrange, dot};
+  static constexpr QuantizedTable table = {takes_bytes,   decode,  expand, reads_no_padding,
+                                           arranged_size, arrange, dot};
   return table;
 }
 

@@ -18,15 +18,20 @@ struct CodeFormat {
   int64_t group;  // codes that share a scale: a power of two from 16 on
 };
 
-// Packed rows of `columns` codes with float scales, and biases unless null. Rows of scales and biases are
-// `scale_stride` apart and readable for 16 elements beyond their end: as zeros, unless reads_no_padding().
+// The numbers that scales and biases are.
+enum class ScaleKind { float32, float16, bfloat16 };
+
+// Packed rows of `columns` codes with scales, and biases unless null. Unless all vectors are bytes, scales
+// and biases are of float32, and rows of them readable for 16 elements beyond their end: as zeros, unless
+// reads_no_padding().
 struct PackedRows {
   CodeFormat format;
   const uint32_t* words;
   int64_t stride;
   int64_t rows, columns;
-  const float *scales, *biases;
-  int64_t scale_stride;
+  ScaleKind kind;
+  const void *scales, *biases;
+  int64_t scale_stride, bias_stride;
 };
 
 // Elements of x that share a scale where x is rounded to integers of one byte.
@@ -41,6 +46,8 @@ struct Arranged {
 };
 
 struct QuantizedTable {
+  // True if vectors may be rounded to bytes.
+  bool (*takes_bytes)(CodeFormat format);
   // y[i] = the value of code i, for n codes that fill whole words.
   void (*decode)(const uint32_t* words, int64_t n, CodeFormat format, float* y);
   // y = scale · code + bias; without biases where they are null.
@@ -51,8 +58,8 @@ struct QuantizedTable {
   // The number of floats that arrange() writes.
   int64_t (*arranged_size)(int64_t columns, CodeFormat format);
   // Puts a vector into the order in which dot() meets the codes. It may be rounded to integers of so many
-  // bytes: of one only if it was rounded before, as round_rows() does.
-  void (*arrange)(const float* x, int64_t columns, CodeFormat format, int digits, float* to);
+  // bytes: of one only if it was rounded before, as round_rows() does. Returns true if it was.
+  bool (*arrange)(const float* x, int64_t columns, CodeFormat format, int digits, float* to);
   // y[m · y_step + r] = Σ_k (scale · code + bias) · x[m][k]
   void (*dot)(const PackedRows& rows, const Arranged& x, float* y, int64_t y_step);
 };

@@ -1,8 +1,10 @@
-// Rows of integer codes of 2, 4 and 8 bits times a vector, by the processor's sums of four products of bytes
-// (AVX512_VNNI): two thirds of the steps that products in float32 take. An element of x is an integer of two
-// or three bytes times a power of two that its group shares. It is rounded to 2^-15 or 2^-23 of the group's
-// largest; the sums that biases are multiplied with are rounded as much. An x that was rounded to integers of
-// one byte by blocks of 32 before is those.
+// Rows of integer codes times a vector, by the processor's sums of four products of bytes (AVX512_VNNI): two
+// thirds of the steps that products in float32 take. An element of x is an integer of two or three bytes
+// times a power of two that its group shares. It is rounded to 2^-15 or 2^-23 of the group's largest. An x
+// that was rounded to integers of one byte by blocks of 32 before is those.
+//
+// A step is 16 lanes of 32 bits. Codes of 2, 4 and 8 bits stay in their words, one a lane; those of 3, 5 and
+// 6 bits are spread to bytes (AVX512_VBMI), four a lane.
 #ifndef LAZULI_SIMD_QUANTIZED_BYTES_H
 #define LAZULI_SIMD_QUANTIZED_BYTES_H
 
@@ -19,37 +21,58 @@ HWY_BEFORE_NAMESPACE();
 namespace lazuli::LZ_TARGET {
 namespace {
 
-#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-// The output of arrange_bytes() for the codes of 16 words: of each byte of x, the highest first, and each
-// step, what meets its codes; and the scale of each word.
-constexpr int64_t byte_block(int bits, int digits) { return (byte_steps(bits) * digits + 1) * 16; }
+// Rows that are multiplied together are asked for in the order in which they lie: memory gives one stream at
+// two to three times the rate of several. So many rows ahead, in whole passes; rows of no columns are 0
+// apart.
+HWY_INLINE int64_t rows_ahead(int64_t rows, int64_t stride) {
+  constexpr int64_t kWords = 2048;
+  return (kWords / (rows * std::max<int64_t>(stride, 1)) + 1) * rows;
+}
 
-// sum[r] += Σ_g bias[g] · sums[g] of row first + r. Sums are padded with zeros; rows of biases need not be.
-template <int kRows>
-HWY_INLINE void add_biases(const PackedRows& p, int64_t first, const float* sums,
-                           hn::Vec<Floats> (&sum)[kRows]) {
-  if (p.biases == nullptr) return;
-  const Floats d;
-  const int64_t N = 16, groups = p.columns / p.format.group;
-  for (int64_t g = 0; g < groups; g += N) {
-    const auto some = hn::FirstN(d, size_t(groups - g));
-    const auto x = hn::LoadU(d, sums + g);
-    LZ_UNROLL for (int r = 0; r < kRows; r++) sum[r] =
-        hn::MulAdd(hn::MaskedLoad(some, d, p.biases + (first + r) * p.scale_stride + g), x, sum[r]);
-  }
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+constexpr bool in_words(int bits) { return 32 % bits == 0; }
+// Of a lane the codes and the looks at its bytes that they take; of a step the bytes of codes.
+constexpr int64_t lane_codes(int bits) { return in_words(bits) ? word_codes(bits) : 4; }
+constexpr int64_t lane_steps(int bits) { return in_words(bits) ? byte_steps(bits) : 1; }
+constexpr int64_t step_bytes(int bits) { return 16 * lane_codes(bits) * bits / 8; }
+
+// arrange_bytes() writes the powers of all groups, padded, where an element has several bytes; then for each
+// step, of each byte of x, the highest first, what meets the codes of each look; then, where an element has
+// one byte, the scale of each lane.
+constexpr int64_t step_floats(int bits, int digits) {
+  return (lane_steps(bits) * digits + (digits == 1 ? 1 : 0)) * 16;
+}
+HWY_INLINE int64_t padded(int64_t groups) { return (groups + 15) / 16 * 16; }
+HWY_INLINE int64_t bytes_size(int64_t columns, CodeFormat f) {
+  const int64_t lanes = columns / lane_codes(f.bits);
+  return padded(columns / f.group) + padded(lanes) / 16 * step_floats(f.bits, 3);
+}
+
+// True if rows of a format's codes are multiplied by bytes here.
+HWY_INLINE bool takes_bytes(CodeFormat f) {
+  static const bool spreads = [] {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512vbmi") != 0;
+  }();
+  return f.code == Code::integer && has_byte_products() && (in_words(f.bits) || spreads);
 }
 
 // Returns false where an element is no number or beyond a group's range.
 template <int kBits, int kDigits>
 bool arrange_bytes(const float* x, int64_t columns, int64_t group, float* to) {
   constexpr float kMost = kDigits == 3 ? 127 * 65536 + 127 * 256 + 127 : 127 * 256 + 127;
-  constexpr int64_t kPer = word_codes(kBits), kSteps = byte_steps(kBits), kCodes = 16 * kPer;
-  if (kDigits == 1) group = kRoundedBlock;
+  constexpr int64_t kPer = lane_codes(kBits), kSteps = lane_steps(kBits), kCodes = 16 * kPer;
+  float* powers = to;
+  if (kDigits == 1) {
+    group = kRoundedBlock;
+  } else {
+    to += padded(columns / group);
+    for (float* power = powers; power < to; power++) *power = 0;
+  }
   HWY_ALIGN int32_t q[kCodes];
   float factor = 0, scale = 0;
-  for (int64_t at = 0; at < columns; at += kCodes, to += byte_block(kBits, kDigits)) {
+  for (int64_t at = 0; at < columns; at += kCodes, to += step_floats(kBits, kDigits)) {
     const int64_t count = columns - at < kCodes ? columns - at : kCodes;
-    float* scales = to + kSteps * kDigits * 16;
     for (int64_t i = 0; i < kCodes; i += kPer) {
       if (i < count && (at + i) % group == 0) {
         uint32_t most = 0;
@@ -60,7 +83,7 @@ bool arrange_bytes(const float* x, int64_t columns, int64_t group, float* to) {
           most = bits > most ? bits : most;
         }
         const int exponent = int(most >> 23) - 127;
-        if (most != 0 && (exponent < -90 || exponent > 127)) return false;
+        if (most != 0 && (exponent < -60 || exponent > 127)) return false;
         float largest;
         memcpy(&largest, &most, 4);
         if constexpr (kDigits == 1) {
@@ -76,10 +99,10 @@ bool arrange_bytes(const float* x, int64_t columns, int64_t group, float* to) {
           int e = 8 * kDigits - 2 - exponent;
           if (largest * power(e) > kMost) e--;
           factor = most ? power(e) : 0;
-          scale = most ? power(-e) : 0;
+          powers[(at + i) / group] = most ? power(-e) : 0;
         }
       }
-      scales[i / kPer] = i < count ? scale : 0;
+      if constexpr (kDigits == 1) to[16 * kSteps + i / kPer] = i < count ? scale : 0;
       for (int64_t j = i; j < i + kPer; j++)
         q[j] = i < count ? int32_t(__builtin_rintf(x[at + j] * factor)) : 0;
     }
@@ -97,117 +120,201 @@ bool arrange_bytes(const float* x, int64_t columns, int64_t group, float* to) {
   return true;
 }
 
-// kRows rows of codes times kVectors arranged vectors, x_step apart, which meet each code that is unpacked
+// `count` scales or biases from one on, of at most 16; zeros follow them.
+HWY_INLINE hn::Vec<Floats> some_scales(const void* data, ScaleKind kind, int64_t at, int64_t count) {
+  const auto some = __mmask16(count >= 16 ? 0xffff : (1u << count) - 1);
+  if (kind == ScaleKind::float32)
+    return hn::Vec<Floats>{_mm512_maskz_loadu_ps(some, static_cast<const float*>(data) + at)};
+  const __m256i halves = _mm256_maskz_loadu_epi16(some, static_cast<const uint16_t*>(data) + at);
+  if (kind == ScaleKind::float16) return hn::Vec<Floats>{_mm512_cvtph_ps(halves)};
+  return hn::Vec<Floats>{_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16))};
+}
+
+// Codes of kBits bits that fill as many bytes of each eight, spread to bytes.
+template <int kBits>
+struct Spread {
+  alignas(64) uint8_t from[64];
+  alignas(64) uint8_t shift[64];
+  constexpr Spread() : from(), shift() {
+    for (int i = 0; i < 64; i++) {
+      from[i] = uint8_t(i / 8 * kBits + i % 8 < 8 * kBits ? i / 8 * kBits + i % 8 : 0);
+      shift[i] = uint8_t(i % 8 * kBits);
+    }
+  }
+};
+// In assembly, since not every processor that runs the loops around it has these two.
+template <int kBits>
+HWY_INLINE __m512i spread(__m512i packed) {
+  static constexpr Spread<kBits> order;
+  __m512i codes;
+  asm("vpermb %2, %1, %0" : "=v"(codes) : "v"(_mm512_load_si512(order.from)), "v"(packed));
+  asm("vpmultishiftqb %1, %2, %0" : "=v"(codes) : "v"(codes), "v"(_mm512_load_si512(order.shift)));
+  return _mm512_and_si512(codes, _mm512_set1_epi8((1 << kBits) - 1));
+}
+
+// The codes of a step, of which `lanes` lanes are there, for each look; the others are zeros.
+template <int kBits>
+HWY_INLINE void codes_of(const char* from, int64_t lanes, __m512i (&codes)[lane_steps(kBits)]) {
+  if constexpr (in_words(kBits)) {
+    auto w =
+        lanes >= 16 ? _mm512_loadu_si512(from) : _mm512_maskz_loadu_epi32(__mmask16((1u << lanes) - 1), from);
+    const __m512i low = _mm512_set1_epi8(kBits == 8 ? -1 : (1 << (kBits % 8)) - 1);
+    constexpr int kSteps = int(lane_steps(kBits));
+    LZ_UNROLL for (int s = 0; s < kSteps; s++) {
+      codes[s] = kBits == 8 ? w : _mm512_and_si512(w, low);
+      w = _mm512_srli_epi32(w, kBits % 8);
+    }
+  } else {
+    const int64_t bytes = std::min<int64_t>(lanes, 16) * kBits / 2;
+    codes[0] = spread<kBits>(_mm512_maskz_loadu_epi8(~uint64_t(0) >> (64 - bytes), from));
+  }
+}
+
+// Four rows of codes times kVectors arranged vectors, x_step apart, which meet each code that is unpacked
 // once.
-template <int kBits, int kRows, int kVectors, int kDigits>
-LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, int64_t first, const Arranged& a, float* y,
-                                     int64_t y_step) {
+template <int kBits, int kVectors, int kDigits>
+LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
   using V = hn::Vec<Floats>;
   const Floats d;
   const hn::RebindToUnsigned<Floats> u;
-  constexpr int kSteps = int(byte_steps(kBits)), kPer = int(word_codes(kBits));
+  constexpr int kRows = 4, kSteps = int(lane_steps(kBits));
   // Codes of 8 bits times three bytes are beyond 32 bits: their lowest byte is summed apart.
   constexpr bool kApart = kBits == 8 && kDigits == 3;
-  const int64_t N = 16, count = p.columns / kPer, stride = p.stride, scale_stride = p.scale_stride;
-  const int shift = __builtin_ctzll(uint64_t(p.format.group) / kPer);
-  const auto lanes = hn::IndicesFromVec(d, hn::ShiftRightSame(hn::Iota(u, 0), shift));
-  const auto low = hn::Set(u, kBits == 8 ? 0xffffffffu : ((1u << kBits) - 1) * 0x01010101u);
-  const uint32_t* words = p.words + first * stride;
-  const float* scales = p.scales + first * scale_stride;
-  // Memory is asked for so many rows ahead, of short rows more; rows of no columns are 0 apart.
-  constexpr int64_t kAhead = 2048;
-  const int64_t block_words = kRows * std::max<int64_t>(stride, 1);
-  const int64_t ahead = (kAhead / block_words + 1) * block_words;
-  HWY_ALIGN uint32_t last[kRows * N] = {};
+  const int64_t groups = p.columns / p.format.group, stride = 4 * p.stride;
+  const int shift = __builtin_ctzll(uint64_t(p.format.group) / lane_codes(kBits));
+  const int64_t ahead = rows_ahead(kRows, p.stride);
+  const char *from = reinterpret_cast<const char*>(p.words), *next = from + ahead * stride;
+  const float* x = a.x + (kDigits > 1 ? padded(groups) : 0);
+  int64_t lanes = p.columns / lane_codes(kBits);
   V sum[kVectors][kRows];
   LZ_UNROLL for (int m = 0; m < kVectors; m++) {
     LZ_UNROLL for (int r = 0; r < kRows; r++) sum[m][r] = hn::Zero(d);
   }
-  const float* x = a.x;
-  for (int64_t at = 0; at < count; at += N, x += byte_block(kBits, kDigits)) {
-    const uint32_t* from = words + at;
-    int64_t step = stride;
-    LZ_UNROLL for (int r = 0; r < kRows; r++) hwy::Prefetch(from + r * stride + ahead);
-    if (at + N > count) {
-      for (int r = 0; r < kRows; r++) memcpy(last + r * N, from + r * stride, size_t(count - at) * 4);
-      from = last;
-      step = N;
-    }
-    __m512i codes[kRows][kSteps];
-    V scale[kRows];
+  for (int64_t group = 0; group < groups; group += 16) {
+    V factor[kVectors][kRows];
     LZ_UNROLL for (int r = 0; r < kRows; r++) {
-      auto w = hn::LoadU(u, from + r * step);
-      LZ_UNROLL for (int s = 0; s < kSteps; s++) {
-        codes[r][s] = kBits == 8 ? w.raw : hn::And(w, low).raw;
-        w = hn::ShiftRight<kBits % 8>(w);
-      }
-      scale[r] = hn::TableLookupLanes(hn::LoadU(d, scales + r * scale_stride + (at >> shift)), lanes);
+      const auto some = [&](const void* data, int64_t step) HWY_ATTR {
+        const int64_t at = r * step + group, size = p.kind == ScaleKind::float32 ? 4 : 2;
+        hwy::Prefetch(static_cast<const char*>(data) + (at + ahead * step) * size);
+        return some_scales(data, p.kind, at, groups - group);
+      };
+      const V scale = some(p.scales, p.scale_stride);
+      LZ_UNROLL for (int m = 0; m < kVectors; m++) factor[m][r] =
+          kDigits > 1 ? hn::Mul(scale, hn::LoadU(d, a.x + m * a.x_step + group)) : scale;
+      if (p.biases == nullptr) continue;
+      const V bias = some(p.biases, p.bias_stride);
+      LZ_UNROLL for (int m = 0; m < kVectors; m++) sum[m][r] =
+          hn::MulAdd(bias, hn::LoadU(d, a.sums + m * a.sums_step + group), sum[m][r]);
     }
-    LZ_UNROLL for (int m = 0; m < kVectors; m++) {
-      const float* digits = x + m * a.x_step;
-      __m512i part[kRows];
-      V high[kRows];
-      LZ_UNROLL for (int r = 0; r < kRows; r++) part[r] = _mm512_setzero_si512();
-      LZ_UNROLL for (int byte = 0; byte < kDigits; byte++) {
-        if (byte > 0) {
-          LZ_UNROLL for (int r = 0; r < kRows; r++) {
-            if (kApart && byte == 2) {
-              high[r] = V{_mm512_cvtepi32_ps(part[r])};
-              part[r] = _mm512_setzero_si512();
-            } else {
-              part[r] = _mm512_slli_epi32(part[r], 8);
+    // The lanes of 16 groups are as many steps as a group has lanes.
+    auto lane = hn::Iota(u, 0);
+    const int64_t steps = std::min<int64_t>(int64_t(1) << shift, (lanes + 15) / 16);
+    for (int64_t step = 0; step < steps; step++, lanes -= 16) {
+      const auto of_group = hn::IndicesFromVec(d, hn::ShiftRightSame(lane, shift));
+      lane = hn::Add(lane, hn::Set(u, 16));
+      __m512i codes[kRows][kSteps];
+      LZ_UNROLL for (int r = 0; r < kRows; r++, next += step_bytes(kBits)) {
+        hwy::Prefetch(next);
+        codes_of<kBits>(from + r * stride, lanes, codes[r]);
+      }
+      LZ_UNROLL for (int m = 0; m < kVectors; m++) {
+        const float* digits = x + m * a.x_step;
+        __m512i part[kRows];
+        V high[kRows];
+        LZ_UNROLL for (int r = 0; r < kRows; r++) part[r] = _mm512_setzero_si512();
+        LZ_UNROLL for (int byte = 0; byte < kDigits; byte++) {
+          if (byte > 0) {
+            LZ_UNROLL for (int r = 0; r < kRows; r++) {
+              if (kApart && byte == 2) {
+                high[r] = V{_mm512_cvtepi32_ps(part[r])};
+                part[r] = _mm512_setzero_si512();
+              } else {
+                part[r] = _mm512_slli_epi32(part[r], 8);
+              }
             }
           }
+          LZ_UNROLL for (int s = 0; s < kSteps; s++) {
+            const __m512i bytes = _mm512_loadu_si512(digits + 16 * (kSteps * byte + s));
+            LZ_UNROLL for (int r = 0; r < kRows; r++) part[r] =
+                _mm512_dpbusd_epi32(part[r], codes[r][s], bytes);
+          }
         }
-        LZ_UNROLL for (int s = 0; s < kSteps; s++) {
-          const __m512i bytes = _mm512_loadu_si512(digits + 16 * (kSteps * byte + s));
-          LZ_UNROLL for (int r = 0; r < kRows; r++) part[r] =
-              _mm512_dpbusd_epi32(part[r], codes[r][s], bytes);
+        LZ_UNROLL for (int r = 0; r < kRows; r++) {
+          V value{_mm512_cvtepi32_ps(part[r])};
+          if constexpr (kApart) value = hn::MulAdd(high[r], hn::Set(d, 256.0f), value);
+          if constexpr (kDigits == 1) value = hn::Mul(value, hn::LoadU(d, digits + 16 * kSteps));
+          sum[m][r] = hn::MulAdd(value, hn::TableLookupLanes(factor[m][r], of_group), sum[m][r]);
         }
       }
-      const V power = hn::LoadU(d, digits + 16 * kSteps * kDigits);
-      LZ_UNROLL for (int r = 0; r < kRows; r++) {
-        V value{_mm512_cvtepi32_ps(part[r])};
-        if constexpr (kApart) value = hn::MulAdd(high[r], hn::Set(d, 256.0f), value);
-        sum[m][r] = hn::MulAdd(hn::Mul(value, power), scale[r], sum[m][r]);
-      }
+      from += step_bytes(kBits);
+      x += step_floats(kBits, kDigits);
     }
   }
-  LZ_UNROLL for (int m = 0; m < kVectors; m++) {
-    add_biases<kRows>(p, first, a.sums + m * a.sums_step, sum[m]);
-    lane_sums(sum[m], y + m * y_step + first);
-  }
+  LZ_UNROLL for (int m = 0; m < kVectors; m++) lane_sums(sum[m], y + m * y_step);
+}
+
+// The rows from one on.
+HWY_INLINE PackedRows rows_from(PackedRows p, int64_t row) {
+  const int64_t size = p.kind == ScaleKind::float32 ? 4 : 2;
+  p.words += row * p.stride;
+  p.scales = static_cast<const char*>(p.scales) + row * p.scale_stride * size;
+  if (p.biases != nullptr) p.biases = static_cast<const char*>(p.biases) + row * p.bias_stride * size;
+  return p;
 }
 
 template <int kBits, int kVectors, int kDigits>
-void dot_bytes(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
+void dot_bytes_of(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
   int64_t row = 0;
-  for (; row + 4 <= p.rows; row += 4) dot_bytes<kBits, 4, kVectors, kDigits>(p, row, a, y, y_step);
-  for (; row < p.rows; row++) dot_bytes<kBits, 1, kVectors, kDigits>(p, row, a, y, y_step);
+  for (; row + 4 <= p.rows; row += 4)
+    dot_bytes<kBits, kVectors, kDigits>(rows_from(p, row), a, y + row, y_step);
+  for (; row < p.rows; row++) {
+    PackedRows four = rows_from(p, row);
+    four.stride = four.scale_stride = four.bias_stride = 0;
+    float same[kVectors * 4];
+    dot_bytes<kBits, kVectors, kDigits>(four, a, same, 4);
+    for (int m = 0; m < kVectors; m++) y[m * y_step + row] = same[4 * m];
+  }
 }
 
 template <int kBits>
-void dot_bytes(const PackedRows& p, const Arranged& a, bool two, int digits, float* y, int64_t y_step) {
-  const auto f = digits == 1   ? two ? dot_bytes<kBits, 2, 1> : dot_bytes<kBits, 1, 1>
-                 : digits == 2 ? two ? dot_bytes<kBits, 2, 2> : dot_bytes<kBits, 1, 2>
-                 : two         ? dot_bytes<kBits, 2, 3>
-                               : dot_bytes<kBits, 1, 3>;
+void dot_bytes_of(const PackedRows& p, const Arranged& a, bool two, int digits, float* y, int64_t y_step) {
+  const auto f = digits == 1   ? two ? dot_bytes_of<kBits, 2, 1> : dot_bytes_of<kBits, 1, 1>
+                 : digits == 2 ? two ? dot_bytes_of<kBits, 2, 2> : dot_bytes_of<kBits, 1, 2>
+                 : two         ? dot_bytes_of<kBits, 2, 3>
+                               : dot_bytes_of<kBits, 1, 3>;
   f(p, a, y, y_step);
 }
 
+// f<bits>() for a format.
+template <class F>
+HWY_INLINE auto by_bits(int bits, F&& f) {
+  switch (bits) {
+    case 2:
+      return f.template operator()<2>();
+    case 3:
+      return f.template operator()<3>();
+    case 4:
+      return f.template operator()<4>();
+    case 5:
+      return f.template operator()<5>();
+    case 6:
+      return f.template operator()<6>();
+    default:
+      return f.template operator()<8>();
+  }
+}
+
 void dot_bytes(const PackedRows& p, const Arranged& a, bool two, int digits, float* y, int64_t y_step) {
-  const auto f = p.format.bits == 2 ? dot_bytes<2> : p.format.bits == 4 ? dot_bytes<4> : dot_bytes<8>;
-  f(p, a, two, digits, y, y_step);
+  by_bits(p.format.bits, [&]<int kBits>() { dot_bytes_of<kBits>(p, a, two, digits, y, y_step); });
 }
 
 bool arrange_bytes(const float* x, int64_t columns, CodeFormat format, int digits, float* to) {
-  const auto of = [digits](auto one, auto two, auto three) {
-    return digits == 1 ? one : digits == 2 ? two : three;
-  };
-  const auto f = format.bits == 2   ? of(arrange_bytes<2, 1>, arrange_bytes<2, 2>, arrange_bytes<2, 3>)
-                 : format.bits == 4 ? of(arrange_bytes<4, 1>, arrange_bytes<4, 2>, arrange_bytes<4, 3>)
-                                    : of(arrange_bytes<8, 1>, arrange_bytes<8, 2>, arrange_bytes<8, 3>);
-  return f(x, columns, format.group, to);
+  return by_bits(format.bits, [&]<int kBits>() {
+    const auto f = digits == 1   ? arrange_bytes<kBits, 1>
+                   : digits == 2 ? arrange_bytes<kBits, 2>
+                                 : arrange_bytes<kBits, 3>;
+    return f(x, columns, format.group, to);
+  });
 }
 #endif
 
