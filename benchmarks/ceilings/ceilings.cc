@@ -1,5 +1,5 @@
-// The machine's ceilings: memory bandwidth of a triad with non-temporal stores, and fused
-// multiply-adds from registers, with one thread and with all. Prints JSON.
+// The machine's ceilings: memory bandwidth of a triad with non-temporal stores, of reads and of writes alone,
+// and fused multiply-adds from registers, with one thread and with all. Prints JSON.
 #include <immintrin.h>
 #include <sys/mman.h>
 
@@ -22,6 +22,7 @@ using Vec = __m512;
 constexpr int kLanes = 16;
 Vec load(const float* p) { return _mm512_load_ps(p); }
 void stream(float* p, Vec v) { _mm512_stream_ps(p, v); }
+void store(float* p, Vec v) { _mm512_store_ps(p, v); }
 Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 Vec set(float x) { return _mm512_set1_ps(x); }
 #else
@@ -29,6 +30,7 @@ using Vec = __m256;
 constexpr int kLanes = 8;
 Vec load(const float* p) { return _mm256_load_ps(p); }
 void stream(float* p, Vec v) { _mm256_stream_ps(p, v); }
+void store(float* p, Vec v) { _mm256_store_ps(p, v); }
 Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
 Vec set(float x) { return _mm256_set1_ps(x); }
 #endif
@@ -43,36 +45,65 @@ double on_threads(int threads, const F& f) {
   return seconds(start);
 }
 
-// Bytes a second of a = b + s * c over arrays that no cache holds, in huge pages where the system gives them:
-// the best of some rounds.
-class Triad {
+// Bytes a second over arrays that no cache holds, in huge pages where the system gives them: the best of some
+// rounds.
+class Memory {
  public:
-  Triad() : data_(static_cast<float*>(std::aligned_alloc(kHugePage, 3 * kCount * sizeof(float)))) {
+  Memory() : data_(static_cast<float*>(std::aligned_alloc(kHugePage, 3 * kCount * sizeof(float)))) {
 #ifdef MADV_HUGEPAGE
     madvise(data_, 3 * kCount * sizeof(float), MADV_HUGEPAGE);
 #endif
     for (size_t i = 0; i < 3 * kCount; ++i) data_[i] = 1.0f;
   }
-  ~Triad() { std::free(data_); }
-  Triad(const Triad&) = delete;
-  Triad& operator=(const Triad&) = delete;
+  ~Memory() { std::free(data_); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
 
-  double best_of(int rounds, int threads) const {
-    double best = 0;
-    for (int round = 0; round < rounds; ++round) {
-      double s = on_threads(threads, [&](int t) {
-        const size_t from = kCount / threads * t, to = kCount / threads * (t + 1);
-        const Vec scale = set(0.5f);
-        for (size_t i = from; i < to; i += kLanes)
-          stream(data_ + i, fma(load(data_ + 2 * kCount + i), scale, load(data_ + kCount + i)));
-        _mm_sfence();
-      });
-      best = std::max(best, 12.0 * double(kCount) / s);
-    }
-    return best;
+  // a = b + s * c
+  double triad(int rounds, int threads) const {
+    return best_of(rounds, threads, 3, [&](size_t from, size_t to) {
+      const Vec scale = set(0.5f);
+      for (size_t i = from; i < to; i += kLanes)
+        stream(data_ + i, fma(load(data_ + 2 * kCount + i), scale, load(data_ + kCount + i)));
+      _mm_sfence();
+    });
+  }
+  double reads(int rounds, int threads) const {
+    return best_of(rounds, threads, 1, [&](size_t from, size_t to) {
+      Vec sums[8];
+      for (auto& v : sums) v = set(0);
+      const Vec one = set(1);
+      for (size_t i = from; i < to; i += 8 * kLanes)
+        for (size_t v = 0; v < 8; ++v) sums[v] = fma(load(data_ + i + v * kLanes), one, sums[v]);
+      for (auto& v : sums) sums[0] = fma(v, one, sums[0]);
+      volatile float sink = sums[0][0];
+      (void)sink;
+    });
+  }
+  // Past the caches or through them, whichever is faster.
+  double writes(int rounds, int threads) const {
+    const Vec value = set(2);
+    const double streamed = best_of(rounds, threads, 1, [&](size_t from, size_t to) {
+      for (size_t i = from; i < to; i += kLanes) stream(data_ + i, value);
+      _mm_sfence();
+    });
+    const double cached = best_of(rounds, threads, 1, [&](size_t from, size_t to) {
+      for (size_t i = from; i < to; i += kLanes) store(data_ + i, value);
+    });
+    return std::max(streamed, cached);
   }
 
  private:
+  template <class F>
+  double best_of(int rounds, int threads, int arrays, const F& f) const {
+    double best = 0;
+    for (int round = 0; round < rounds; ++round) {
+      const double s =
+          on_threads(threads, [&](int t) { f(kCount / threads * t, kCount / threads * (t + 1)); });
+      best = std::max(best, arrays * double(sizeof(float)) * double(kCount) / s);
+    }
+    return best;
+  }
   static constexpr size_t kCount = size_t(1) << 25, kHugePage = size_t(1) << 21;
   float* data_;
 };
@@ -99,24 +130,33 @@ double multiply_adds(int rounds, int threads) {
 }
 }  // namespace
 
-// Without arguments: all four figures. With the bytes and the floating-point operations of a workload: for
-// each line of input, the least time in milliseconds that the machine needs for them at this moment.
+// Without arguments: all figures. With the bytes and the floating-point operations of a workload, and how
+// many of the bytes are written: for each line of input, the least time in milliseconds that the machine
+// needs for them at this moment. Of a triad a third is written; where the third argument says how many bytes
+// are, neither direction can be faster than it is alone.
 int main(int argc, char** argv) {
   const int all = int(std::thread::hardware_concurrency());
   if (argc < 3) {
-    const Triad triad;
-    std::printf("{\"triad\": %.0f, \"triadAll\": %.0f, \"fma\": %.0f, \"fmaAll\": %.0f}\n",
-                triad.best_of(8, 1), triad.best_of(8, all), multiply_adds(8, 1), multiply_adds(8, all));
+    const Memory memory;
+    std::printf(
+        "{\"triad\": %.0f, \"triadAll\": %.0f, \"readsAll\": %.0f, \"writesAll\": %.0f, \"fma\": %.0f, "
+        "\"fmaAll\": %.0f}\n",
+        memory.triad(8, 1), memory.triad(8, all), memory.reads(8, all), memory.writes(8, all),
+        multiply_adds(8, 1), multiply_adds(8, all));
     return 0;
   }
   const double bytes = std::atof(argv[1]), flops = std::atof(argv[2]);
-  const std::unique_ptr<Triad> triad(bytes > 0 ? new Triad : nullptr);
+  const double written = argc > 3 ? std::atof(argv[3]) : -1;
+  const std::unique_ptr<Memory> memory(bytes > 0 ? new Memory : nullptr);
   std::printf("{\"ready\": true}\n");
   std::fflush(stdout);
   while (std::getchar() != EOF) {
-    const double moved = triad ? bytes / std::max(triad->best_of(2, 1), triad->best_of(2, all)) : 0;
+    double least = memory ? bytes / std::max(memory->triad(2, 1), memory->triad(2, all)) : 0;
+    if (memory && written >= 0)
+      least = std::max({least, (bytes - written) / std::max(memory->reads(2, 1), memory->reads(2, all)),
+                        written / std::max(memory->writes(2, 1), memory->writes(2, all))});
     const double computed = flops > 0 ? flops / multiply_adds(2, all) : 0;
-    std::printf("{\"value\": %.9g}\n", 1e3 * std::max(moved, computed));
+    std::printf("{\"value\": %.9g}\n", 1e3 * std::max(least, computed));
     std::fflush(stdout);
   }
 }

@@ -9,7 +9,9 @@ export interface Ceilings {
   /** One process for a workload's floor; null where the workload has none. */
   start(workload: Workload): Contestant | null
   /** Bytes and floating-point operations a second, with one thread and with all. */
-  readonly figures: Readonly<Record<"triad" | "triadAll" | "fma" | "fmaAll", number>>
+  readonly figures: Readonly<
+    Record<"triad" | "triadAll" | "readsAll" | "writesAll" | "fma" | "fmaAll", number>
+  >
 }
 
 /** Builds the program from `source`; null where that does not work. */
@@ -20,9 +22,9 @@ export function buildCeilings(source: string): Ceilings | null {
   if (status !== 0) return null
   return {
     figures: JSON.parse(stdout),
-    start: ({ unit, bytes = 0, flops = 0 }) =>
+    start: ({ unit, bytes = 0, flops = 0, written }) =>
       unit === "ms" && bytes + flops > 0
-        ? new Contestant("ceilings", [program, String(bytes), String(flops)])
+        ? new Contestant("ceilings", [program, ...[bytes, flops, written ?? []].flat().map(String)])
         : null,
   }
 }

@@ -141,9 +141,9 @@ console.log(
   `${availableParallelism()} × ${cpus()[0].model}, Node ${process.version}; medians, and in brackets how far the worst is from the best`,
 )
 if (ceilings) {
-  const { triad, triadAll, fma, fmaAll } = ceilings.figures
+  const { triad, triadAll, readsAll, writesAll, fma, fmaAll } = ceilings.figures
   console.log(
-    `ceilings: triad ${gigas(triad)} GB/s with one thread, ${gigas(triadAll)} with all; multiply-adds ${gigas(fma)} and ${gigas(fmaAll)} GFLOP/s; products and convolutions count as many as their definitions take, so an algorithm with fewer may pass the ceiling`,
+    `ceilings: triad ${gigas(triad)} GB/s with one thread, ${gigas(triadAll)} with all (reads alone ${gigas(readsAll)}, writes ${gigas(writesAll)}); multiply-adds ${gigas(fma)} and ${gigas(fmaAll)} GFLOP/s; products and convolutions count as many as their definitions take, so an algorithm with fewer may pass the ceiling`,
   )
 }
 

@@ -105,17 +105,27 @@ test("gathered rows, few and more than the caches hold", () => {
   }
 })
 
-test("scattered rows are added in the order of their indices", () => {
-  const [targets, width, count] = [700, 40, 9001]
-  const order = Int32Array.from({ length: count }, (_, i) => scrambled(i, targets))
-  const updates = Float32Array.from({ length: count * width }, (_, i) => scrambled(i, 1000) / 999)
-  const got = mx
-    .zeros([targets, width])
-    .at(mx.array(order))
-    .add(mx.array(updates).reshape([count, width]))
-    .toTypedArray() as Float32Array
-  const want = new Float32Array(targets * width)
-  for (let i = 0; i < count; i++)
-    for (let j = 0; j < width; j++) want[order[i] * width + j] += updates[i * width + j]
-  expect(got).toEqual(want)
-})
+test.each(["mixed", "ascending", "ascending but one", "alike", "none for many rows"])(
+  "scattered rows are added in the order of their indices, which are %s",
+  (kind) => {
+    const [targets, width, count] = [700, 40, 9001]
+    const order = Int32Array.from({ length: count }, (_, i) => scrambled(i, targets))
+    if (kind === "alike") order.fill(3)
+    if (kind === "none for many rows") order.forEach((row, i) => (order[i] = row - (row % 90)))
+    if (kind !== "mixed") order.sort()
+    if (kind === "ascending but one") order[count - 2] = 0
+    const updates = Float32Array.from({ length: count * width }, (_, i) => scrambled(i, 1000) / 999)
+    const [x, y] = [mx.zeros([targets, width]), mx.array(updates).reshape([count, width])]
+    const got = x.at(mx.array(order)).add(y).toTypedArray() as Float32Array
+    const most = x.at(mx.array(order)).maximum(y).toTypedArray() as Float32Array
+    const [want, largest] = [new Float32Array(targets * width), new Float32Array(targets * width)]
+    for (let i = 0; i < count; i++)
+      for (let j = 0; j < width; j++) {
+        const to = order[i] * width + j
+        want[to] += updates[i * width + j]
+        largest[to] = Math.max(largest[to], updates[i * width + j])
+      }
+    expect(got).toEqual(want)
+    expect(most).toEqual(largest)
+  },
+)

@@ -159,6 +159,9 @@ it.each([0, 1, 2, 3.5, Number.POSITIVE_INFINITY])("measures distances of rows wi
     [1, 1, 1],
     [33, 65, 17],
     [40, 3, 128],
+    // Of few features, which stay in registers.
+    [21, 130, 4],
+    [3, 1100, 2],
   ]) {
     agree(() => mx.cdist(noise([2, rows, width]), noise([others, width], 2), p), 2e-5)
     agree(() => mx.cdist(noise([rows, width], 1, mx.float16), noise([others, width], 2, mx.float16), p), 2e-3)

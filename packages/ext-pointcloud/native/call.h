@@ -4,6 +4,7 @@
 #define LAZULI_POINTCLOUD_CALL_H
 
 #include <algorithm>
+#include <atomic>
 #include <type_traits>
 
 #include "params.h"
@@ -101,7 +102,11 @@ inline const int32_t* positions(const lz_call* call, const char* op, const lz_op
     if constexpr (sizeof(T) == 4) {
       const auto* bits = reinterpret_cast<const uint32_t*>(from);
       out = reinterpret_cast<const int32_t*>(from);
-      if (x.size == 0 || int64_t(largest(bits, x.size)) < size) return;
+      std::atomic<bool> fits{true};
+      parallel(call, x.size, 0.3, [&](int64_t begin, int64_t end) {
+        if (int64_t(largest(bits + begin, end - begin)) >= size) fits = false;
+      });
+      if (fits) return;
       while (int64_t(bits[outside]) < size) outside++;
     } else {
       int32_t* copy = scratch<int32_t>(call, x.size);

@@ -6,13 +6,27 @@ using namespace metal;
 constant uint NOWHERE = 0xffffffffu;
 
 template <typename T>
+inline uint position_of(T p, uint size) {
+  return p >= T(0) && ulong(p) < ulong(size) ? uint(p) : NOWHERE;
+}
+template <typename T>
 kernel void positions(const device T* from [[buffer(0)]], device uint* to [[buffer(1)]],
                       constant uint& size [[buffer(2)]], uint i [[thread_position_in_grid]]) {
-  T p = from[i];
-  to[i] = p >= T(0) && ulong(p) < ulong(size) ? uint(p) : NOWHERE;
+  to[i] = position_of(from[i], size);
 }
-#define POSITIONS(name, type) \
-  template [[host_name("positions_" name)]] [[kernel]] decltype(positions<type>) positions<type>;
+/* The three lists of products at once. */
+template <typename T>
+kernel void lists(const device T* left [[buffer(0)]], const device T* right [[buffer(1)]],
+                  const device T* rows [[buffer(2)]], device uint* lefts [[buffer(3)]],
+                  device uint* rights [[buffer(4)]], device uint* row_of [[buffer(5)]],
+                  constant uint* sizes [[buffer(6)]], uint i [[thread_position_in_grid]]) {
+  lefts[i] = position_of(left[i], sizes[0]);
+  rights[i] = position_of(right[i], sizes[1]);
+  row_of[i] = position_of(rows[i], sizes[2]);
+}
+#define POSITIONS(name, type)                                                                     \
+  template [[host_name("positions_" name)]] [[kernel]] decltype(positions<type>) positions<type>; \
+  template [[host_name("lists_" name)]] [[kernel]] decltype(lists<type>) lists<type>;
 POSITIONS("uint8", uchar)
 POSITIONS("uint16", ushort)
 POSITIONS("uint32", uint)
@@ -22,7 +36,8 @@ POSITIONS("int16", short)
 POSITIONS("int32", int)
 POSITIONS("int64", long)
 
-// Products by the row of the result: those of row r are order[starts[r]] … order[starts[r + 1] - 1].
+// Products by the row of the result: those of row r are pairs[starts[r]] … pairs[starts[r + 1] - 1], each the
+// rows of both operands, in the products' own order.
 
 struct Products {
   uint count;  // of products
@@ -30,6 +45,7 @@ struct Products {
   uint groups;
   uint height;
   uint width;
+  uint threads;  // of a row of vvor
 };
 
 kernel void clear(device uint* counts [[buffer(0)]], uint i [[thread_position_in_grid]]) { counts[i] = 0; }
@@ -38,76 +54,101 @@ inline bool is_taken(uint t, const device uint* left, const device uint* right, 
   return left[t] != NOWHERE && right[t] != NOWHERE && rows[t] != NOWHERE;
 }
 
+/* The products of each row, and for each product how many of its row came before it, in no fixed order. */
 kernel void count(const device uint* left [[buffer(0)]], const device uint* right [[buffer(1)]],
                   const device uint* rows [[buffer(2)]], device atomic_uint* counts [[buffer(3)]],
-                  uint t [[thread_position_in_grid]]) {
-  if (is_taken(t, left, right, rows)) atomic_fetch_add_explicit(&counts[rows[t]], 1u, memory_order_relaxed);
+                  device uint* arrivals [[buffer(4)]], uint t [[thread_position_in_grid]]) {
+  if (is_taken(t, left, right, rows))
+    arrivals[t] = atomic_fetch_add_explicit(&counts[rows[t]], 1u, memory_order_relaxed);
 }
 
-/* Sums of the counts before each row, by one threadgroup: each thread takes a run of rows. */
-kernel void starts(const device uint* counts [[buffer(0)]], device uint* starts [[buffer(1)]],
-                   device uint* next [[buffer(2)]], constant Products& sizes [[buffer(3)]],
+/* Sums of the counts before each row: first those of blocks of rows, a threadgroup each. */
+constant uint SCANNED = 8;  // rows of a thread
+inline uint sum_of_group(uint x, threadgroup uint* sums, uint lane, uint simd, uint simds) {
+  uint sum = simd_sum(x);
+  if (lane == 0) sums[simd] = sum;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  sum = 0;
+  for (uint i = 0; i < simds; i++) sum += sums[i];
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  return sum;
+}
+kernel void blocks(const device uint* counts [[buffer(0)]], device uint* sums [[buffer(1)]],
+                   constant Products& sizes [[buffer(2)]], uint group [[threadgroup_position_in_grid]],
                    uint at [[thread_position_in_threadgroup]], uint threads [[threads_per_threadgroup]],
                    uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]]) {
-  threadgroup uint sums[32];
-  uint each = (sizes.rows + threads - 1) / threads;
-  uint from = min(at * each, sizes.rows), to = min(from + each, sizes.rows);
+  threadgroup uint shared[32];
   uint sum = 0;
-  for (uint r = from; r < to; r++) sum += counts[r];
-  uint before = simd_prefix_exclusive_sum(sum);
-  if (lane == 31) sums[simd] = before + sum;
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  for (uint i = 0; i < simd; i++) before += sums[i];
-  for (uint r = from; r < to; r++) {
-    starts[r] = before;
-    next[r] = before;
-    before += counts[r];
+  for (uint i = 0; i < SCANNED; i++) {
+    uint r = (group * SCANNED + i) * threads + at;
+    if (r < sizes.rows) sum += counts[r];
   }
-  if (at == threads - 1) starts[sizes.rows] = before;
+  sum = sum_of_group(sum, shared, lane, simd, threads / 32);
+  if (at == 0) sums[group] = sum;
+}
+kernel void starts(const device uint* counts [[buffer(0)]], const device uint* sums [[buffer(1)]],
+                   device uint* starts [[buffer(2)]], constant Products& sizes [[buffer(3)]],
+                   uint group [[threadgroup_position_in_grid]], uint at [[thread_position_in_threadgroup]],
+                   uint threads [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+                   uint simd [[simdgroup_index_in_threadgroup]]) {
+  threadgroup uint shared[32];
+  uint before = 0;
+  for (uint i = at; i < group; i += threads) before += sums[i];
+  before = sum_of_group(before, shared, lane, simd, threads / 32);
+  uint from = (group * threads + at) * SCANNED, sum = 0;
+  for (uint r = from; r < min(from + SCANNED, sizes.rows); r++) sum += counts[r];
+  uint mine = simd_prefix_exclusive_sum(sum);
+  if (lane == 31) shared[simd] = mine + sum;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  for (uint i = 0; i < simd; i++) before += shared[i];
+  before += mine;
+  for (uint r = from; r < min(from + SCANNED, sizes.rows); r++) {
+    starts[r] = before;
+    before += counts[r];
+    if (r + 1 == sizes.rows) starts[r + 1] = before;
+  }
 }
 
 kernel void fill(const device uint* left [[buffer(0)]], const device uint* right [[buffer(1)]],
-                 const device uint* rows [[buffer(2)]], device atomic_uint* next [[buffer(3)]],
-                 device uint* order [[buffer(4)]], uint t [[thread_position_in_grid]]) {
-  if (is_taken(t, left, right, rows))
-    order[atomic_fetch_add_explicit(&next[rows[t]], 1u, memory_order_relaxed)] = t;
+                 const device uint* rows [[buffer(2)]], const device uint* starts [[buffer(3)]],
+                 const device uint* arrivals [[buffer(4)]], device uint* list [[buffer(5)]],
+                 uint t [[thread_position_in_grid]]) {
+  if (is_taken(t, left, right, rows)) list[starts[rows[t]] + arrivals[t]] = t;
 }
 
-/* The products of a row in their own order, which atomic operations do not keep: a heap sort, one thread a
- * row. */
-inline void sift(device uint* list, uint root, uint size) {
-  for (uint child = 2 * root + 1; child < size; child = 2 * root + 1) {
-    if (child + 1 < size && list[child] < list[child + 1]) child++;
-    if (list[root] >= list[child]) return;
-    uint held = list[root];
-    list[root] = list[child];
-    list[child] = held;
-    root = child;
-  }
+/* The products of a row in their own order, which atomic operations do not keep: those of a part of its list
+   by counting what is less than each, then each part among the others. A thread has a place in the list, so
+   that neighbours read the same. */
+constant uint PART = 1024;
+kernel void parts(const device uint* rows [[buffer(0)]], const device uint* starts [[buffer(1)]],
+                  const device uint* list [[buffer(2)]], device uint* sorted [[buffer(3)]],
+                  constant Products& sizes [[buffer(4)]], uint at [[thread_position_in_grid]]) {
+  if (at >= starts[sizes.rows]) return;
+  uint t = list[at], row = rows[t], first = starts[row];
+  uint begin = first + (at - first) / PART * PART, end = min(begin + PART, starts[row + 1]), rank = 0;
+  for (uint i = begin; i < end; i++) rank += list[i] < t ? 1 : 0;
+  sorted[begin + rank] = t;
 }
-/* A simdgroup a row: short lists by counting what is less than each, long ones by a heap in their place. */
-constant uint COUNTED = 2048;
-kernel void sort(const device uint* starts [[buffer(0)]], device uint* unsorted [[buffer(1)]],
-                 device uint* order [[buffer(2)]], uint at [[thread_position_in_grid]],
-                 uint lane [[thread_index_in_simdgroup]]) {
-  uint r = at / 32, first = starts[r], size = starts[r + 1] - first;
-  device uint* list = unsorted + first;
-  if (size > COUNTED && lane == 0) {
-    for (uint root = size / 2; root > 0; root--) sift(list, root - 1, size);
-    for (uint last = size - 1; last > 0; last--) {
-      uint held = list[0];
-      list[0] = list[last];
-      list[last] = held;
-      sift(list, 0, last);
+kernel void pairs(const device uint* rows [[buffer(0)]], const device uint* starts [[buffer(1)]],
+                  const device uint* sorted [[buffer(2)]], const device uint* left [[buffer(3)]],
+                  const device uint* right [[buffer(4)]], device uint2* pairs [[buffer(5)]],
+                  constant Products& sizes [[buffer(6)]], uint at [[thread_position_in_grid]]) {
+  if (at >= starts[sizes.rows]) return;
+  uint t = sorted[at], row = rows[t], first = starts[row], last = starts[row + 1];
+  uint own = first + (at - first) / PART * PART, rank = at - own;
+  for (uint begin = first; begin < last; begin += PART) {
+    if (begin == own) continue;
+    uint low = begin, high = min(begin + PART, last);
+    while (low < high) {
+      uint middle = (low + high) / 2;
+      if (sorted[middle] < t)
+        low = middle + 1;
+      else
+        high = middle;
     }
-    for (uint i = 0; i < size; i++) order[first + i] = list[i];
+    rank += low - begin;
   }
-  if (size > COUNTED) return;
-  for (uint i = lane; i < size; i += 32) {
-    uint t = list[i], rank = 0;
-    for (uint j = 0; j < size; j++) rank += list[j] < t ? 1 : 0;
-    order[first + rank] = t;
-  }
+  pairs[first + rank] = uint2(left[t], right[t]);
 }
 
 /* Adds to a sum whose rounding errors are kept beside it, so that they do not grow with the length. */
@@ -125,17 +166,19 @@ constant bool WIDE [[function_constant(0)]];
 /* out[row, g, m] = Σ a[i, g, m, :] · b[j, g, :] */
 template <typename T>
 kernel void mvmr(const device T* a [[buffer(0)]], const device T* b [[buffer(1)]],
-                 const device uint* left [[buffer(2)]], const device uint* right [[buffer(3)]],
-                 const device uint* starts [[buffer(4)]], const device uint* order [[buffer(5)]],
-                 device T* out [[buffer(6)]], constant Products& sizes [[buffer(7)]],
+                 const device uint* starts [[buffer(2)]], const device uint2* pairs [[buffer(3)]],
+                 device T* out [[buffer(4)]], constant Products& sizes [[buffer(5)]],
                  uint at [[thread_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
   uint cell = WIDE ? at / 32 : at, width = sizes.width;
   uint cells = sizes.groups * sizes.height, row = cell / cells, g = cell % cells / sizes.height;
+  uint first = starts[row], last = starts[row + 1];
   float sum = 0.0f, error = 0.0f;
-  for (uint n = starts[row]; n < starts[row + 1]; n++) {
-    uint t = order[n];
-    const device T* x = a + (ulong(left[t]) * cells + cell % cells) * width;
-    const device T* y = b + (ulong(right[t]) * sizes.groups + g) * width;
+  uint2 pair = first < last ? pairs[first] : uint2(0, 0);
+  for (uint n = first; n < last; n++) {
+    const device T* x = a + (ulong(pair.x) * cells + cell % cells) * width;
+    const device T* y = b + (ulong(pair.y) * sizes.groups + g) * width;
+    // Known before the products that it comes after.
+    if (n + 1 < last) pair = pairs[n + 1];
     float product = 0.0f;
     for (uint c = WIDE ? lane : 0; c < width; c += WIDE ? 32 : 1) product += float(x[c]) * float(y[c]);
     add(sum, error, product);
@@ -150,22 +193,32 @@ template [[host_name("mvmr_float32")]] [[kernel]] decltype(mvmr<float>) mvmr<flo
 template [[host_name("mvmr_float16")]] [[kernel]] decltype(mvmr<half>) mvmr<half>;
 template [[host_name("mvmr_bfloat16")]] [[kernel]] decltype(mvmr<bfloat>) mvmr<bfloat>;
 
-/* out[row, g, m, c] = Σ x[i, g, m] · b[j, g, c] */
+/* out[row, g, m, c] = Σ x[i, g, m] · b[j, g, c]; the threads of a row take turns at its elements. */
 template <typename T>
 kernel void vvor(const device T* x [[buffer(0)]], const device T* b [[buffer(1)]],
-                 const device uint* left [[buffer(2)]], const device uint* right [[buffer(3)]],
-                 const device uint* starts [[buffer(4)]], const device uint* order [[buffer(5)]],
-                 device T* out [[buffer(6)]], constant Products& sizes [[buffer(7)]],
+                 const device uint* starts [[buffer(2)]], const device uint2* pairs [[buffer(3)]],
+                 device T* out [[buffer(4)]], constant Products& sizes [[buffer(5)]],
                  uint at [[thread_position_in_grid]]) {
-  uint c = at % sizes.width, cell = at / sizes.width;
-  uint cells = sizes.groups * sizes.height, row = cell / cells, g = cell % cells / sizes.height;
-  float sum = 0.0f, error = 0.0f;
-  for (uint n = starts[row]; n < starts[row + 1]; n++) {
-    uint t = order[n];
-    float scale = float(x[ulong(left[t]) * cells + cell % cells]);
-    add(sum, error, scale * float(b[(ulong(right[t]) * sizes.groups + g) * sizes.width + c]));
+  uint height = sizes.height, width = sizes.width, cells = sizes.groups * height, size = cells * width;
+  uint row = at / sizes.threads, i = at % sizes.threads;
+  uint c = i % width, m = i / width % height, g = i / width / height;
+  // From one of a thread's elements to the next, without divisions.
+  uint over_c = sizes.threads % width, over_m = sizes.threads / width % height;
+  uint over_g = sizes.threads / width / height;
+  uint first = starts[row], last = starts[row + 1];
+  uint2 head = first < last ? pairs[first] : uint2(0, 0);
+  for (; i < size; i += sizes.threads) {
+    float sum = 0.0f, error = 0.0f;
+    for (uint n = first; n < last; n++) {
+      uint2 pair = n == first ? head : pairs[n];
+      float scale = float(x[ulong(pair.x) * cells + g * height + m]);
+      add(sum, error, scale * float(b[(ulong(pair.y) * sizes.groups + g) * width + c]));
+    }
+    out[ulong(row) * size + i] = T(sum);
+    c += over_c, m += over_m, g += over_g;
+    if (c >= width) c -= width, m++;
+    if (m >= height) m -= height, g++;
   }
-  out[at] = T(sum);
 }
 template [[host_name("vvor_float32")]] [[kernel]] decltype(vvor<float>) vvor<float>;
 template [[host_name("vvor_float16")]] [[kernel]] decltype(vvor<half>) vvor<half>;

@@ -146,17 +146,13 @@ struct Vvor {
       fetch(right + from_b[t] * width, std::min<int64_t>(width * int64_t(sizeof(T)), kFetched));
     };
     const double each = price_of(cells + 16);
-    // Results are written in their order.
-    if (const int32_t* alone = product_of_rows(call, to, n, count)) {
+    if (const uint64_t* alone = rows_alone(call, to, n, count)) {
+      clear_others(call, alone, n, count, cells, out);
       const bool streamed = streams<T>(y, sizes);
-      return parallel(call, count, each, [&](int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; r++) {
-          const int32_t next = alone[std::min(r + kAhead, end - 1)];
-          if (next >= 0) fetch_pair(next);
-          if (alone[r] < 0)
-            std::fill_n(out + r * cells, cells, T(0));
-          else
-            product(alone[r], streamed, out + r * cells);
+      return parallel(call, n, each, [&](int64_t begin, int64_t end) {
+        for (int64_t t = begin; t < end; t++) {
+          fetch_pair(std::min(t + kAhead, end - 1));
+          product(t, streamed, out + to[t] * cells);
         }
         end_of_stream();
       });
@@ -195,7 +191,7 @@ struct MvmrGradients {
     stack.transpose();
     const Outer sizes{a.shape[1], a.shape[2], a.shape[3]};
     const int64_t height = sizes.groups * sizes.rows, width = sizes.groups * sizes.columns;
-    const int32_t* alone = product_of_rows(call, from_a, n, a.shape[0]);
+    const uint64_t* alone = rows_alone(call, from_a, n, a.shape[0]);
     if (alone == nullptr || of_b.size == 0) {
       if (of_a.size > 0) Vvor<T>::sum(call, rows, vectors, to, from_b, from_a, n, of_a);
       if (of_b.size > 0)
@@ -203,8 +199,7 @@ struct MvmrGradients {
       return;
     }
     T* out = static_cast<T*>(of_a.data);
-    for (int64_t i = 0; i < a.shape[0] && n < a.shape[0]; i++)
-      if (alone[i] < 0) std::fill_n(out + i * sizes.size(), sizes.size(), T(0));
+    clear_others(call, alone, n, a.shape[0], sizes.size(), out);
     const bool streamed = streams<T>(of_a, sizes);
     Mvmr<T>::sum(call, stack, rows, from_a, to, from_b, n, of_b, [&](int64_t t, int64_t ahead) {
       fetch(vectors + from_b[ahead] * width, std::min<int64_t>(width * int64_t(sizeof(T)), kFetched));

@@ -2,6 +2,7 @@
 #ifndef LAZULI_POINTCLOUD_ROWS_H
 #define LAZULI_POINTCLOUD_ROWS_H
 
+#include <atomic>
 #include <vector>
 
 #include "call.h"
@@ -45,16 +46,48 @@ inline Rows rows_of(const lz_call* call, const int32_t* rows, int64_t n, int64_t
   return {starts, order};
 }
 
-// The product of each row, -1 where it has none; null where a row has several.
-inline const int32_t* product_of_rows(const lz_call* call, const int32_t* rows, int64_t n, int64_t count) {
+// The rows that have a product, a bit each; null where a row has several. In parts that threads mark side by
+// side, each in bits of its own, which stay in a core's own cache.
+inline const uint64_t* rows_alone(const lz_call* call, const int32_t* rows, int64_t n, int64_t count) {
+  constexpr int64_t kParts = 8;
   if (n > count) return nullptr;
-  int32_t* product = scratch<int32_t>(call, count);
-  std::fill_n(product, count, -1);
-  for (int64_t t = 0; t < n; t++) {
-    if (product[rows[t]] >= 0) return nullptr;
-    product[rows[t]] = int32_t(t);
+  const int64_t words = (count + 63) / 64, parts = n < 16384 ? 1 : kParts;
+  uint64_t* marks = scratch<uint64_t>(call, parts * words);
+  std::atomic<bool> several{false};
+  parallel(call, parts, 1 + 0.8 * double(n) / double(parts), [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end && !several; part++) {
+      uint64_t* own = marks + part * words;
+      std::fill_n(own, words, uint64_t{0});
+      uint64_t twice = 0;
+      for (int64_t t = n * part / parts; t < n * (part + 1) / parts; t++) {
+        const uint32_t row = uint32_t(rows[t]);
+        uint64_t& word = own[row / 64];
+        const uint64_t seen = word, bit = uint64_t{1} << (row % 64);
+        twice |= seen & bit;
+        word = seen | bit;
+      }
+      if (twice) several = true;
+    }
+  });
+  for (int64_t part = 1; part < parts && !several; part++) {
+    uint64_t twice = 0;
+    for (int64_t w = 0; w < words; w++) {
+      twice |= marks[w] & marks[part * words + w];
+      marks[w] |= marks[part * words + w];
+    }
+    if (twice) several = true;
   }
-  return product;
+  return several ? nullptr : marks;
+}
+// Zeros in the rows that have no product.
+template <class T>
+void clear_others(const lz_call* call, const uint64_t* marked, int64_t n, int64_t count, int64_t cells,
+                  T* out) {
+  if (n == count) return;
+  parallel(call, count, 0.3 * double(cells), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; r++)
+      if (!(marked[r / 64] >> (r % 64) & 1)) std::fill_n(out + r * cells, cells, T(0));
+  });
 }
 
 // Sums of the products of each row in their order and in double: row r of `out`, `cells` elements, is the sum
@@ -69,9 +102,8 @@ void sum_products(const lz_call* call, const int32_t* to, int64_t n, int64_t cou
   const auto store_row = [&](const double* total, int64_t r) {
     for (int64_t j = 0; j < cells; j++) out[r * cells + j] = T(total[j]);
   };
-  if (const int32_t* alone = product_of_rows(call, to, n, count)) {
-    for (int64_t r = 0; r < count && n < count; r++)
-      if (alone[r] < 0) std::fill_n(out + r * cells, cells, T(0));
+  if (const uint64_t* alone = rows_alone(call, to, n, count)) {
+    clear_others(call, alone, n, count, cells, out);
     const int64_t row = cells * int64_t(sizeof(T));
     const bool streamed = is_streamed(out, row * count, row);
     return parallel(call, n, each, [&](int64_t begin, int64_t end) {

@@ -12,8 +12,11 @@ import { metalLibrary, PACKAGE } from "./libraries"
 const THREADS = 256
 /** From this width on a simdgroup shares a product. */
 const WIDE = 16
-/** Threads of the one threadgroup that adds up counts. */
-const SCANNING = 1024
+/** Rows whose counts a threadgroup adds up. */
+const SCANNED = 8 * THREADS
+/** Elements of a thread of vvor, where there are threads enough. */
+const ELEMENTS = 8
+const ENOUGH_THREADS = 2 ** 20
 /** Threads of a simdgroup. */
 const LANES = 32
 
@@ -31,42 +34,59 @@ const each = (
 const positions = (name: string, list: Meta, to: string, size: number): MetalDispatch =>
   each(`positions_${list.dtype.name}`, [name, to, Uint32Array.of(size)], list.shape[0])
 
+/** The three lists of products as positions of 32 bits, `left` and `right` being the operands. */
+function positionsOfProducts([left, right, ...lists]: readonly Meta[], rows: number): MetalDispatch[] {
+  const sizes = [left.shape[0], right.shape[0], rows]
+  const [from, to] = [
+    ["leftList", "rightList", "rowList"],
+    ["lefts", "rights", "rowOf"],
+  ]
+  if (lists.every(({ dtype }) => dtype === lists[0].dtype))
+    return [
+      each(`lists_${lists[0].dtype.name}`, [...from, ...to, Uint32Array.from(sizes)], lists[0].shape[0]),
+    ]
+  return lists.map((list, i) => positions(from[i], list, to[i], sizes[i]))
+}
+
+/** Threads that a row of vvor has: one for each element or, where rows are many, for several. */
+function threadsOf(rows: number, size: number): number {
+  const each = Math.min(ELEMENTS, Math.max(1, Math.floor((rows * size) / ENOUGH_THREADS)))
+  return size <= LANES ? Math.max(size, 1) : LANES * Math.ceil(size / each / LANES)
+}
+
 /** Products of pairs, summed at the rows of the result. */
 const products = (kernel: "mvmr" | "vvor"): MetalFileKernel => ({
   inputNames: ["left", "right", "leftList", "rightList", "rowList"],
   outputNames: ["out"],
-  launch: ({ inputs: [left, right, leftList, rightList, rowList], outputs: [out] }) => {
+  launch: ({ inputs, outputs: [out] }) => {
     const [rows, groups, height] = out.shape
-    const width = right.shape[2]
-    const count = rowList.shape[0]
+    const width = inputs[1].shape[2]
+    const count = inputs[4].shape[0]
     const cells = sizeOf(out.shape)
     const wide = kernel === "mvmr" && width >= WIDE
     if (!isFloat(out.dtype) || LANES * Math.max(cells, rows) >= 2 ** 32 || count >= 2 ** 31) return null
-    const sizes = Uint32Array.of(count, rows, groups, height, width)
+    const threads = threadsOf(rows, groups * height * width)
+    const blocks = Math.ceil(rows / SCANNED)
+    const sizes = Uint32Array.of(count, rows, groups, height, width, threads)
+    const product: MetalDispatch["buffers"] = ["left", "right", "starts", "pairs", "out", sizes]
     return {
       scratch: {
         ...{ lefts: 4 * count, rights: 4 * count, rowOf: 4 * count },
-        ...{ counts: 4 * rows, starts: 4 * (rows + 1), next: 4 * rows },
-        ...{ unsorted: 4 * count, order: 4 * count },
+        ...{ counts: 4 * rows, arrivals: 4 * count, sums: 4 * blocks, starts: 4 * (rows + 1) },
+        ...{ list: 4 * count, sorted: 4 * count, pairs: 8 * count },
       },
       dispatches: [
-        positions("leftList", leftList, "lefts", left.shape[0]),
-        positions("rightList", rightList, "rights", right.shape[0]),
-        positions("rowList", rowList, "rowOf", rows),
+        ...positionsOfProducts(inputs, rows),
         each("clear", ["counts"], rows),
-        each("count", ["lefts", "rights", "rowOf", "counts"], count),
-        {
-          ...each("starts", ["counts", "starts", "next", sizes], SCANNING),
-          threadgroup: [SCANNING],
-        },
-        each("fill", ["lefts", "rights", "rowOf", "next", "unsorted"], count),
-        each("sort", ["starts", "unsorted", "order"], LANES * rows),
-        each(
-          `${kernel}_${out.dtype.name}`,
-          ["left", "right", "lefts", "rights", "starts", "order", "out", sizes],
-          wide ? 32 * cells : cells,
-          kernel === "mvmr" ? { WIDE: wide } : {},
-        ),
+        each("count", ["lefts", "rights", "rowOf", "counts", "arrivals"], count),
+        each("blocks", ["counts", "sums", sizes], blocks * THREADS),
+        each("starts", ["counts", "sums", "starts", sizes], blocks * THREADS),
+        each("fill", ["lefts", "rights", "rowOf", "starts", "arrivals", "list"], count),
+        each("parts", ["rowOf", "starts", "list", "sorted", sizes], count),
+        each("pairs", ["rowOf", "starts", "sorted", "lefts", "rights", "pairs", sizes], count),
+        kernel === "mvmr"
+          ? each(`mvmr_${out.dtype.name}`, product, wide ? LANES * cells : cells, { WIDE: wide })
+          : each(`vvor_${out.dtype.name}`, product, cells === 0 ? 0 : rows * threads),
       ],
     }
   },

@@ -170,6 +170,9 @@ test.each([
   { pairs: 3000, sizes: [1, 9, 2], rows: 2000, shared: true },
   { pairs: 2500, sizes: [1, 32, 32], rows: 2600, shared: false },
   { pairs: 140_000, sizes: [1, 16, 1], rows: 140_000, shared: false },
+  // Rows of their own are told by parts of the list: two products of a row stand in different ones.
+  { pairs: 20_000, sizes: [1, 3, 2], rows: 20_000, shared: true },
+  { pairs: 20_000, sizes: [1, 3, 2], rows: 20_100, shared: false },
 ])("$pairs products of $sizes at $rows rows, shared: $shared", ({ pairs, sizes, rows, shared }) => {
   const [groups, height, width] = sizes
   const count = 500

@@ -133,6 +133,18 @@ float* widened(const lz_call& call, int32_t dtype, const void* values, int64_t n
   return wide;
 }
 
+// True if no offset is below the one before it.
+bool ascends(const int64_t* offsets, int64_t n) {
+  constexpr int64_t kBlock = 2048;
+  for (int64_t first = 1; first < n; first += kBlock) {
+    int64_t descents = 0;
+    for (int64_t i = first; i < std::min(first + kBlock, n); i++)
+      descents += int64_t(offsets[i] < offsets[i - 1]);
+    if (descents > 0) return false;
+  }
+  return true;
+}
+
 void scatter(const lz_call& call) {
   const params::Scatter params(call);
   const auto axes = params.axes;
@@ -174,6 +186,12 @@ void scatter(const lz_call& call) {
   const int last = inner.ndim - 1;
   const int64_t to_step = inner.ndim ? inner.strides[0][last] : 1,
                 from_step = inner.ndim ? inner.strides[1][last] : 1;
+  const auto put = [&](int64_t i) {
+    for_runs(inner, 0, size, [&](const std::array<int64_t, 2>& at, int64_t items) {
+      run(static_cast<char*>(target) + (offsets[i] + at[0]) * bytes, to_step,
+          from + (i * size + at[1]) * bytes, from_step, items);
+    });
+  };
   // The updates of offsets from low to high: chosen without branches, which random indices would mispredict,
   // and fetched some steps ahead.
   constexpr int64_t kBlock = 2048, kAhead = 8, kLine = 64;
@@ -194,24 +212,31 @@ void scatter(const lz_call& call) {
           __builtin_prefetch(static_cast<char*>(target) + offsets[next] * bytes + b, 1);
           __builtin_prefetch(from + next * size * bytes + b);
         }
-        const int64_t i = first + chosen[k];
-        for_runs(inner, 0, size, [&](const std::array<int64_t, 2>& at, int64_t items) {
-          run(static_cast<char*>(target) + (offsets[i] + at[0]) * bytes, to_step,
-              from + (i * size + at[1]) * bytes, from_step, items);
-        });
+        put(first + chosen[k]);
       }
     }
   };
+  // The updates from begin to end of offsets that ascend, without those of a slice that began before, and
+  // with all of the last slice.
+  const auto apply_in_order = [&](int64_t begin, int64_t end) {
+    while (begin < end && begin > 0 && offsets[begin] == offsets[begin - 1]) begin++;
+    if (begin == end) return;
+    while (end < n && offsets[end] == offsets[end - 1]) end++;
+    for (int64_t i = begin; i < end; i++) put(i);
+  };
   // Slices of one element along every indexed axis meet only when their offsets are equal: threads own ranges
-  // of offsets.
+  // of offsets, or of updates where these come in the order of their offsets.
   bool disjoint = true;
   for (const int64_t axis : axes)
     disjoint &= slice[size_t(normalize_axis(call, "scatter", axis, x.ndim))] == 1;
   const double price = double(n) * (6 + 1.0 * double(size));
   const int64_t parts = disjoint && price > 100000 && size >= 16 ? 8 : 1;
-  parallel(call, parts, price / double(parts), [&](int64_t begin, int64_t end) {
-    apply(begin * y.size / parts, end == parts ? INT64_MAX : end * y.size / parts);
-  });
+  if (parts > 1 && ascends(offsets, n))
+    parallel(call, n, price / double(n), apply_in_order);
+  else
+    parallel(call, parts, price / double(parts), [&](int64_t begin, int64_t end) {
+      apply(begin * y.size / parts, end == parts ? INT64_MAX : end * y.size / parts);
+    });
   if (!wide) return;
   dispatch_among<floating_types>(y.dtype, [&]<class T>() {
     const float* sums = static_cast<const float*>(target);

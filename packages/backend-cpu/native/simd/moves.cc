@@ -83,11 +83,19 @@ void transpose(const void* from_data, int64_t step, int64_t rows, int64_t column
     for (int64_t j = 0; j < columns; j++) to[j * to_step + i] = from[i * step + j];
 }
 
+template <class T>
+void add(T* to, const T* from, int64_t n) {
+  LZ_INDEPENDENT
+  for (int64_t i = 0; i < n; i++) to[i] += from[i];
+}
+
 constexpr MoveTable make_table() {
   MoveTable table{};
   table.gather = gather;
   table.transpose[4] = transpose<uint32_t>;
   table.transpose[8] = transpose<uint64_t>;
+  table.add_float = add<float>;
+  table.add_double = add<double>;
   return table;
 }
 

@@ -1,4 +1,4 @@
-// Moving much memory: rows from many locations.
+// Moving much memory: rows from many locations, and sums with rows.
 #ifndef LAZULI_SIMD_MOVES_H
 #define LAZULI_SIMD_MOVES_H
 
@@ -17,6 +17,9 @@ struct MoveTable {
   // other sizes.
   void (*transpose[9])(const void* from, int64_t step, int64_t rows, int64_t columns, void* to,
                        int64_t to_step);
+  // to[i] += from[i] for i < n.
+  void (*add_float)(float* to, const float* from, int64_t n);
+  void (*add_double)(double* to, const double* from, int64_t n);
 };
 
 LZ_SIMD_TABLE(MoveTable, move_table)

@@ -1,6 +1,6 @@
 /**
  * Distances between the rows of two matrices. A threadgroup has 32 × 32 pairs of rows and runs over tiles of their features, so that a row
- * is read once for 32 others.
+ * is read once for 32 others. Of rows of few features, such as points, each thread keeps some of b in registers and runs over rows of a.
  */
 import { type Node, sizeOf } from "@lazuli/core/engine"
 import { type Families, isCountable } from "../family"
@@ -11,6 +11,11 @@ import { targetOf } from "./reduce"
 const PAIRS = 32
 const DEPTH = 16
 const THREADS = 256
+/** Features of a row that fits into registers; shorter ones are filled up with zeros. */
+const NARROW = 4
+/** Rows of b that a thread keeps, and rows of a that a threadgroup runs over. */
+const KEPT = 4
+const RUN = 16
 
 /** The term of a difference, and the end of the sum. */
 function formOf(p: number): { name: string; step: string; end: string } {
@@ -75,6 +80,41 @@ const source = (type: string, p: number): string => {
 `
 }
 
+/** Kernel `cdist_narrow`. Sizes as above, in blocks of RUN rows of a and KEPT · THREADS rows of b. */
+const narrowSource = (type: string, p: number): string => {
+  const { step, end } = formOf(p)
+  return `${METAL_HEADER}kernel void cdist_narrow(device const ${type}* a [[buffer(0)]], device const ${type}* b [[buffer(1)]],
+    device ${type}* y [[buffer(2)]], constant uint* sizes [[buffer(3)]], constant float& p [[buffer(4)]],
+    uint lane [[thread_position_in_threadgroup]], uint group [[threadgroup_position_in_grid]]) {
+  uint rows = sizes[0], others = sizes[1], width = sizes[2], across = sizes[4];
+  uint block = group % (sizes[3] * across), batch = group / (sizes[3] * across);
+  uint row = block / across * ${RUN}, other = block % across * ${KEPT * THREADS} + lane;
+  a += ulong(batch) * rows * width;
+  b += ulong(batch) * others * width;
+  y += ulong(batch) * rows * others;
+  float kept[${KEPT}][${NARROW}];
+  for (uint e = 0; e < ${KEPT}; e++) {
+    ulong from = min(other + e * ${THREADS}, others - 1) * ulong(width);
+    for (uint f = 0; f < ${NARROW}; f++) kept[e][f] = f < width ? float(b[from + f]) : 0.0f;
+  }
+  uint last = min(row + ${RUN}, rows);
+  for (; row < last; row++) {
+    float left[${NARROW}];
+    for (uint f = 0; f < ${NARROW}; f++) left[f] = f < width ? float(a[row * ulong(width) + f]) : 0.0f;
+    for (uint e = 0; e < ${KEPT}; e++) {
+      float sum = 0.0f;
+      for (uint f = 0; f < ${NARROW}; f++) {
+        float d = left[f] - kept[e][f];
+        ${step}
+      }
+      uint column = other + e * ${THREADS};
+      if (column < others) y[ulong(row) * others + column] = ${type}(${end});
+    }
+  }
+}
+`
+}
+
 /** cdist. */
 export const distances: Families = {
   cdist: {
@@ -89,11 +129,18 @@ export const distances: Families = {
       const p = node.params.p as number
       const type = metalType(node.dtype) as string
       const target = targetOf(node)
-      const [down, across] = [Math.ceil(rows / PAIRS), Math.ceil(others / PAIRS)]
+      const narrow = width <= NARROW && others >= THREADS / 2
+      const name = narrow ? "cdist_narrow" : "cdist"
+      const [high, wide] = narrow ? [RUN, KEPT * THREADS] : [PAIRS, PAIRS]
+      const [down, across] = [Math.ceil(rows / high), Math.ceil(others / wide)]
       withExtras(queue, [a, b], (inputs) =>
         queue.dispatch({
           op: "cdist",
-          kernel: { key: `cdist ${type} ${formOf(p).name}`, name: "cdist", source: () => source(type, p) },
+          kernel: {
+            key: `${name} ${type} ${formOf(p).name}`,
+            name,
+            source: () => (narrow ? narrowSource : source)(type, p),
+          },
           arguments: [
             ...inputs,
             target,
