@@ -12,7 +12,7 @@ export interface Workload {
   readonly ops?: number
   /** Bytes that have to be read and written, at least. */
   readonly bytes?: number
-  /** How many of them are written: reads and writes alone are then ceilings too. Otherwise the triad's is the only one. */
+  /** Those of them that are written: reads and writes alone are then ceilings too. Otherwise the triad's is the only one. */
   readonly written?: number
   /** Floating-point operations of the definition: an algorithm that takes fewer may pass the ceiling. */
   readonly flops?: number

@@ -1,32 +1,19 @@
-// The Metal kernels. Positions may be integers of any dtype: a first kernel makes them 32 bits, and those out
-// of bounds NOWHERE, whose products are left out. Results do not depend on the order in which threads run.
+// The Metal kernels. Positions may be integers of any dtype: a first kernel makes those of other sizes 32
+// bits, where negative ones are too large. Products with one out of bounds are left out. Results do not
+// depend on the order in which threads run.
 #include <metal_stdlib>
 using namespace metal;
 
 constant uint NOWHERE = 0xffffffffu;
 
 template <typename T>
-inline uint position_of(T p, uint size) {
-  return p >= T(0) && ulong(p) < ulong(size) ? uint(p) : NOWHERE;
-}
-template <typename T>
 kernel void positions(const device T* from [[buffer(0)]], device uint* to [[buffer(1)]],
                       constant uint& size [[buffer(2)]], uint i [[thread_position_in_grid]]) {
-  to[i] = position_of(from[i], size);
+  T p = from[i];
+  to[i] = p >= T(0) && ulong(p) < ulong(size) ? uint(p) : NOWHERE;
 }
-/* The three lists of products at once. */
-template <typename T>
-kernel void lists(const device T* left [[buffer(0)]], const device T* right [[buffer(1)]],
-                  const device T* rows [[buffer(2)]], device uint* lefts [[buffer(3)]],
-                  device uint* rights [[buffer(4)]], device uint* row_of [[buffer(5)]],
-                  constant uint* sizes [[buffer(6)]], uint i [[thread_position_in_grid]]) {
-  lefts[i] = position_of(left[i], sizes[0]);
-  rights[i] = position_of(right[i], sizes[1]);
-  row_of[i] = position_of(rows[i], sizes[2]);
-}
-#define POSITIONS(name, type)                                                                     \
-  template [[host_name("positions_" name)]] [[kernel]] decltype(positions<type>) positions<type>; \
-  template [[host_name("lists_" name)]] [[kernel]] decltype(lists<type>) lists<type>;
+#define POSITIONS(name, type) \
+  template [[host_name("positions_" name)]] [[kernel]] decltype(positions<type>) positions<type>;
 POSITIONS("uint8", uchar)
 POSITIONS("uint16", ushort)
 POSITIONS("uint32", uint)
@@ -46,19 +33,23 @@ struct Products {
   uint height;
   uint width;
   uint threads;  // of a row of vvor
+  uint lefts;    // rows of the operands
+  uint rights;
 };
 
 kernel void clear(device uint* counts [[buffer(0)]], uint i [[thread_position_in_grid]]) { counts[i] = 0; }
 
-inline bool is_taken(uint t, const device uint* left, const device uint* right, const device uint* rows) {
-  return left[t] != NOWHERE && right[t] != NOWHERE && rows[t] != NOWHERE;
+inline bool is_taken(uint t, const device uint* left, const device uint* right, const device uint* rows,
+                     constant Products& sizes) {
+  return left[t] < sizes.lefts && right[t] < sizes.rights && rows[t] < sizes.rows;
 }
 
 /* The products of each row, and for each product how many of its row came before it, in no fixed order. */
 kernel void count(const device uint* left [[buffer(0)]], const device uint* right [[buffer(1)]],
                   const device uint* rows [[buffer(2)]], device atomic_uint* counts [[buffer(3)]],
-                  device uint* arrivals [[buffer(4)]], uint t [[thread_position_in_grid]]) {
-  if (is_taken(t, left, right, rows))
+                  device uint* arrivals [[buffer(4)]], constant Products& sizes [[buffer(5)]],
+                  uint t [[thread_position_in_grid]]) {
+  if (is_taken(t, left, right, rows, sizes))
     arrivals[t] = atomic_fetch_add_explicit(&counts[rows[t]], 1u, memory_order_relaxed);
 }
 
@@ -112,8 +103,8 @@ kernel void starts(const device uint* counts [[buffer(0)]], const device uint* s
 kernel void fill(const device uint* left [[buffer(0)]], const device uint* right [[buffer(1)]],
                  const device uint* rows [[buffer(2)]], const device uint* starts [[buffer(3)]],
                  const device uint* arrivals [[buffer(4)]], device uint* list [[buffer(5)]],
-                 uint t [[thread_position_in_grid]]) {
-  if (is_taken(t, left, right, rows)) list[starts[rows[t]] + arrivals[t]] = t;
+                 constant Products& sizes [[buffer(6)]], uint t [[thread_position_in_grid]]) {
+  if (is_taken(t, left, right, rows, sizes)) list[starts[rows[t]] + arrivals[t]] = t;
 }
 
 /* The products of a row in their own order, which atomic operations do not keep: those of a part of its list
@@ -249,6 +240,44 @@ inline float2 squared_distance(const device T* p, const device T* q, uint width)
     sum = plus(sum, square_of_difference(float(p[axis]), float(q[axis])));
   return sum;
 }
+
+struct Pairs {
+  uint width;
+  uint lefts;  // points of both operands
+  uint rights;
+};
+/* In the order of the primitive's metrics: euclidean, squared, cosine. */
+constant uint METRIC [[function_constant(2)]];
+
+/* Distances of chosen pairs; NaN for a position out of bounds, since a kernel cannot refuse it. */
+template <typename T>
+kernel void distances(const device T* x [[buffer(0)]], const device T* y [[buffer(1)]],
+                      const device uint* left [[buffer(2)]], const device uint* right [[buffer(3)]],
+                      device T* out [[buffer(4)]], constant Pairs& sizes [[buffer(5)]],
+                      uint t [[thread_position_in_grid]]) {
+  if (left[t] >= sizes.lefts || right[t] >= sizes.rights) {
+    out[t] = T(NAN);
+    return;
+  }
+  const device T* p = x + ulong(left[t]) * sizes.width;
+  const device T* q = y + ulong(right[t]) * sizes.width;
+  float sum = 0.0f, pp = 0.0f, qq = 0.0f;
+  for (uint axis = 0; axis < sizes.width; axis++) {
+    float a = float(p[axis]), b = float(q[axis]);
+    if (METRIC == 2) {
+      sum += a * b;
+      pp += a * a;
+      qq += b * b;
+    } else
+      sum += (a - b) * (a - b);
+  }
+  // 1 where a point is at the origin.
+  if (METRIC == 2) sum = pp == 0.0f || qq == 0.0f ? 1.0f : 1.0f - sum / precise::sqrt(pp) / precise::sqrt(qq);
+  out[t] = T(METRIC == 0 ? precise::sqrt(sum) : sum);
+}
+template [[host_name("distances_float32")]] [[kernel]] decltype(distances<float>) distances<float>;
+template [[host_name("distances_float16")]] [[kernel]] decltype(distances<half>) distances<half>;
+template [[host_name("distances_bfloat16")]] [[kernel]] decltype(distances<bfloat>) distances<bfloat>;
 
 /* The cloud of a row: the last that begins at it or before. Offsets that do not fit are cut to the rows,
    since a kernel cannot refuse them. */

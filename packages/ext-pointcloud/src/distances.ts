@@ -4,7 +4,8 @@ import { type Apply, definePrimitive, format, operation, promoteOperands } from 
 import { asLine, type Integers, unsigned } from "./positions"
 
 const PACKAGE = "@lazuli/ext-pointcloud"
-const metrics = ["euclidean", "squared", "cosine"] as const
+/** By their numbers in kernels. */
+export const metrics = ["euclidean", "squared", "cosine"] as const
 /** √Σ(x − y)², Σ(x − y)², and 1 − x·y / (|x| |y|), which is 1 where one of them is 0. */
 export type Metric = (typeof metrics)[number]
 
@@ -104,7 +105,8 @@ const indexedArgs = operation(
 /**
  * The distances of chosen pairs: point xIndices[t] of x (N, D) to point yIndices[t] of y (M, D) gives the t-th of (T).
  * @named metric
- * @throws ShapeError unless points have as many coordinates; IndexError, when computed, for a position out of bounds
+ * @throws ShapeError unless points have as many coordinates; IndexError, when computed, for a position out of bounds. (GPU backends give
+ *   NaN for such pairs.)
  * @example
  * const x = mx.array([[0, 0], [3, 4]])
  * indexedDistance(x, x, [0, 1], [1, 1], { metric: 'squared' }).tolist() // => [25, 0]

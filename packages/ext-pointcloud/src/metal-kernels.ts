@@ -7,6 +7,7 @@ import {
   type MetalKernels,
   sizeOf,
 } from "@lazuli/core/plugin"
+import { type Metric, metrics } from "./distances"
 import { metalLibrary, PACKAGE } from "./libraries"
 
 const THREADS = 256
@@ -34,18 +35,18 @@ const each = (
 const positions = (name: string, list: Meta, to: string, size: number): MetalDispatch =>
   each(`positions_${list.dtype.name}`, [name, to, Uint32Array.of(size)], list.shape[0])
 
-/** The three lists of products as positions of 32 bits, `left` and `right` being the operands. */
-function positionsOfProducts([left, right, ...lists]: readonly Meta[], rows: number): MetalDispatch[] {
-  const sizes = [left.shape[0], right.shape[0], rows]
-  const [from, to] = [
-    ["leftList", "rightList", "rowList"],
-    ["lefts", "rights", "rowOf"],
-  ]
-  if (lists.every(({ dtype }) => dtype === lists[0].dtype))
-    return [
-      each(`lists_${lists[0].dtype.name}`, [...from, ...to, Uint32Array.from(sizes)], lists[0].shape[0]),
-    ]
-  return lists.map((list, i) => positions(from[i], list, to[i], sizes[i]))
+/** Lists as kernels read them: those of 32 bits as they are, others from scratch memory, which `dispatches` fill. */
+function listsOf(inputs: Readonly<Record<string, Meta>>, sizes: readonly number[]) {
+  const dispatches: MetalDispatch[] = []
+  const scratch: Record<string, number> = {}
+  const names = Object.entries(inputs).map(([name, list], i) => {
+    if (list.dtype.size === 4) return name
+    const to = `${name}32`
+    scratch[to] = 4 * list.shape[0]
+    dispatches.push(positions(name, list, to, sizes[i]))
+    return to
+  })
+  return { names, scratch, dispatches }
 }
 
 /** Threads that a row of vvor has: one for each element or, where rows are many, for several. */
@@ -58,32 +59,35 @@ function threadsOf(rows: number, size: number): number {
 const products = (kernel: "mvmr" | "vvor"): MetalFileKernel => ({
   inputNames: ["left", "right", "leftList", "rightList", "rowList"],
   outputNames: ["out"],
-  launch: ({ inputs, outputs: [out] }) => {
+  launch: ({ inputs: [left, right, leftList, rightList, rowList], outputs: [out] }) => {
     const [rows, groups, height] = out.shape
-    const width = inputs[1].shape[2]
-    const count = inputs[4].shape[0]
+    const width = right.shape[2]
+    const count = rowList.shape[0]
     const cells = sizeOf(out.shape)
     const wide = kernel === "mvmr" && width >= WIDE
     if (!isFloat(out.dtype) || LANES * Math.max(cells, rows) >= 2 ** 32 || count >= 2 ** 31) return null
     const threads = threadsOf(rows, groups * height * width)
     const blocks = Math.ceil(rows / SCANNED)
-    const sizes = Uint32Array.of(count, rows, groups, height, width, threads)
+    const [lefts, rights] = [left.shape[0], right.shape[0]]
+    const sizes = Uint32Array.of(count, rows, groups, height, width, threads, lefts, rights)
+    const lists = listsOf({ leftList, rightList, rowList }, [lefts, rights, rows])
+    const rowOf = lists.names[2]
     const product: MetalDispatch["buffers"] = ["left", "right", "starts", "pairs", "out", sizes]
     return {
       scratch: {
-        ...{ lefts: 4 * count, rights: 4 * count, rowOf: 4 * count },
+        ...lists.scratch,
         ...{ counts: 4 * rows, arrivals: 4 * count, sums: 4 * blocks, starts: 4 * (rows + 1) },
         ...{ list: 4 * count, sorted: 4 * count, pairs: 8 * count },
       },
       dispatches: [
-        ...positionsOfProducts(inputs, rows),
+        ...lists.dispatches,
         each("clear", ["counts"], rows),
-        each("count", ["lefts", "rights", "rowOf", "counts", "arrivals"], count),
+        each("count", [...lists.names, "counts", "arrivals", sizes], count),
         each("blocks", ["counts", "sums", sizes], blocks * THREADS),
         each("starts", ["counts", "sums", "starts", sizes], blocks * THREADS),
-        each("fill", ["lefts", "rights", "rowOf", "starts", "arrivals", "list"], count),
-        each("parts", ["rowOf", "starts", "list", "sorted", sizes], count),
-        each("pairs", ["rowOf", "starts", "sorted", "lefts", "rights", "pairs", sizes], count),
+        each("fill", [...lists.names, "starts", "arrivals", "list", sizes], count),
+        each("parts", [rowOf, "starts", "list", "sorted", sizes], count),
+        each("pairs", [rowOf, "starts", "sorted", ...lists.names.slice(0, 2), "pairs", sizes], count),
         kernel === "mvmr"
           ? each(`mvmr_${out.dtype.name}`, product, wide ? LANES * cells : cells, { WIDE: wide })
           : each(`vvor_${out.dtype.name}`, product, cells === 0 ? 0 : rows * threads),
@@ -91,6 +95,28 @@ const products = (kernel: "mvmr" | "vvor"): MetalFileKernel => ({
     }
   },
 })
+
+const pairDistances: MetalFileKernel = {
+  inputNames: ["x", "y", "left", "right"],
+  outputNames: ["out"],
+  launch: ({ inputs: [x, y, left, right], outputs: [out], params }) => {
+    if (!isFloat(x.dtype) || out.shape[0] >= 2 ** 31) return null
+    const sizes = [x.shape[0], y.shape[0]]
+    const lists = listsOf({ left, right }, sizes)
+    return {
+      scratch: lists.scratch,
+      dispatches: [
+        ...lists.dispatches,
+        each(
+          `distances_${x.dtype.name}`,
+          ["x", "y", ...lists.names, "out", Uint32Array.of(x.shape[1], ...sizes)],
+          out.shape[0],
+          { METRIC: metrics.indexOf(params.metric as Metric) },
+        ),
+      ],
+    }
+  },
+}
 
 /** The kernels' `Search`: sizes, and a squared radius as two floats. */
 function searchOf(
@@ -180,6 +206,7 @@ export const metalKernels: MetalKernels = {
   kernels: {
     [`${PACKAGE}/mvmr`]: products("mvmr"),
     [`${PACKAGE}/vvor`]: products("vvor"),
+    [`${PACKAGE}/pairDistances`]: pairDistances,
     [`${PACKAGE}/neighbours`]: neighbours,
     [`${PACKAGE}/farthestPoints`]: farthestPoints,
   },

@@ -4,7 +4,7 @@ import "@lazuli/backend-metal"
 import * as mx from "@lazuli/core"
 import { grad } from "@lazuli/transforms"
 import { beforeEach, describe, expect, test } from "vitest"
-import { ballQuery, farthestPointSampling, knn, mvmr, vvor } from "./index"
+import { ballQuery, farthestPointSampling, indexedDistance, knn, mvmr, vvor } from "./index"
 
 function noise(shape: number[], seed: number): mx.Array {
   let state = seed
@@ -55,6 +55,23 @@ describe.runIf(process.platform === "linux")("on Metal", () => {
     expect(mx.stream(mx.gpu, run).flatten().tolist()).toEqual([0, 2, 0])
     agrees(() => mvmr(mx.ones([0, 1, 1, 2]), b, [], [], { numRows: 2 }))
     agrees(() => vvor(mx.ones([0, 1, 1]), b, [], [], [], { numRows: 2 }))
+  })
+
+  test("rows with no, one, or more products than are ordered at a time", () => {
+    const [a, b] = [noise([5000, 1, 3, 2], 1), noise([7, 1, 2], 2)]
+    const lists = [whole(5000, 7, 3), mx.minimum(whole(5000, 9000, 4), 4321)] as const
+    agrees(() => mvmr(a, b, ...lists, { numRows: 9000 }), 1e-4)
+    const wide = lists.map((list) => list.astype(mx.int64)) as [mx.Array, mx.Array]
+    agrees(() => mvmr(a, b, ...wide, { numRows: 9000 }), 1e-4)
+    agrees(() => vvor(b, b, wide[0], ...lists, { numRows: 9000 }), 1e-3)
+  })
+  test.each(["euclidean", "squared", "cosine"] as const)("%s distances of pairs", (metric) => {
+    const [x, y] = [noise([50, 3], 1), mx.concatenate([mx.zeros([1, 3]), noise([30, 3], 2)], 0)]
+    const [i, k] = [whole(900, 50, 3), whole(900, 31, 4)]
+    agrees(() => indexedDistance(x, y, i, k, { metric }), 1e-6)
+    agrees(() => indexedDistance(x, x, i.astype(mx.uint8), i.astype(mx.int64), { metric }), 1e-6)
+    const outside = (): mx.Array => indexedDistance(x, y, [0, 50, -1, 3], [31, 0, 0, 3], { metric })
+    expect(mx.stream(mx.gpu, () => mx.isnan(outside())).tolist()).toEqual([true, true, true, false])
   })
 
   test("neighbours, of several clouds", () => {
