@@ -72,12 +72,14 @@ function test(files) {
 }
 
 /** Programs that tests bundle and compile with, and run others by. */
-const compilers = () => ({
-  LAZULI_HOST_NODE: process.execPath,
-  CC: "aarch64-linux-gnu-gcc",
-  CXX: "aarch64-linux-gnu-g++",
-  LAZULI_EMULATOR: emulator().join(" "),
-})
+function compilers() {
+  return {
+    LAZULI_HOST_NODE: process.execPath,
+    CC: "aarch64-linux-gnu-gcc",
+    CXX: "aarch64-linux-gnu-g++",
+    LAZULI_EMULATOR: emulator().join(" "),
+  }
+}
 
 function program(args) {
   prepareNode()
