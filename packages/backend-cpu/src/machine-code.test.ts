@@ -334,7 +334,9 @@ test("the addon tells what it does", () => {
   expect(runElsewhere([], { LAZULI_JIT: "0" }).state).toBe(able ? "off (LAZULI_JIT=0)" : have)
 })
 
-describe.runIf(able)("machine code", () => {
+const reason = able ? "" : `: skipped, because it is ${have}`
+
+describe.runIf(able)(`machine code${reason}`, () => {
   const jobs = Array.from({ length: 400 }, (_, i) => randomJob(1000 + i, i % 2 === 0))
 
   const runs = new Map<string, ReturnType<typeof runElsewhere>>()

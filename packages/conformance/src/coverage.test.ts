@@ -26,6 +26,13 @@ test("docs/ops.md is what `npm run generate` writes", () => {
   expect(readFileSync(`${root}/docs/ops.md`, "utf8")).toBe(opsPage(root))
 }, 120_000)
 
+test("every primitive has a kernel on Metal, or the reason beside it why there is none", () => {
+  const [, table] = readFileSync(`${root}/docs/ops.md`, "utf8").split("\n## ")
+  const rows = table.split("\n").filter((line) => line.startsWith("| `"))
+  expect(rows.length).toBe(Object.keys(committed.primitives).length)
+  expect(rows.filter((row) => /\| [–\s]*\|$/.test(row))).toEqual([])
+})
+
 test("a hole is noticed", () => {
   const row = { semantics: "scalar", vjp: "ok", metal: "–" }
   expect(worse({ a: row, b: row }, { a: { ...row, vjp: "no" } })).toEqual([
