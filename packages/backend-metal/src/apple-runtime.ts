@@ -215,9 +215,6 @@ export class AppleRuntime implements MetalRuntime {
     // Metal does not tell which of its commands failed: none of them has a result.
     return message == null ? NONE : [{ word: -1, message }]
   }
-  async done(submission: Submission): Promise<readonly CommandFailure[]> {
-    return this.wait(submission)
-  }
 
   startCapture(path: string): void {
     this.attempt(({ native }) => native.startCapture(path))

@@ -176,7 +176,4 @@ export class HostRuntime implements MetalRuntime {
     this.failures.delete(id)
     return failed
   }
-  done(submission: Submission): Promise<readonly CommandFailure[]> {
-    return Promise.resolve(this.wait(submission))
-  }
 }

@@ -1,7 +1,7 @@
 /**
  * A platform that runs Metal kernels: {@link GpuRuntime} with memory that the host sees too, under Metal's names.
  */
-import type { CommandFailure, GpuBuffer, GpuEvent, GpuRuntime, Submission } from "@lazuli/gpu-kernels"
+import type { GpuBuffer, GpuEvent, GpuRuntime } from "@lazuli/gpu-kernels"
 
 export type {
   CommandFailure,
@@ -27,6 +27,4 @@ export interface MetalRuntime extends GpuRuntime {
   newEvent(): GpuEvent
   /** The value of a counter. */
   eventValue(event: GpuEvent): number
-  /** Waits for a submission without blocking. */
-  done(submission: Submission): Promise<readonly CommandFailure[]>
 }

@@ -109,7 +109,7 @@ export interface PlanId {
   readonly id: number
 }
 
-/** A platform that compiles and runs kernels. Every method but `prepare` and `done` is synchronous. */
+/** A platform that compiles and runs kernels. Every method but `prepare` is synchronous. */
 export interface GpuRuntime {
   /** Names the platform. */
   readonly name: string
