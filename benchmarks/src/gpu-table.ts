@@ -2,15 +2,18 @@
  * `npm run bench:gpu`: what operations take on an NVIDIA GPU, beside PyTorch's eager mode and torch.compile where a python3 has them. Times
  * are medians of calls that wait for their result; rounds of both take turns.
  *
- *   npm run bench:gpu -- [--only REGEX] [--rounds N] [--json FILE] [--without-pytorch] [--torch-compile REGEX] [--warm-up MS]
+ *   npm run bench:gpu -- [--only REGEX] [--rounds N] [--json FILE] [--without-pytorch] [--torch-compile REGEX] [--warm-up MS] [--parts]
+ *
+ * `--parts` says where the time of a call goes: before the launch, in it, in the wait and after; and what one of many calls takes that do
+ * not wait for each other, which is the GPU's time where that is longer than the host's.
  */
 import { writeFileSync } from "node:fs"
 import { parseArgs } from "node:util"
+import { cudaRuntime as runtime } from "@lazuli/backend-cuda"
 import * as mx from "@lazuli/core"
 import { GpuPeer } from "./gpu-peer"
 import { type Row, rows } from "./gpu-rows"
 import { launchFloor } from "./launch-floor"
-import "@lazuli/backend-cuda"
 
 const { values } = parseArgs({
   options: {
@@ -20,6 +23,7 @@ const { values } = parseArgs({
     "without-pytorch": { type: "boolean", default: false },
     "torch-compile": { type: "string", default: "" },
     "warm-up": { type: "string", default: "600" },
+    parts: { type: "boolean", default: false },
   },
 })
 
@@ -36,6 +40,58 @@ function once(f: () => mx.Array | mx.Array[]): number {
   const taken = performance.now() - begin
   for (const each of [made].flat()) each.dispose()
   return taken
+}
+
+/** Calls that do not wait for each other. */
+const IN_A_ROW = 20
+
+/** The medians of a call's parts, in µs. */
+function partsOf(f: () => mx.Array | mx.Array[], waits: boolean): string {
+  const { commit, wait } = runtime
+  let before = 0
+  let inside = 0
+  let waiting = 0
+  let begin = 0
+  runtime.commit = (stream) => {
+    const now = performance.now()
+    if (inside === 0) before = now - begin
+    const made = commit.call(runtime, stream)
+    inside += performance.now() - now
+    return made
+  }
+  runtime.wait = (submission) => {
+    const now = performance.now()
+    const failed = wait.call(runtime, submission)
+    waiting += performance.now() - now
+    return failed
+  }
+  const taken: number[][] = [[], [], [], [], []]
+  try {
+    for (let i = 0; i < 40; i++) {
+      before = inside = waiting = 0
+      begin = performance.now()
+      const all = once(f)
+      const parts = [all, before, inside, waiting, all - before - inside - waiting]
+      parts.forEach((part, k) => taken[k].push(1000 * part))
+    }
+  } finally {
+    runtime.commit = commit
+    runtime.wait = wait
+  }
+  const inARow: number[] = []
+  for (let i = 0; !waits && i < 7; i++) {
+    const started = performance.now()
+    for (let k = 0; k < IN_A_ROW; k++) {
+      const made = [f()].flat()
+      void mx.asyncEval(made)
+      for (const each of made) each.dispose()
+    }
+    mx.synchronize()
+    inARow.push((1000 * (performance.now() - started)) / IN_A_ROW)
+  }
+  const [all, ...each] = taken.map((part) => median(part).toFixed(1))
+  const names = ["before", "launch", "wait", "after"]
+  return `${all} µs: ${each.map((part, k) => `${names[k]} ${part}`).join(", ")}${waits ? "" : `; in a row ${median(inARow).toFixed(1)}`}`
 }
 
 interface Measured {
@@ -72,6 +128,7 @@ async function measure(row: Row, peer: GpuPeer | null): Promise<Measured> {
     }
     for (const form of forms) taken[form].push(...((await peer?.run(form, rounds)) ?? []))
   }
+  if (f && values.parts) console.log(`  ${row.name}: ${partsOf(f, / step\b/.test(row.name))}`)
   f = null
   mx.clearCache()
   const of = (form: string): number | undefined => (taken[form].length ? median(taken[form]) : undefined)

@@ -12,7 +12,15 @@ struct Copies {
   Copy each[COPIES];
 };
 
+inline void await_earlier() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 extern "C" __global__ void __launch_bounds__(64) stage(const __grid_constant__ Copies copies) {
+  await_earlier();
   const Copy copy = copies.each[blockIdx.x];
   const unsigned bytes = unsigned(copy.bytes);
   const unsigned bits = unsigned((unsigned long long)copy.from) | unsigned((unsigned long long)copy.to) | bytes;

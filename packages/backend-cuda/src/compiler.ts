@@ -37,6 +37,8 @@ export interface Request extends LibraryOptions {
 /** Machine code and its kernels. */
 export interface Kernels {
   readonly code: Uint8Array
+  /** They wait for earlier work by themselves; see the prelude's `await_earlier`. */
+  readonly waits: boolean
   readonly list: readonly {
     readonly name: string
     readonly symbol: string
@@ -109,6 +111,11 @@ export function translationOf(request: Request): CudaSource {
   })
 }
 
+/** The least compute capability of GPUs that launch a kernel before the end of the one before it. */
+const AHEAD = 9
+const waitsIn = ({ major }: GpuFacts, { source }: CudaSource): boolean =>
+  major >= AHEAD && source.includes("await_earlier();")
+
 const listOf = ({ kernels }: CudaSource): Kernels["list"] =>
   kernels.map(({ name, symbol, maxThreads, parameters }) => ({
     name,
@@ -180,7 +187,8 @@ export function packedKernelsOf(facts: GpuFacts, request: Request): Kernels | un
   for (const each of servingFor(request)) {
     const translated = translationOf(each)
     const code = packedCode(packedKey(translated), facts)
-    if (code) return { code, list: listOf(translated) }
+    // The instruction is not in code for older GPUs.
+    if (code) return { code, list: listOf(translated), waits: false }
   }
   return undefined
 }
@@ -199,7 +207,7 @@ export function kernelsOf(native: CudaNative, facts: GpuFacts, request: Request)
   const path = pathOf(given)
   if (isKept(path)) {
     compilerStats.fromDisk++
-    return { code: readFileSync(path), list: listOf(translated) }
+    return { code: readFileSync(path), list: listOf(translated), waits: waitsIn(facts, translated) }
   }
   if (!hasCompiler(native)) {
     const packed = packedKernelsOf(facts, request)
@@ -213,7 +221,7 @@ export function kernelsOf(native: CudaNative, facts: GpuFacts, request: Request)
   compilerStats.compiled++
   publish(path, (beside) => writeFileSync(beside, code))
   pruneOnce(kernelFolder("cuda"))
-  return { code, list: listOf(translated) }
+  return { code, list: listOf(translated), waits: waitsIn(facts, translated) }
 }
 
 function codeOf({ code, log }: Compiled, { wording }: Request): Uint8Array {

@@ -87,8 +87,16 @@ export interface CudaNative {
   memory(): { free: number; total: number }
   /** PTX must end with a zero. */
   loadModule(code: Uint8Array): number
-  /** Parameters are pairs of a {@link Source} and an index. */
-  newKernel(module: number, name: string, parameters: Int32Array): { id: number; maxThreads: number }
+  /**
+   * Parameters are pairs of a {@link Source} and an index. With `waits` the kernel waits for earlier work by itself, and may be launched before
+   * that ends.
+   */
+  newKernel(
+    module: number,
+    name: string,
+    parameters: Int32Array,
+    waits: boolean,
+  ): { id: number; maxThreads: number }
   /** Launches what the first `count` words ask for; word −1 concerns all of them. */
   run(words: Int32Array, count: number): { word: number; message: string }[] | null
   /**
@@ -124,7 +132,7 @@ const ADDON: Addon = {
   package: "@lazuli/backend-cuda",
   platforms: ["linux-x64", "linux-arm64"],
   owner: "the CUDA backend",
-  protocol: 9,
+  protocol: 10,
   hint: "Use mx.cpu where there is no GPU",
 }
 

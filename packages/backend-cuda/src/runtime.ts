@@ -400,7 +400,12 @@ export class CudaRuntime implements GpuRuntime {
         `the library has no kernel "${name}"; it has ${library.kernels.join(", ") || "none"}`,
       )
     try {
-      const { id, maxThreads } = native.newKernel(made.module, kernel.symbol, kernel.parameters)
+      const { id, maxThreads } = native.newKernel(
+        made.module,
+        kernel.symbol,
+        kernel.parameters,
+        made.kernels.waits,
+      )
       return { id, name, maxThreads: Math.min(maxThreads, kernel.maxThreads) }
     } catch (cause) {
       throw this.error(cause, `the kernel ${name}`)

@@ -18,7 +18,7 @@
 namespace lz {
 namespace {
 
-constexpr int kProtocol = 9;
+constexpr int kProtocol = 10;
 constexpr const char* kExpectedId = "expected the 128 bytes of an id";
 
 Gpu& gpu(Info info) { return *info.Env().GetInstanceData<Gpu>(); }
@@ -258,7 +258,7 @@ Napi::Value load_module(Info info) {
   return Napi::Number::New(info.Env(), id);
 }
 
-// newKernel(module, name, [source, index, source, index, …]) → { id, maxThreads }
+// newKernel(module, name, [source, index, source, index, …], waits) → { id, maxThreads }
 Napi::Value new_kernel(Info info) {
   const Bytes list = bytes(info, 2, "expected a list of parameters");
   const auto* words = reinterpret_cast<const int32_t*>(list.data);
@@ -266,7 +266,8 @@ Napi::Value new_kernel(Info info) {
   for (size_t i = 0; i + 1 < list.length / 4; i += 2)
     parameters.push_back({Source(words[i]), uint32_t(words[i + 1])});
   uint32_t id = 0;
-  check(info, gpu(info).kernel(uint32_t(number(info, 0)), text(info, 1), std::move(parameters), &id));
+  check(info, gpu(info).kernel(uint32_t(number(info, 0)), text(info, 1), std::move(parameters),
+                               info[3].ToBoolean(), &id));
   Napi::Object made = Napi::Object::New(info.Env());
   made.Set("id", id);
   made.Set("maxThreads", gpu(info).kernel(id).max_threads);

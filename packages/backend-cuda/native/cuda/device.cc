@@ -251,11 +251,12 @@ std::string Gpu::load(const char* code, uint32_t* module) {
 }
 
 std::string Gpu::kernel(uint32_t module, const std::string& name, std::vector<Parameter> parameters,
-                        uint32_t* id) {
+                        bool waits, uint32_t* id) {
   if (std::string error = enter(); !error.empty()) return error;
   if (module >= modules_.size()) return "there is no such module";
   Kernel k;
   k.name = name;
+  k.waits = waits;
   k.parameters = std::move(parameters);
   for (const Parameter& p : k.parameters) {
     if (p.index >= kBuffers) return "a parameter's index is out of bounds";
@@ -390,10 +391,21 @@ std::string Gpu::launch(Kernel& kernel, Binding* bindings, const uint32_t* share
     const Result r = driver_->GraphExecSetKernel(instance.exec, instance.nodes[running_->launch++], &node);
     return r == kSuccess ? std::string() : failure("the update of a graph", r);
   }
-  const Result r = driver_->LaunchKernel(kernel.function, blocks[0], blocks[1], blocks[2], size[0], size[1],
-                                         size[2], dynamic, current_->stream, arguments, nullptr);
-  if (r != kSuccess) return failure("the launch", r);
-  return running_ ? note_node(*running_) : std::string();
+  if (const Result r = launch(kernel, blocks, size, dynamic, arguments)) return failure("the launch", r);
+  return running_ ? note_node(*running_, true) : std::string();
+}
+
+// In a graph a kernel that waits for the one before by itself is launched ahead of that one's end.
+Result Gpu::launch(const Kernel& kernel, const unsigned* grid, const unsigned* block, unsigned shared,
+                   void** arguments) {
+  const bool ahead = running_ && running_->captured && running_->follows_kernel && kernel.waits;
+  if (!ahead || !driver_->ahead)
+    return driver_->LaunchKernel(kernel.function, grid[0], grid[1], grid[2], block[0], block[1], block[2],
+                                 shared, current_->stream, arguments, nullptr);
+  LaunchAttribute attribute{kLaunchAhead, 0, {1}};
+  const LaunchConfig config{
+      {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, shared, current_->stream, &attribute, 1};
+  return driver_->LaunchKernelEx(&config, kernel.function, arguments, nullptr);
 }
 
 std::vector<Failed> Gpu::run(const uint32_t* words, size_t count) {

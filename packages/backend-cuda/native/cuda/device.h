@@ -54,6 +54,7 @@ struct Kernel {
   int max_threads = 0;
   int dynamic_shared = 0;   // what it may have by now
   bool takes_grid = false;  // so that blocks may be numbered through
+  bool waits = false;       // for earlier work by itself, so that it may be launched before that ends
 };
 
 constexpr uint32_t kBuffers = 31;  // buffer indices of a kernel
@@ -68,9 +69,11 @@ struct Plan {
     Stream stream;  // whose libraries' memory it uses
     Graph graph;    // its nodes are told of by those of the graph that it was made of
     GraphExec exec;
-    std::vector<GraphNode> nodes;  // by launch; null for what a library adds
+    std::vector<GraphNode> nodes;   // by launch; null for what a library adds
+    std::vector<GraphNode> stages;  // of copies of staged arrays: in, then out
     std::vector<DevicePointer> bound;
-    uint64_t used;  // the run that used it last
+    std::vector<DevicePointer> given;  // as the copies have them
+    uint64_t used;                     // the run that used it last
   };
   std::vector<uint32_t> words;  // kSlack bytes longer than `count`
   size_t count = 0;
@@ -104,6 +107,7 @@ struct Run {
   const Plan::Instance* updated = nullptr;     // the graph whose kernels are told of other bindings
   const std::vector<bool>* changed = nullptr;  // which these are
   size_t launch = 0;
+  bool follows_kernel = false;  // the last node is a kernel of ours
 };
 
 // A stream of the driver, and what libraries have for it: their memory is that of one stream's work.
@@ -139,7 +143,7 @@ class Gpu {
   std::string memory(size_t* free, size_t* total);
 
   std::string load(const char* code, uint32_t* module);
-  std::string kernel(uint32_t module, const std::string& name, std::vector<Parameter> parameters,
+  std::string kernel(uint32_t module, const std::string& name, std::vector<Parameter> parameters, bool waits,
                      uint32_t* id);
   const Kernel& kernel(uint32_t id) const { return kernels_[id]; }
 
@@ -187,13 +191,20 @@ class Gpu {
   void execute(const uint32_t* words, size_t count, Run* run, std::vector<Failed>* failed);
   std::string run_plan(const uint32_t* words, size_t count);
   std::string run_plan(Plan& plan, const std::vector<DevicePointer>& given);
-  // Gives the staged arrays their place, and copies them in or out.
+  // Gives the staged arrays their place.
   std::string prepare_staging(Plan& plan);
-  std::string copy_staged(const Plan& plan, const std::vector<DevicePointer>& given, bool inputs);
+  // Adds the kernels that copy them in or out.
+  std::string copy_staged(Run& run, const std::vector<DevicePointer>& given, bool inputs);
+  // Tells those of a graph where the arrays lie now.
+  std::string move_staged(const Plan& plan, Plan::Instance& instance,
+                          const std::vector<DevicePointer>& given);
   std::string execute(Run& run);
-  // A graph of what a plan does with these bindings, and its nodes.
-  std::string capture(Plan& plan, const DevicePointer* bound, Graph* graph, std::vector<GraphNode>* nodes);
-  std::string note_node(Run& run);
+  // A graph of what a plan does with these bindings.
+  std::string capture(Plan& plan, const std::vector<DevicePointer>& given,
+                      const std::vector<DevicePointer>& bound, Plan::Instance* made);
+  std::string note_node(Run& run, bool is_kernel = false);
+  Result launch(const Kernel& kernel, const unsigned* grid, const unsigned* block, unsigned shared,
+                void** arguments);
   std::string product(const Binding* bindings, const uint32_t* words, uint32_t count);
   std::string convolution(const Binding* bindings, const uint32_t* words, uint32_t count);
   std::string transform(const Binding* bindings, const uint32_t* words, uint32_t count);

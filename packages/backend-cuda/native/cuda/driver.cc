@@ -61,8 +61,10 @@ std::string open_driver(const std::vector<std::string>& candidates, std::string*
   LZ_DRIVER_CALLS(LZ_BIND)
   if (!symbols.missing.empty()) return found + " has no " + symbols.missing + ": the driver is too old";
   LZ_GRAPH_CALLS(LZ_BIND)
-#undef LZ_BIND
   table->graphs = symbols.missing.empty();
+  LZ_AHEAD_CALLS(LZ_BIND)
+#undef LZ_BIND
+  table->ahead = symbols.missing.empty();
   opened = std::move(table);
   opened_path = *path = found;
   return {};

@@ -111,13 +111,36 @@ struct KernelNode {
   X(GraphDestroy, "cuGraphDestroy", Graph)                                                                 \
   X(GraphExecDestroy, "cuGraphExecDestroy", GraphExec)
 
+// CUlaunchAttribute and CUlaunchConfig
+struct LaunchAttribute {
+  int id, unused;
+  union {
+    int is_allowed;
+    uint64_t words[8];
+  } value;
+};
+constexpr int kLaunchAhead = 6;  // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+struct LaunchConfig {
+  unsigned grid[3], block[3], shared;
+  Stream stream;
+  const LaunchAttribute* attributes;
+  unsigned count;
+};
+
+// Calls of CUDA 12.3: without them kernels of a graph are launched at the end of those before.
+#define LZ_AHEAD_CALLS(X)                                                                                   \
+  X(LaunchKernelEx, "cuLaunchKernelEx", const LaunchConfig*, Function, void**, void**)                      \
+  X(StreamGetCaptureEdges, "cuStreamGetCaptureInfo_v3", Stream, int*, uint64_t*, Graph*, const GraphNode**, \
+    const void**, size_t*)
+
 struct Driver {
 #define LZ_MEMBER(name, symbol, ...) Result (*name)(__VA_ARGS__) = nullptr;
   LZ_DRIVER_CALLS(LZ_MEMBER)
   LZ_GRAPH_CALLS(LZ_MEMBER)
+  LZ_AHEAD_CALLS(LZ_MEMBER)
 #undef LZ_MEMBER
-  // True where it has all calls of graphs.
-  bool graphs = false;
+  // True where it has all calls of graphs, and those of launches ahead.
+  bool graphs = false, ahead = false;
 
   // `CUDA_ERROR_X (what it means)`.
   std::string describe(Result result) const;

@@ -31,6 +31,24 @@ struct Copy {
   uint64_t bytes;
 };
 
+// What one kernel copies.
+struct Copies {
+  Copy each[kCopies];
+  uint32_t count;
+};
+
+std::vector<Copies> copies_of(const Plan& plan, const std::vector<DevicePointer>& given, bool inputs) {
+  std::vector<Copies> all;
+  for (const auto& [binding, is_input, bytes, at] : plan.staged) {
+    if (is_input != inputs) continue;
+    if (all.empty() || all.back().count == kCopies) all.emplace_back().count = 0;
+    Copies& last = all.back();
+    const DevicePointer own = given[binding];
+    last.each[last.count++] = {inputs ? own : at, inputs ? at : own, bytes};
+  }
+  return all;
+}
+
 bool is_launch(uint32_t op) { return op == kThreads || op == kThreadgroups || op >= kLibrary; }
 
 }  // namespace
@@ -109,26 +127,39 @@ std::string Gpu::prepare_staging(Plan& plan) {
   return {};
 }
 
-std::string Gpu::copy_staged(const Plan& plan, const std::vector<DevicePointer>& given, bool inputs) {
-  Copy copies[kCopies];
-  uint32_t count = 0;
-  auto launch = [&]() -> Result {
-    if (count == 0) return kSuccess;
-    void* arguments[] = {copies};
-    const Result r = driver_->LaunchKernel(kernels_[plan.stage].function, count, 1, 1, kStageThreads, 1, 1, 0,
-                                           current_->stream, arguments, nullptr);
-    count = 0;
-    return r;
-  };
-  Result r = kSuccess;
-  for (const auto& each : plan.staged) {
-    if (each.is_input != inputs) continue;
-    const DevicePointer own = given[each.binding];
-    copies[count++] = {inputs ? own : each.at, inputs ? each.at : own, each.bytes};
-    if (count == kCopies && (r = launch())) break;
+std::string Gpu::copy_staged(Run& run, const std::vector<DevicePointer>& given, bool inputs) {
+  for (Copies& copies : copies_of(*run.plan, given, inputs)) {
+    void* arguments[] = {copies.each};
+    const unsigned grid[3] = {copies.count, 1, 1}, block[3] = {kStageThreads, 1, 1};
+    if (const Result r = launch(kernels_[run.plan->stage], grid, block, 0, arguments))
+      return failure("the launch", r);
+    if (std::string error = note_node(run, true); !error.empty()) return error;
   }
-  if (r == kSuccess) r = launch();
-  return r == kSuccess ? std::string() : failure("the launch", r);
+  return {};
+}
+
+std::string Gpu::move_staged(const Plan& plan, Plan::Instance& instance,
+                             const std::vector<DevicePointer>& given) {
+  if (instance.given == given) return {};
+  // Some may know the new arrays and others not.
+  instance.given.clear();
+  size_t stage = 0;
+  for (const bool inputs : {true, false})
+    for (Copies& copies : copies_of(plan, given, inputs)) {
+      void* arguments[] = {copies.each};
+      const KernelNode node{kernels_[plan.stage].function,
+                            {copies.count, 1, 1},
+                            {kStageThreads, 1, 1},
+                            0,
+                            arguments,
+                            nullptr,
+                            nullptr,
+                            nullptr};
+      if (const Result r = driver_->GraphExecSetKernel(instance.exec, instance.stages[stage++], &node))
+        return failure("the update of a graph", r);
+    }
+  instance.given = given;
+  return {};
 }
 
 std::string Gpu::run_plan(Plan& plan, const std::vector<DevicePointer>& given) {
@@ -167,16 +198,15 @@ std::string Gpu::run_plan(Plan& plan, const std::vector<DevicePointer>& given) {
   }
   if (is_missing) {
     instance = nullptr;
-    Graph graph = nullptr;
-    std::vector<GraphNode> nodes;
-    if (std::string error = capture(plan, bound.data(), &graph, &nodes); !error.empty()) return error;
+    Plan::Instance made{current_->stream, nullptr, nullptr, {}, {}, {}, {}, 0};
+    if (std::string error = capture(plan, given, bound, &made); !error.empty()) return error;
     if (is_full) {
       auto oldest = std::min_element(plan.instances.begin(), plan.instances.end(),
                                      [](const auto& a, const auto& b) { return a.used < b.used; });
       UpdateInfo info{};
-      if (driver_->GraphExecUpdate(oldest->exec, graph, &info) == kSuccess) {
+      if (driver_->GraphExecUpdate(oldest->exec, made.graph, &info) == kSuccess) {
         // Its nodes are told of by the graph that it was made of.
-        driver_->GraphDestroy(graph);
+        driver_->GraphDestroy(made.graph);
         instance = &*oldest;
         instance->stream = current_->stream;
       } else {
@@ -186,14 +216,13 @@ std::string Gpu::run_plan(Plan& plan, const std::vector<DevicePointer>& given) {
       }
     }
     if (!instance) {
-      GraphExec exec = nullptr;
-      if (const Result r = driver_->GraphInstantiate(&exec, graph, 0)) {
-        driver_->GraphDestroy(graph);
+      if (const Result r = driver_->GraphInstantiate(&made.exec, made.graph, 0)) {
+        driver_->GraphDestroy(made.graph);
         return failure("a graph", r);
       }
-      instance = &plan.instances.emplace_back(
-          Plan::Instance{current_->stream, graph, exec, std::move(nodes), {}, 0});
+      instance = &plan.instances.emplace_back(std::move(made));
     }
+    instance->given = given;
   } else if (fewest > 0) {
     Run run{&plan, bound.data(), nullptr, instance, &changed};
     if (std::string error = execute(run); !error.empty()) {
@@ -208,10 +237,9 @@ std::string Gpu::run_plan(Plan& plan, const std::vector<DevicePointer>& given) {
   if (plan.queue && !plan.staged.empty())
     if (std::string error = join(*current_, *plan.queue); !error.empty()) return error;
   plan.queue = current_;
-  if (std::string error = copy_staged(plan, given, true); !error.empty()) return error;
-  if (const Result r = driver_->GraphLaunch(instance->exec, current_->stream))
-    return failure("the launch of a graph", r);
-  return copy_staged(plan, given, false);
+  if (std::string error = move_staged(plan, *instance, given); !error.empty()) return error;
+  const Result r = driver_->GraphLaunch(instance->exec, current_->stream);
+  return r == kSuccess ? std::string() : failure("the launch of a graph", r);
 }
 
 std::string Gpu::execute(Run& run) {
@@ -222,29 +250,44 @@ std::string Gpu::execute(Run& run) {
   return failed.empty() ? std::string() : failed[0].message;
 }
 
-std::string Gpu::capture(Plan& plan, const DevicePointer* bound, Graph* graph,
-                         std::vector<GraphNode>* nodes) {
+std::string Gpu::capture(Plan& plan, const std::vector<DevicePointer>& given,
+                         const std::vector<DevicePointer>& bound, Plan::Instance* made) {
   if (const Result r = driver_->StreamBeginCapture(current_->stream, kCaptureRelaxed))
     return failure("cuStreamBeginCapture", r);
-  Run run{&plan, bound, nodes};
-  std::string error = execute(run);
-  const Result r = driver_->StreamEndCapture(current_->stream, graph);
+  Run run{&plan, bound.data(), &made->stages};
+  auto stage = [&](bool inputs) {
+    running_ = &run;
+    run.captured = &made->stages;
+    std::string error = copy_staged(run, given, inputs);
+    running_ = nullptr;
+    return error;
+  };
+  std::string error = stage(true);
+  run.captured = &made->nodes;
+  if (error.empty()) error = execute(run);
+  if (error.empty()) error = stage(false);
+  const Result r = driver_->StreamEndCapture(current_->stream, &made->graph);
   if (error.empty() && r == kSuccess) return {};
-  if (r == kSuccess) driver_->GraphDestroy(*graph);
+  if (r == kSuccess) driver_->GraphDestroy(made->graph);
   return error.empty() ? failure("cuStreamEndCapture", r) : error;
 }
 
 // The node that the last launch became: the one that the next would wait for.
-std::string Gpu::note_node(Run& run) {
+std::string Gpu::note_node(Run& run, bool is_kernel) {
   run.launch++;
   if (!run.captured) return {};
+  run.follows_kernel = is_kernel;
   int status = 0;
   uint64_t id = 0;
   Graph graph = nullptr;
   const GraphNode* last = nullptr;
+  const void* edges = nullptr;
   size_t count = 0;
-  if (const Result r = driver_->StreamGetCaptureInfo(current_->stream, &status, &id, &graph, &last, &count))
-    return failure("cuStreamGetCaptureInfo", r);
+  const Stream stream = current_->stream;
+  const Result r = driver_->ahead
+                       ? driver_->StreamGetCaptureEdges(stream, &status, &id, &graph, &last, &edges, &count)
+                       : driver_->StreamGetCaptureInfo(stream, &status, &id, &graph, &last, &count);
+  if (r) return failure("cuStreamGetCaptureInfo", r);
   run.captured->push_back(count == 1 ? last[0] : nullptr);
   return {};
 }

@@ -39,11 +39,12 @@ void write_file(const std::string& path, const std::string& text) {
 std::string prepared(const std::string& source) {
   static const std::regex arena(R"(extern __shared__ (\w+) (\w+)\[\];)");
   static const std::regex kernel(R"(extern "C" __global__ void (?:__launch_bounds__\((\d+)\) )?(\w+)\()");
+  const bool waits = source.find("await_earlier();") != std::string::npos;
   std::string table;
   int count = 0;
   for (std::sregex_iterator i(source.begin(), source.end(), kernel), end; i != end; ++i, count++)
     table += "LzEntry<&LZ_KERNELS::" + i->str(2) + ">::describe(\"" + i->str(2) + "\", " +
-             (i->str(1).empty() ? "1024" : i->str(1)) + "),\n";
+             (i->str(1).empty() ? "1024" : i->str(1)) + (waits ? ", true),\n" : ", false),\n");
   return std::regex_replace(source, arena, "$1* $2 = static_cast<$1*>(lz_host->shared);") +
          "\n#line 1 \"table\"\n#ifndef LZ_KERNELS\n#define LZ_KERNELS ::lzm\n#endif\nextern \"C\" {\nextern "
          "__attribute__((visibility(\"default\"))) const "

@@ -6,7 +6,7 @@
 // LAZULI_CUDA_DOUBLE names failures, separated by commas: no-device, no-memory, launch (every launch fails),
 // single-launch (every launch but that of a graph), capture (no stream is captured into a graph),
 // lost (the next wait finds that a kernel has destroyed the context). With `two-devices` there are two GPUs.
-// With `skip` launches do nothing, which leaves the host's own time to be measured.
+// With `skip` launches and libraries' work do nothing, which leaves the host's own time to be measured.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -47,6 +47,11 @@ constexpr size_t kMemory = size_t{1} << 31;
 bool asked(const char* failure) {
   const char* all = std::getenv("LAZULI_CUDA_DOUBLE");
   return all && (std::string(",") + all + ",").find(std::string(",") + failure + ",") != std::string::npos;
+}
+
+bool skips() {
+  static const bool all = asked("skip");
+  return all;
 }
 
 // Work of a graph; `what` tells one kernel from another.
@@ -318,6 +323,11 @@ LZ_EXPORT int cuStreamGetCaptureInfo_v2(void* stream, int* status, uint64_t* id,
   *count = g->nodes.empty() ? 0 : 1;
   return kSuccess;
 }
+LZ_EXPORT int cuStreamGetCaptureInfo_v3(void* stream, int* status, uint64_t* id, void** graph,
+                                        void* const** last, const void** edges, size_t* count) {
+  *edges = nullptr;
+  return cuStreamGetCaptureInfo_v2(stream, status, id, graph, last, count);
+}
 LZ_EXPORT int cuGraphInstantiateWithFlags(void** exec, void* graph, unsigned long long) {
   if (asked("no-memory")) return kOutOfMemory;
   *exec = new GraphState(*static_cast<GraphState*>(graph));
@@ -434,12 +444,30 @@ LZ_EXPORT int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned 
                              unsigned bz, unsigned shared, void* stream, void** arguments, void**) {
   if (lost) return lost;
   if (asked("launch") || asked("single-launch")) return kOutOfResources;
-  static const bool skip = asked("skip");
-  if (skip) return kSuccess;
+  if (skips()) return kSuccess;
   const unsigned grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
   std::function<int()> work;
   if (const int result = prepare(function, grid, block, shared, arguments, &work)) return result;
   return add(stream, std::move(work), static_cast<FunctionState*>(function)->kernel);
+}
+// Of the attributes it knows one, by which a kernel may begin before the one before it has ended: such a
+// kernel must wait by itself.
+LZ_EXPORT int cuLaunchKernelEx(const void* configuration, void* function, void** arguments, void** extra) {
+  struct Attribute {
+    int id, unused, value, others[15];
+  };
+  struct Configuration {
+    unsigned grid[3], block[3], shared;
+    void* stream;
+    const Attribute* attributes;
+    unsigned count;
+  };
+  const auto& c = *static_cast<const Configuration*>(configuration);
+  for (unsigned i = 0; i < c.count; i++)
+    if (c.attributes[i].id != 6 || !static_cast<FunctionState*>(function)->kernel->waits)
+      return kInvalidValue;
+  return cuLaunchKernel(function, c.grid[0], c.grid[1], c.grid[2], c.block[0], c.block[1], c.block[2],
+                        c.shared, c.stream, arguments, extra);
 }
 LZ_EXPORT int cuGraphExecKernelNodeSetParams_v2(void* exec, void* node, const void* parameters) {
   struct Parameters {
@@ -447,6 +475,7 @@ LZ_EXPORT int cuGraphExecKernelNodeSetParams_v2(void* exec, void* node, const vo
     unsigned grid[3], block[3], shared;
     void** arguments;
   };
+  if (skips()) return kSuccess;
   const auto& p = *static_cast<const Parameters*>(parameters);
   auto& nodes = static_cast<GraphState*>(exec)->nodes;
   const size_t number = reinterpret_cast<size_t>(node);
@@ -459,6 +488,7 @@ LZ_EXPORT int cuGraphExecKernelNodeSetParams_v2(void* exec, void* node, const vo
 // Work of the doubles of CUDA's other libraries, which a graph may run many times; `drop` frees its data.
 LZ_EXPORT int lzDoubleWork(void* stream, void (*run)(void*), void (*drop)(void*), void* data) {
   std::shared_ptr<void> held(data, drop);
+  if (skips()) return kSuccess;
   return add(
       stream,
       [run, held] {

@@ -34,6 +34,7 @@ struct LzKernel {
   int max_threads;
   int count;
   const size_t* sizes;
+  bool waits;  // for earlier work by itself
 };
 
 #ifdef LZ_DOUBLE_KERNEL
@@ -126,8 +127,8 @@ template <class... A, void (*F)(A...)>
 struct LzEntry<F> {
   static constexpr size_t sizes[] = {sizeof(A)...};
   static void call(void** a) { lz_call_with(F, a, typename LzCount<int(sizeof...(A))>::type()); }
-  static constexpr LzKernel describe(const char* name, int max_threads) {
-    return {name, &call, max_threads, int(sizeof...(A)), sizes};
+  static constexpr LzKernel describe(const char* name, int max_threads, bool waits) {
+    return {name, &call, max_threads, int(sizeof...(A)), sizes, waits};
   }
 };
 

@@ -32,6 +32,7 @@ describe("a kernel in CUDA", () => {
           const __grid_constant__ lz::plain<lz::Target<lz::Parameter<2, decltype(&::lzm::scale)>>> lz_a2,
           lz::Target<lz::Parameter<3, decltype(&::lzm::scale)>>* lz_a3,
           const __grid_constant__ lz::Grid lz_grid) {
+        lz::await_earlier();
         lz::Thread lz_t;
         if (!lz::enter<false>(lz_grid, lz_t)) return;
         ::lzm::scale(lz::Argument<lz::Parameter<0, decltype(&::lzm::scale)>>::at(lz_a0), lz::Argument<lz::Parameter<1, decltype(&::lzm::scale)>>::at(lz_a1), lz_a2, lz::Argument<lz::Parameter<3, decltype(&::lzm::scale)>>::at(lz_a3), lz::three<lz::Parameter<4, decltype(&::lzm::scale)>>(lz_t.group[0] * ::blockDim.x + lz_t.at[0], lz_t.group[1] * ::blockDim.y + lz_t.at[1], lz_t.group[2] * ::blockDim.z + lz_t.at[2]));

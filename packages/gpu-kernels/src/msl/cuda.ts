@@ -256,6 +256,7 @@ ${entries.join("")}}
     const arena = shared.size > 0 ? "  extern __shared__ uint4 lz_arena[];\n" : ""
     return `extern "C" __global__ void __launch_bounds__(${maxThreads}) ${symbol}(
     ${declared.join(",\n    ")}) {
+  lz::await_earlier();
   lz::Thread lz_t;
   if (!lz::enter<${packed}>(lz_grid, lz_t)) return;
 ${arena}  ::lzm::${expression}(${passed.map((p) => p.argument).join(", ")});
