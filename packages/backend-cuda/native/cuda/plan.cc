@@ -31,7 +31,7 @@ struct Copy {
   uint64_t bytes;
 };
 
-// What one kernel copies.
+// The copies of one kernel.
 struct Copies {
   Copy each[kCopies];
   uint32_t count;

@@ -1,7 +1,8 @@
 // A double of libcuda.so.1 for tests on machines without a GPU: contexts, streams, events, memory and
 // launches by the driver's own names. Work on a stream waits until somebody waits for it, so that nothing can
-// rely on being done at once; kernels run on the CPU. It stands in for the driver's calls, their order and
-// their failures, not for a GPU's speed or its memory model.
+// rely on being done at once; kernels run on the CPU. It is long because it is one list of the driver's
+// calls. It stands in for the driver's calls, their order and their failures, not for a GPU's speed or its
+// memory model.
 //
 // LAZULI_CUDA_DOUBLE names failures, separated by commas: no-device, no-memory, launch (every launch fails),
 // single-launch (every launch but that of a graph), capture (no stream is captured into a graph),

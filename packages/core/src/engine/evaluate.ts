@@ -170,8 +170,8 @@ function encode(roots: readonly Node[]): readonly Backend[] {
   running = true
   try {
     order = schedule(roots)
-    const { most, shown } = measure(order, roots)
-    lifetimes.relieve(shown)
+    const { most, shown, copied } = measure(order, roots)
+    lifetimes.relieve(shown, copied)
     if (!lifetimes.admits(most)) lifetimes.reserve("eval", mostBytes(order), () => leastBytes(order, roots))
     const alone = isDebugging()
     let stream: Stream | null = null

@@ -40,10 +40,12 @@ const LINE = 128
 export interface Extent {
   /** Of all of them, and of what else plans take: the most it can take, but for copies on the way. */
   most: number
-  /** Of those that a handle may still show, and of copies for handles that may be dead: what a poll for dead handles could save. */
+  /** Of those that a handle may still show: what a poll for dead handles could save. */
   shown: number
+  /** Of copies for handles that may be dead: the same. */
+  copied: number
 }
-const extent: Extent = { most: 0, shown: 0 }
+const extent: Extent = { most: 0, shown: 0, copied: 0 }
 
 /** Copies of arrays of so many bytes are not worth looking for dead handles. */
 const LARGE_UPDATE = 2 ** 18
@@ -107,7 +109,7 @@ function copiedForHandles(application: Application): number {
 
 /** Measures a schedule that takes memory of one device; the answer is good until the next call. */
 export function measure(order: readonly Application[], roots: readonly Node[]): Extent {
-  let [most, shown] = [0, 0]
+  let [most, shown, copied] = [0, 0, 0]
   for (let i = 0; i < order.length; i++) {
     const application = order[i]
     if (application.handles > 0) {
@@ -115,7 +117,7 @@ export function measure(order: readonly Application[], roots: readonly Node[]): 
       // A view of what has a handle itself takes nothing more.
       if (owner === application || owner?.handles === 0) shown += application.nbytes
     }
-    if (application.nbytes > LARGE_UPDATE) shown += copiedForHandles(application)
+    if (application.nbytes > LARGE_UPDATE) copied += copiedForHandles(application)
     most += resultBytes(application)
   }
   for (let i = 0; i < roots.length; i++) {
@@ -124,6 +126,7 @@ export function measure(order: readonly Application[], roots: readonly Node[]): 
   }
   extent.most = (most + order.length * LINE) * SPARE
   extent.shown = shown
+  extent.copied = copied
   return extent
 }
 

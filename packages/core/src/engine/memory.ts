@@ -21,6 +21,8 @@ const BUDGET = 256 * 2 ** 20
 const LEAST_SURVIVED = BUDGET / 4
 /** An evaluation whose intermediates with handles take more than this is preceded by a poll. */
 const LARGE_INTERMEDIATES = 10 * 2 ** 20
+/** Copies in a row that polls did not save after which so many more are made without a poll. */
+const MOST_SPARED = 16
 /** After this many allocated bytes a poll may pay already: where polls take little of the time that passes. */
 const SMALL_BUDGET = 4 * 2 ** 20
 /** A poll that may pay takes at most one part in this many of the time since the last one. */
@@ -68,6 +70,11 @@ class Lifetimes {
   private lastPoll = 0
   private pollCost = 0
   private overdue = false
+  /** Handles that the last poll found dead. */
+  private found = 0
+  /** Evaluations that may still copy without a poll, because earlier ones in a row had polls that found nothing. */
+  private spared = 0
+  private fruitless = 0
 
   constructor() {
     onBackend((backend) => {
@@ -213,8 +220,8 @@ class Lifetimes {
     this.limit.reserve(op, most, least, references ? findDead : null)
   }
 
-  /** Finds dead handles when enough was allocated or enough handles were made since the last time. */
-  relieve(intermediateBytes: number): void {
+  /** Finds dead handles when enough was allocated or enough handles were made since the last time, or would be copied for. */
+  relieve(intermediateBytes: number, copiedBytes = 0): void {
     const { references } = this
     if (!references) {
       // Memory of a backend in JavaScript goes with its nodes; handles need not be known.
@@ -225,10 +232,13 @@ class Lifetimes {
     }
     this.flush(references)
     const pressed = this.pressure >= this.threshold && this.hasGrown()
+    const copies =
+      intermediateBytes < LARGE_INTERMEDIATES && intermediateBytes + copiedBytes >= LARGE_INTERMEDIATES
     if (
       !pressed &&
       this.young < MAX_YOUNG &&
       intermediateBytes < LARGE_INTERMEDIATES &&
+      !(copies && this.spared-- <= 0) &&
       !(this.allocated >= SMALL_BUDGET && this.mayPay())
     ) {
       if (this.young >= MANY_YOUNG && references.wasCollected()) {
@@ -244,6 +254,10 @@ class Lifetimes {
       this.sweepRecent()
     }
     this.poll(references, "young")
+    if (copies) {
+      this.fruitless = this.found > 0 ? 0 : Math.min(MOST_SPARED, 2 * this.fruitless + 1)
+      this.spared = this.fruitless
+    }
     this.pollOld(references)
     if (pressed) this.base = activeEverywhere()
     if (!pressed || !this.counting) return
@@ -353,6 +367,7 @@ class Lifetimes {
     this.endGroup()
     this.flush(references)
     if (collection !== "none") references.collect(all)
+    this.found = 0
     references.poll(all, this.takeDead)
     this.young = 0
     this.allocated = 0
@@ -363,6 +378,7 @@ class Lifetimes {
   }
 
   private readonly takeDead = (subject: Node | Droppable): void => {
+    this.found++
     if (subject instanceof Node) this.dropHandle(subject)
     else subject.drop()
   }

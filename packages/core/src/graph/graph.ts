@@ -407,6 +407,9 @@ export function withoutHandles<T>(body: () => T): T {
   }
 }
 
+/** The array that `body` gives, as a handle, where those on the way are none: a handle on them would keep their memory. */
+export const composed = (body: () => Array): Array => new Array(withoutHandles(body).node)
+
 /** A node without a primitive: it shows memory, or, with `Mark.Abstract`, stands for a value that is not known. */
 export function sourceNode(
   shape: Shape,

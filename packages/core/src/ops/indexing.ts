@@ -5,12 +5,12 @@
 
 import { lifetimes } from "../engine/memory"
 import { copyOut } from "../engine/readback"
-import { asArrayArgument, isList, type Operand, withOwnHandles } from "../graph/args"
+import { asArrayArgument, isList, type Operand } from "../graph/args"
 import { under } from "../graph/boundary"
 import { asCall } from "../graph/calls"
 import { bool_, int32, isInteger } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, IndexError, ShapeError } from "../graph/errors"
-import { Array, withoutHandles } from "../graph/graph"
+import { Array, composed, withoutHandles } from "../graph/graph"
 import { type ArrayAt, type IndexSpec, Slice } from "../graph/option-types"
 import { broadcastShapes, format, type Shape, sizeOf } from "../graph/shape"
 import { where } from "./binary"
@@ -265,7 +265,7 @@ export const getIndex: (x: Array, specs: readonly Spec[]) => Array = asCall("ind
   indexed(asArrayArgument("index", "x", x), asSpecs("index", specs)),
 )
 function indexed(x: Array, specs: readonly Spec[]): Array {
-  return under("index", () => elementsAt(x, specs))
+  return under("index", () => composed(() => elementsAt(x, specs)))
 }
 
 /** An index expression out of a file. */
@@ -291,7 +291,7 @@ function elementsAt(x: Array, specs: readonly Spec[]): Array {
     if (plan.before > 0 && b > 0) out = out.transpose(orderOf(plan, others))
   }
   if (plan.inserted.length > 0) out = out.expandDims(plan.inserted)
-  return withOwnHandles(out, [x])
+  return out
 }
 
 /** Refuses indices into axes of size 0. @throws IndexError */
@@ -351,7 +351,7 @@ function updatedAt(
   mode: UpdateMode,
   division = false,
 ): Array {
-  return under(op, () => combined(op, x, specs, value, mode, division))
+  return under(op, () => composed(() => combined(op, x, specs, value, mode, division)))
 }
 
 function combined(

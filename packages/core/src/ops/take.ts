@@ -1,7 +1,7 @@
 /** The functions that read and write at positions which are values: take and its kin, and slices whose starts are arrays. */
 import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
 import { IndexError, ShapeError } from "../graph/errors"
-import type { Array } from "../graph/graph"
+import { type Array, composed } from "../graph/graph"
 import { broadcastShapes, format, normalizeAxis, type Shape } from "../graph/shape"
 import { toDtype } from "./constant"
 import { array, zeros } from "./creation"
@@ -31,14 +31,16 @@ const takeArgs = operation(
     const sliceSizes = x.shape.map((size, i) => (i === along ? 1 : size))
     if (n === 0)
       return zeros([...x.shape.slice(0, along), ...index.shape, ...x.shape.slice(along + 1)], x.dtype)
-    const out = gather([x, index], { axes: [along], sliceSizes }).squeeze(index.ndim + along)
-    if (along === 0 || index.ndim === 0) return out
-    const order = [
-      ...globalThis.Array.from({ length: along }, (_, i) => index.ndim + i),
-      ...index.shape.map((_, i) => i),
-      ...globalThis.Array.from({ length: x.ndim - 1 - along }, (_, i) => index.ndim + along + i),
-    ]
-    return out.transpose(order)
+    return composed(() => {
+      const out = gather([x, index], { axes: [along], sliceSizes }).squeeze(index.ndim + along)
+      if (along === 0 || index.ndim === 0) return out
+      const order = [
+        ...globalThis.Array.from({ length: along }, (_, i) => index.ndim + i),
+        ...index.shape.map((_, i) => i),
+        ...globalThis.Array.from({ length: x.ndim - 1 - along }, (_, i) => index.ndim + along + i),
+      ]
+      return out.transpose(order)
+    })
   },
 )
 /**

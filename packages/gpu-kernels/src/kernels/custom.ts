@@ -18,7 +18,8 @@ import { customKey, customSource, customType, type KernelSpec } from "../custom-
 import type { Argument, DispatchQueue, Kernel, Location, Size } from "../dispatch"
 import type { Families, Family } from "../family"
 import { viewOf } from "../layout"
-import { METAL_HEADER, wordType } from "../metal-types"
+import { dispatchMap } from "../map"
+import { wordType } from "../metal-types"
 import { bytesOf } from "../scalar-source"
 import { withRowMajor } from "./copy"
 
@@ -59,25 +60,15 @@ export function encodeFill(queue: DispatchQueue, node: Node, value: number): voi
   const size = sizeOf(node.shape)
   const type = wordType(node.dtype.size)
   if (size === 0) return
-  const kernel: Kernel = {
-    key: `fill ${type}`,
-    source:
-      () => `${METAL_HEADER}kernel void fill(device ${type}* y [[buffer(0)]], constant ${type}& value [[buffer(1)]],
-    uint i [[thread_position_in_grid]]) {
-  y[i] = value;
-}
-`,
-    name: "fill",
-  }
   const storage = node.storage as Storage
-  queue.dispatch({
-    op: "metalKernel",
-    kernel,
-    arguments: [{ storage, offset: 0 }, bytesOf(value, node.dtype)],
-    writes: [storage],
-    grid: [size, 1, 1],
-    threadgroup: [Math.min(256, size), 1, 1],
-  })
+  dispatchMap(
+    queue,
+    "metalKernel",
+    { key: `copy ${type}`, make: () => ({ inputs: [type], outputs: [type], text: "o0 = a0;" }) },
+    [{ bytes: bytesOf(value, node.dtype), size: node.dtype.size }],
+    [{ storage, size: node.dtype.size, offset: 0 }],
+    [size],
+  )
 }
 
 /** The inputs' locations, row-major where the kernel wants that. Copies live until `body` returns. */
@@ -143,6 +134,7 @@ export const hasTypes = (node: Node): boolean =>
 
 const users: Family = {
   supports: hasTypes,
+  isOnce: ({ params }) => (params.kernel as KernelCall).verbose,
   encode: (node, queue) => encodeLaunch(node, queue, node.params.kernel as KernelCall),
 }
 /** The users' kernels, by primitive. */

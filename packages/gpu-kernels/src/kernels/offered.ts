@@ -60,6 +60,8 @@ export function offeredFamily<Launch>(
     kernel.launch({ primitive, inputs: node.inputs, outputs: node.outputs ?? [node], params: node.params })
   return {
     supports: (node) => launchOf(node) !== null,
+    // Its author is asked each time.
+    isOnce: () => true,
     encode(node, queue) {
       const [inputs, outputs] = [node.inputs.length, node.outputs?.length ?? 1]
       if (inputs !== inputNames.length || outputs !== outputNames.length)

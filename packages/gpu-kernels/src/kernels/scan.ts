@@ -126,6 +126,34 @@ ${step === "totals" ? "  if (lane == 0) totals[row * parts + part] = carry;\n" :
 `
 }
 
+/** Rows of at most `32 · each` elements: a simdgroup for each, which needs no memory of the group. */
+function shortSource(fold: Fold, { reverse, inclusive }: Direction, each: number): string {
+  const { acc, from, to } = fold
+  const functions = foldSource(fold, false, true).replaceAll("simd_shuffle_xor(", "simd_shuffle_up(")
+  const at = reverse ? "row * n + (n - 1 - (first + e))" : "row * n + first + e"
+  const value = inclusive
+    ? "lz_fold(before, v[e])"
+    : "e == 0 ? before : lz_fold(before, v[e == 0 ? 0 : e - 1])"
+  return `${METAL_HEADER}${functions}kernel void scan_short(device const ${from}* x [[buffer(0)]], device ${to}* y [[buffer(1)]],
+    constant uint* sizes [[buffer(2)]], uint group [[threadgroup_position_in_grid]], uint threads [[threads_per_threadgroup]],
+    uint simd_lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  uint n = sizes[0], row = group * (threads / 32) + simdgroup, first = simd_lane * ${each};
+  uint end = row < sizes[1] ? n : 0;
+  ${acc} v[${each}];
+  for (uint e = 0; e < ${each}; e++) { v[e] = lz_start(); if (first + e < end) v[e] = lz_first(x[${at}], 0); }
+  for (uint e = 1; e < ${each}; e++) v[e] = lz_fold(v[e - 1], v[e]);
+  ${acc} sum = v[${each - 1}];
+  for (ushort d = 1; d < 32; d *= 2) {
+    ${acc} other = lz_exchange(sum, d);
+    if (simd_lane >= d) sum = lz_fold(other, sum);
+  }
+  ${acc} before = lz_exchange(sum, 1);
+  if (simd_lane == 0) before = lz_start();
+  for (uint e = 0; e < ${each}; e++) if (first + e < end) y[${at}] = lz_last(${value}, 1.0f);
+}
+`
+}
+
 /** Down lines: a thread for each part of each, which reads several elements before it folds them. */
 function lineSource(fold: Fold, { reverse, inclusive }: Direction, step: Step): string {
   const { acc, from, to } = fold
@@ -199,6 +227,23 @@ export function encodeRows(
   [lines, n]: readonly [number, number],
   sizes: readonly [number, number],
 ): void {
+  const each = n <= 32 ? 1 : EACH
+  if (n <= 32 * each) {
+    const group = Math.min(GROUP, lines * 32)
+    queue.dispatch({
+      op,
+      kernel: {
+        key: `scan short ${each} ${direction.reverse} ${direction.inclusive} ${fold.key}`,
+        name: "scan_short",
+        source: () => shortSource(fold, direction, each),
+      },
+      arguments: [from, target, Uint32Array.of(n, lines)],
+      writes: [target.storage],
+      grid: [Math.ceil((lines * 32) / group) * group, 1, 1],
+      threadgroup: [group, 1, 1],
+    })
+    return
+  }
   const parts =
     n > LONG_ROW && lines < GROUPS
       ? Math.min(MOST_PARTS, Math.ceil(GROUPS / lines), Math.ceil(n / (EACH * GROUP)))

@@ -24,6 +24,7 @@ import { viewOf } from "../layout"
 import { copyOnHost } from "./host-copy"
 import { GpuQueue } from "./queue"
 import type { Recorded } from "./recording"
+import { Replays } from "./replays"
 import type { GpuRuntime, LibrarySource } from "./runtime"
 
 /** Bytes at whose multiples inputs of plans begin: kernels are recorded that read vectors. */
@@ -73,22 +74,41 @@ export function createGpuBackend(
     resetPeak: () => queue.resetPeak(),
   }
   const queue = new GpuQueue(runtime, memory)
-  const familyFor = familyChoice(runtime, memory, queue, own)
+  const choice = familyChoice(runtime, memory, queue, own)
+  /** The last choice, which is asked for several times until the application is encoded. */
+  let last: { node: Node; inputs: readonly Node[]; family: Family } | null = null
+  const familyFor = (node: Node): Family | null => {
+    if (node.primitive?.elementwise) return choice(node)
+    if (last !== null && last.node === node && last.inputs === node.inputs) return last.family
+    const family = choice(node)
+    // It may depend on how inputs lie.
+    const isFinal = family !== null && queue.isDirect && node.inputs.every(({ storage }) => storage !== null)
+    last = isFinal ? { node, inputs: node.inputs, family } : null
+    return family
+  }
   const plans = plansOn(queue, familyFor)
+  const replays = new Replays(queue, memory)
   const encoder: Encoder = {
     overwrites: (node, output) => familyFor(node)?.overwrites?.(node, output) ?? NONE,
-    encode: (node) =>
-      work(
-        node,
-        () => {
-          queue.follow(node.stream)
-          ;(familyFor(node) as Family).encode(node, queue)
-        },
-        (reference) => {
-          const instead = node.primitive?.facts.opaque ? null : reference.lower(node)
-          return instead && (() => instead.encode(node))
-        },
-      ),
+    encode(node) {
+      const encode = (): void => (familyFor(node) as Family).encode(node, queue)
+      const mayRecord = (): boolean => isRepeatable(familyFor(node) as Family, node)
+      try {
+        work(
+          node,
+          () => {
+            queue.follow(node.stream)
+            if (!queue.isDirect || !replays.run(node, mayRecord, encode)) encode()
+          },
+          (reference) => {
+            const instead = node.primitive?.facts.opaque ? null : reference.lower(node)
+            return instead && (() => instead.encode(node))
+          },
+        )
+      } finally {
+        last = null
+      }
+    },
   }
   /** Elementwise work where nothing is rehearsed or recorded: the same in fewer steps. */
   const elementwiseEncoder: Encoder = {
@@ -129,7 +149,10 @@ export function createGpuBackend(
           },
           (reference) => () => reference.encodeCopy(source, target),
         ),
-      flush: () => queue.run(),
+      flush() {
+        last = null
+        queue.run()
+      },
       // Memory counts as free when it is released, whatever work uses it: that runs before what takes it next.
       drain: () => {},
       ...(runtime.synchronize && { synchronize: (stream: Stream) => queue.synchronize(stream) }),
@@ -174,6 +197,10 @@ export function createGpuBackend(
   }
   return backend
 }
+
+/** True if an application's work may be recorded. */
+const isRepeatable = (family: Family, node: Node): boolean =>
+  family.unplanned !== true && family.isOnce?.(node) !== true
 
 /** The backend of the reference implementations; core registers it. */
 const referenceBackend = (): Backend => listBackends().find((b) => b.name === "reference") as Backend

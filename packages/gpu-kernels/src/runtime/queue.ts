@@ -194,8 +194,11 @@ export class GpuQueue implements DispatchQueue {
 
   /** Where kernels have forms, and order needs no barriers. */
   get flat(): FlatDispatches<unknown> | null {
-    const isDirect = this.asked === null && this.recording === null
-    return isDirect && this.isPlain ? (this.lines as FlatDispatches<unknown>) : null
+    return this.isDirect ? (this.lines as FlatDispatches<unknown>) : null
+  }
+  /** True where kernels have forms and order needs no barriers, and dispatches are work of now. */
+  get isDirect(): boolean {
+    return this.asked === null && this.recording === null && this.isPlain
   }
 
   get limits(): DeviceLimits {
@@ -580,7 +583,7 @@ export class GpuQueue implements DispatchQueue {
 
   /** Adds a run of a recording, of the application that it is for. */
   runRecorded(recorded: Recorded, node: Node): void {
-    const { steps, words, buffers, bytes } = recorded
+    const { steps, bytes } = recorded
     if (steps.length === 0) return
     const { inputs } = node
     const outputs = node.outputs ?? [node]
@@ -590,32 +593,62 @@ export class GpuQueue implements DispatchQueue {
     if (bytes <= MAX_KEPT) recorded.between = between
     const bindings = new Int32Array(3 * (inputs.length + outputs.length + 1))
     let at = 0
-    const bind = (storage: Storage, offset: number): void => {
-      const buffer = this.bufferOf(storage)
-      const from = (buffer.offset ?? 0) + offset
-      bindings[at] = buffer.id
-      bindings[at + 1] = from
-      bindings[at + 2] = Math.floor(from / 2 ** 32)
-      at += 3
-    }
-    for (const input of inputs) bind(input.storage as Storage, input.offset * input.dtype.size)
-    for (const output of outputs) bind(output.storage as Storage, 0)
+    for (const { storage, offset, dtype } of inputs)
+      at = this.bind(bindings, at, storage as Storage, offset * dtype.size)
+    for (const { storage } of outputs) at = this.bind(bindings, at, storage as Storage, 0)
     // Nothing is read or written there where there is nothing in between.
-    if (between) bind(between, 0)
-    else bind(outputs[0].storage as Storage, 0)
+    this.bind(bindings, at, between ?? (outputs[0].storage as Storage), 0)
     const reads = inputs.map(({ storage }) => storage as Storage)
     const writes = outputs.map(({ storage }) => storage as Storage)
     this.order(reads, between ? [...writes, between] : writes)
     if (native) {
       const op = (node.primitive as Primitive).name
       this.added({ word: this.stream.runPlan(native, bindings), op, pipeline: null, reads, writes })
-    } else {
-      const start = this.stream.append(words, steps.length, buffers, bindings)
-      for (const { word, op, pipeline } of steps)
-        this.entries.push({ word: start + word, op, pipeline, reads, writes })
-      this.continueOrHandOver()
-    }
+    } else this.append(recorded, bindings, reads, writes)
     if (recorded.between === null) between?.drop()
+  }
+
+  /** Adds a run of a recording whose bindings are these storages, the first `inputs` of which are read; null for those without one. */
+  replay(recorded: Recorded, storages: readonly (Storage | null)[], inputs: number): void {
+    const { steps, bytes } = recorded
+    if (steps.length === 0) return
+    const between = bytes > 0 ? this.allocate(bytes) : null
+    const bindings = new Int32Array(3 * (storages.length + 1))
+    const reads: Storage[] = []
+    const writes: Storage[] = []
+    for (let i = 0; i < storages.length; i++) {
+      const storage = storages[i]
+      if (storage === null) continue
+      this.bind(bindings, 3 * i, storage, 0)
+      if (i < inputs) reads.push(storage)
+      else writes.push(storage)
+    }
+    if (between) this.bind(bindings, 3 * storages.length, between, 0)
+    this.order(reads, between ? [...writes, between] : writes)
+    this.append(recorded, bindings, reads, writes)
+    between?.drop()
+  }
+
+  /** Writes a location as the words of a binding; returns where the next begins. */
+  private bind(bindings: Int32Array, at: number, storage: Storage, offset: number): number {
+    const buffer = this.bufferOf(storage)
+    const from = (buffer.offset ?? 0) + offset
+    bindings[at] = buffer.id
+    bindings[at + 1] = from
+    bindings[at + 2] = Math.floor(from / 2 ** 32)
+    return at + 3
+  }
+
+  private append(
+    { words, steps, buffers }: Recorded,
+    bindings: Int32Array,
+    reads: readonly Storage[],
+    writes: readonly Storage[],
+  ): void {
+    const start = this.stream.append(words, steps.length, buffers, bindings)
+    for (const { word, op, pipeline } of steps)
+      this.entries.push({ word: start + word, op, pipeline, reads, writes })
+    this.continueOrHandOver()
   }
 
   /** Forgets a recording. */
