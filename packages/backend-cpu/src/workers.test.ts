@@ -8,8 +8,10 @@ import "./index"
 const MB = 2 ** 20
 const { run: runProcess, start } = bundleEngine()
 
+// An emulator multiplies a hundred times as slowly.
+const SIDE = process.env.LAZULI_EMULATOR ? 100 : 700
 const HEAVY = `
-  let x = mx.ones([700, 700])
+  let x = mx.ones([${SIDE}, ${SIDE}])
   for (let i = 0; i < 400; i++) x = x.matmul(x).multiply(1e-4)`
 
 describe("a process ends", () => {
