@@ -95,52 +95,8 @@ function* bounded({ scratch, url }) {
 function* whole({ scratch, url, table }) {
   const modules = tools("tools")
   const all = managers(scratch, url, modules)
-  const installations = []
-  for (const [manager, { install, run }] of Object.entries(all))
-    for (const [set, packages] of Object.entries(SETS)) {
-      yield {
-        name: `${manager} installs ${set}`,
-        run() {
-          const folder = freshFolder(scratch, `${manager}-${set}`)
-          install(folder, named(manager, packages))
-          run(folder, "first.mjs", [set])
-          const { bytes, packages: count } = installed(folder)
-          const row = { manager, set: packages.join(", "), MB: (bytes / 1e6).toFixed(1), packages: count }
-          installations.push({ folder, row, times: () => JSON.parse(run(folder, "first.mjs", [set])) })
-          table.add(row)
-        },
-      }
-    }
-  // Together, so that a quiet machine is needed for a minute only.
-  if (installations.length > 0)
-    yield {
-      name: "times of what they installed",
-      run() {
-        for (const { folder, row, times } of installations) {
-          const runs = Array.from({ length: PROGRAMS }, times)
-          const [imported, first] = ["imported", "first"].map((key) => median(runs.map((r) => r[key])))
-          table.add({ ...row, "import ms": imported.toFixed(0), "first ms": first.toFixed(0) })
-          rmSync(folder, { recursive: true, force: true })
-        }
-      },
-    }
-
-  for (const kernels of ["ts", "cpp", "metal", "cuda", "cpp,metal,cuda"])
-    yield {
-      name: `a new package, kernels ${kernels}`,
-      run() {
-        const folder = freshFolder(scratch, "scaffold")
-        all.npm.install(folder, ["create-lazuli-plugin"])
-        scaffolded(scratch, folder, kernels, all.npm.install)
-        rmSync(folder, { recursive: true, force: true })
-      },
-    }
-
-  yield {
-    name: "ext-pointcloud's own tests, in a folder of its own",
-    run: () => ownTests(scratch, all.npm.install, "@lazuli/ext-pointcloud"),
-  }
-
+  yield* installations(scratch, all, table)
+  yield* thirdParties(scratch, all.npm.install)
   if (canMakeRoot())
     yield {
       name: "a Debian root with nothing but Node",
@@ -154,16 +110,78 @@ function* whole({ scratch, url, table }) {
         return runInRoot(scratch, root, ["node", "golden.mjs", "unary,matmul,linalg"]).trim()
       },
     }
-
   const folder = freshFolder(scratch, "runtimes")
   yield { name: "npm installs everything", run: () => all.npm.install(folder, EVERYTHING) }
+  yield* runtimes(scratch, folder, modules)
+  for (const compiler of readdirSync(modules).filter((entry) => entry.startsWith("typescript-")))
+    for (const module of ["nodenext", "esnext"])
+      yield {
+        name: `${compiler}, ${module}`,
+        run: () => typecheck(scratch, folder, join(modules, compiler), module),
+      }
+  yield* bundlers(scratch, folder, modules)
+}
+
+/** Every package manager with every set of packages; what they take goes into the table. */
+function* installations(scratch, all, table) {
+  const measured = []
+  for (const [manager, { install, run }] of Object.entries(all))
+    for (const [set, packages] of Object.entries(SETS)) {
+      yield {
+        name: `${manager} installs ${set}`,
+        run() {
+          const folder = freshFolder(scratch, `${manager}-${set}`)
+          install(folder, named(manager, packages))
+          run(folder, "first.mjs", [set])
+          const { bytes, packages: count } = installed(folder)
+          const row = { manager, set: packages.join(", "), MB: (bytes / 1e6).toFixed(1), packages: count }
+          measured.push({ folder, row, times: () => JSON.parse(run(folder, "first.mjs", [set])) })
+          table.add(row)
+        },
+      }
+    }
+  // Together, so that a quiet machine is needed for a minute only.
+  if (measured.length > 0)
+    yield {
+      name: "times of what they installed",
+      run() {
+        for (const { folder, row, times } of measured) {
+          const runs = Array.from({ length: PROGRAMS }, times)
+          const [imported, first] = ["imported", "first"].map((key) => median(runs.map((r) => r[key])))
+          table.add({ ...row, "import ms": imported.toFixed(0), "first ms": first.toFixed(0) })
+          rmSync(folder, { recursive: true, force: true })
+        }
+      },
+    }
+}
+
+/** Packages of third parties: new ones, and the hard sample's own tests. */
+function* thirdParties(scratch, install) {
+  for (const kernels of ["ts", "cpp", "metal", "cuda", "cpp,metal,cuda"])
+    yield {
+      name: `a new package, kernels ${kernels}`,
+      run() {
+        const folder = freshFolder(scratch, "scaffold")
+        install(folder, ["create-lazuli-plugin"])
+        scaffolded(scratch, folder, kernels, install)
+        rmSync(folder, { recursive: true, force: true })
+      },
+    }
+  yield {
+    name: "ext-pointcloud's own tests, in a folder of its own",
+    run: () => ownTests(scratch, install, "@lazuli/ext-pointcloud"),
+  }
+}
+
+/** Other versions of Node, and other runtimes, on what is installed in a folder. */
+function* runtimes(scratch, folder, modules) {
   const measured = {}
-  const runtimes = {
+  const programs = {
     ...Object.fromEntries([20, 22, 24, 26].map((n) => [`Node ${n}`, [join(modules, `node-${n}/bin/node`)]])),
     Bun: [join(modules, "@oven/bun-linux-x64/bin/bun")],
     Deno: [join(modules, "@deno/linux-x64-glibc/deno"), "run", "--allow-all", "--quiet"],
   }
-  for (const [name, [program, ...before]] of Object.entries(runtimes)) {
+  for (const [name, [program, ...before]] of Object.entries(programs)) {
     const at = (file, ...args) => run(scratch, folder, program, [...before, file, ...args])
     yield { name: `${name}: plugin, transforms, compile`, run: () => at("use.mjs") }
     yield { name: `${name}: require`, run: () => at("require.cjs") }
@@ -181,14 +199,9 @@ function* whole({ scratch, url, table }) {
       },
     }
   }
+}
 
-  for (const compiler of readdirSync(modules).filter((entry) => entry.startsWith("typescript-")))
-    for (const module of ["nodenext", "esnext"])
-      yield {
-        name: `${compiler}, ${module}`,
-        run: () => typecheck(scratch, folder, join(modules, compiler), module),
-      }
-
+function* bundlers(scratch, folder, modules) {
   const entry = 'import { mx } from "lazuli"\nconsole.log(JSON.stringify(mx.array([1, 2]).add(1).tolist()))\n'
   const bundled = (file) => {
     const output = run(scratch, folder, process.execPath, [file])

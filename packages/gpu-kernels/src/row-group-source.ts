@@ -60,158 +60,55 @@ function stagesOf(values: readonly Value[], outputs: readonly RowOutput[]): numb
 }
 
 /** Kernel `rows`: operands, outputs, then the layout. */
-export function rowGroupSource(kernel: RowKernel, form: RowForm): string {
-  const { operands, values, outputs, axes } = kernel
-  const { width, count, alone } = form
-  const stages = stagesOf(values, outputs)
-  const last = Math.max(...stages)
-  const folds = values.filter(({ origin }) => origin.kind === "fold")
-  const vectors = count / Math.max(1, width)
-  const name = (value: Value): string => `n${value.id}`
+export const rowGroupSource = (kernel: RowKernel, form: RowForm): string =>
+  new RowGroupSource(kernel, form).text()
 
-  const parameters = [
-    ...operands.map(({ type, letter }, k) =>
-      letter === "i" ? `constant ${type}& x${k}` : `device const ${type}* x${k}`,
-    ),
-    ...outputs.map(({ type }, k) => `device ${type}* y${k}`),
-    "constant int* layout",
-  ].map((text, i) => `${text} [[buffer(${i})]]`)
+const nameOf = ({ id }: Value): string => `n${id}`
 
-  /** Values of elements that a later stage wants: kept. */
-  const kept = new Set<Value>()
-  for (const value of values)
-    if (value.wide)
-      for (const arg of argumentsOf(value))
-        if (arg.wide && value.origin.kind !== "fold" && stages[arg.id] < stages[value.id]) kept.add(arg)
+class RowGroupSource {
+  private readonly stages: readonly number[]
+  private readonly folds: readonly Value[]
+  /** Values of elements that a later stage wants, in registers; none where rows are too long. */
+  private readonly kept = new Set<Value>()
+  private readonly body: string[] = []
 
-  const load = (k: number, type: string): string => {
-    const { letter } = operands[k]
-    if (letter === "i") return `${type}(x${k})`
-    const at = operandAt(k, axes)
-    if (letter === "b") return `${type}(x${k}[p${k}])`
-    if (letter === "v") return width > 1 ? `${type}(q${k}.v[e])` : `${type}(x${k}[p${k} + int(i)])`
-    return `${type}(x${k}[p${k} + int(i + e) * layout[${at + 1 + axes}]])`
+  constructor(
+    private readonly kernel: RowKernel,
+    private readonly form: RowForm,
+  ) {
+    const { values, outputs } = kernel
+    this.stages = stagesOf(values, outputs)
+    this.folds = values.filter(({ origin }) => origin.kind === "fold")
+    if (form.count === 0) return
+    for (const value of values)
+      if (value.wide)
+        for (const arg of argumentsOf(value))
+          if (arg.wide && value.origin.kind !== "fold" && this.stages[arg.id] < this.stages[value.id])
+            this.kept.add(arg)
   }
 
-  /** Statements that compute wide values of a stage for one element, each once; where nothing is kept, with all that they need. */
-  const elementLines = (
-    targets: readonly Value[],
-    stage: number,
-  ): { lines: string[]; packs: Set<number> } => {
-    const lines: string[] = []
-    const packs = new Set<number>()
-    const done = new Set<Value | Block>()
-    const visit = (value: Value): void => {
-      if (!value.wide || done.has(value)) return
-      done.add(value)
-      if (count > 0 && stages[value.id] < stage) {
-        lines.push(`${value.type} ${name(value)} = ${name(value)}_r[u * ${width} + e];`)
-        return
-      }
-      const { origin } = value
-      if (origin.kind === "input") {
-        packs.add(origin.index)
-        lines.push(`${value.type} ${name(value)} = ${load(origin.index, value.type)};`)
-      } else if (origin.kind === "result") {
-        origin.block.args.forEach(visit)
-        emit(value, lines, done)
-      }
-    }
-    targets.forEach(visit)
-    return { lines, packs }
-  }
-
-  /** Statements of a block, and the name of one of its results. */
-  const emit = (value: Value, lines: string[], done: Set<Value | Block>): void => {
-    if (value.origin.kind !== "result") return
-    const { block, index } = value.origin
-    const prefix = `b${values.findIndex(({ origin }) => origin.kind === "result" && origin.block === block)}_`
-    const { lines: text, results } = block.text(block.args.map(name), prefix)
-    if (!done.has(block)) lines.push(...text)
-    done.add(block)
-    lines.push(`${value.type} ${name(value)} = ${results[index]};`)
-  }
-
-  const body: string[] = []
-  for (const value of values)
-    if (kept.has(value) && count > 0) body.push(`${value.type} ${name(value)}_r[${count}];`)
-
-  const elements = (
-    targets: readonly Value[],
-    stage: number,
-    after: string[],
-    stores: readonly number[],
-  ): string => {
-    const { lines, packs } = elementLines(targets, stage)
-    const keep = count > 0 ? targets.filter((value) => kept.has(value) && stages[value.id] === stage) : []
-    const inner = [
-      ...lines,
-      ...keep.map((value) => `${name(value)}_r[u * ${width} + e] = ${name(value)};`),
-      ...after,
-    ]
-    const loads = [...packs].flatMap((k) =>
-      operands[k].letter === "v" && width > 1
-        ? [
-            `lz_pack<${operands[k].type}> q${k} = *(device const lz_pack<${operands[k].type}>*)(x${k} + (p${k} + int(i)));`,
-          ]
-        : [],
-    )
-    const packed = width > 1 ? stores.map((k) => `lz_pack<${outputs[k].type}> w${k};`) : []
-    const writes = stores.map((k) => {
-      const { value, type } = outputs[k]
-      return `${width > 1 ? `w${k}.v[e]` : `y${k}[row * n + i]`} = ${type}(${name(value)});`
+  text(): string {
+    const { operands, values, outputs, axes } = this.kernel
+    const { width, count, alone } = this.form
+    const { body } = this
+    for (const value of values)
+      if (this.kept.has(value)) body.push(`${value.type} ${nameOf(value)}_r[${count}];`)
+    const last = Math.max(...this.stages)
+    for (let stage = 0; stage <= last; stage++) this.compute(stage)
+    outputs.forEach(({ value, type }, k) => {
+      if (!value.wide) body.push(`if (t == 0 && row < rows) y${k}[row] = ${type}(${nameOf(value)});`)
     })
-    const out =
+    const functions = this.folds
+      .map((value) => named(foldText(foldOf(value), false, true), value.id))
+      .join("")
+    const pack =
       width > 1
-        ? stores.map((k) => `*(device lz_pack<${outputs[k].type}>*)(y${k} + (row * n + i)) = w${k};`)
-        : []
-    const guard = (text: string[]): string =>
-      text.length === 0 ? "" : alone ? `if (row < rows) { ${text.join(" ")} }` : text.join(" ")
-    const turn = `${loads.join(" ")} ${packed.join(" ")} for (uint e = 0; e < ${width}; e++) { ${inner.join(" ")} ${width > 1 ? writes.join(" ") : guard(writes)} } ${guard(out)}`
-    return count > 0
-      ? `for (uint u = 0; u < ${vectors}; u++) { uint i = (u * step + t) * ${width}; if (i < n) { ${turn} } }`
-      : `for (uint i = t * ${width}; i < n; i += step * ${width}) { ${turn} }`
-  }
-
-  for (let stage = 0; stage <= last; stage++) {
-    // Numbers of the row first.
-    const done = new Set<Value | Block>()
-    for (const value of values) {
-      if (value.wide || value.level !== stage) continue
-      if (value.origin.kind === "input")
-        body.push(`${value.type} ${name(value)} = ${load(value.origin.index, value.type)};`)
-      else if (value.origin.kind === "result") emit(value, body, done)
-    }
-    const here = folds.filter((value) => value.level === stage + 1)
-    const stores = outputs.flatMap(({ value }, k) => (value.wide && stages[value.id] === stage ? [k] : []))
-    const targets = [
-      ...values.filter((value) => value.wide && stages[value.id] === stage && kept.has(value) && count > 0),
-      ...here.map(({ origin }) => (origin as { of: Value }).of),
-      ...stores.map((k) => outputs[k].value),
-    ].sort((a, b) => a.id - b.id)
-    for (const value of here)
-      body.push(`${named(foldOf(value).acc, value.id)} a${value.id} = lz_start${value.id}();`)
-    const after = here.map((value) => {
-      const { fold, of } = value.origin as { fold: { from: string }; of: Value }
-      return `a${value.id} = lz_fold${value.id}(a${value.id}, lz_first${value.id}(${fold.from}(${name(of)}), i${width > 1 ? " + e" : ""}));`
-    })
-    if (targets.length > 0) body.push(elements([...new Set(targets)], stage, after, stores))
-    for (const value of here) body.push(...meet(value, alone))
-  }
-  outputs.forEach(({ value, type }, k) => {
-    if (!value.wide) body.push(`if (t == 0 && row < rows) y${k}[row] = ${type}(${name(value)});`)
-  })
-
-  const functions = folds.map((value) => named(foldText(foldOf(value), false, true), value.id)).join("")
-  const text = body.join("\n")
-  const pack =
-    width > 1
-      ? `template <typename T> struct alignas(sizeof(T) * ${width}) lz_pack { T v[${width}]; };\n`
-      : ""
-  const who = alone
-    ? "uint row = group * (threads / 32) + simdgroup, t = simd_lane, step = 32;"
-    : "uint row = group, t = lane, step = threads, simdgroups = threads / 32;"
-  return `${METAL_HEADER}${functionsFor(functions + text)}${functions}${pack}kernel void rows(${parameters.join(", ")},
+        ? `template <typename T> struct alignas(sizeof(T) * ${width}) lz_pack { T v[${width}]; };\n`
+        : ""
+    const who = alone
+      ? "uint row = group * (threads / 32) + simdgroup, t = simd_lane, step = 32;"
+      : "uint row = group, t = lane, step = threads, simdgroups = threads / 32;"
+    return `${METAL_HEADER}${functionsFor(functions + body.join("\n"))}${functions}${pack}kernel void rows(${this.parameters()},
     uint lane [[thread_position_in_threadgroup]], uint group [[threadgroup_position_in_grid]],
     uint threads [[threads_per_threadgroup]], uint simd_lane [[thread_index_in_simdgroup]],
     uint simdgroup [[simdgroup_index_in_threadgroup]]) {
@@ -219,6 +116,145 @@ export function rowGroupSource(kernel: RowKernel, form: RowForm): string {
   uint rows = uint(layout[0]), n = uint(layout[1]), at_row = row < rows ? row : 0;
 ${locations(operands, axes)}${body.map((line) => `  ${line}\n`).join("")}}
 `
+  }
+
+  private parameters(): string {
+    const { operands, outputs } = this.kernel
+    return [
+      ...operands.map(({ type, letter }, k) =>
+        letter === "i" ? `constant ${type}& x${k}` : `device const ${type}* x${k}`,
+      ),
+      ...outputs.map(({ type }, k) => `device ${type}* y${k}`),
+      "constant int* layout",
+    ]
+      .map((text, i) => `${text} [[buffer(${i})]]`)
+      .join(", ")
+  }
+
+  /** The statements of a stage: numbers of the row, a loop over the elements, and what the row's threads make together. */
+  private compute(stage: number): void {
+    const { values, outputs } = this.kernel
+    const { body, stages } = this
+    const done = new Set<Value | Block>()
+    for (const value of values) {
+      if (value.wide || value.level !== stage) continue
+      if (value.origin.kind === "input")
+        body.push(`${value.type} ${nameOf(value)} = ${this.load(value.origin.index, value.type)};`)
+      else if (value.origin.kind === "result") this.emit(value, body, done)
+    }
+    const folded = this.folds.filter((value) => value.level === stage + 1)
+    const stores = outputs.flatMap(({ value }, k) => (value.wide && stages[value.id] === stage ? [k] : []))
+    const targets = [
+      ...values.filter((value) => stages[value.id] === stage && this.kept.has(value)),
+      ...folded.map(({ origin }) => (origin as { of: Value }).of),
+      ...stores.map((k) => outputs[k].value),
+    ].sort((a, b) => a.id - b.id)
+    for (const value of folded)
+      body.push(`${named(foldOf(value).acc, value.id)} a${value.id} = lz_start${value.id}();`)
+    if (targets.length > 0) body.push(this.loop([...new Set(targets)], stage, folded, stores))
+    for (const value of folded) body.push(...meet(value, this.form.alone))
+  }
+
+  /** A loop over the thread's elements: keeps what later stages want, folds, and stores results. */
+  private loop(
+    targets: readonly Value[],
+    stage: number,
+    folded: readonly Value[],
+    stores: readonly number[],
+  ): string {
+    const { width, count } = this.form
+    const { lines, packs } = this.elementLines(targets, stage)
+    const keep = targets.filter((value) => this.kept.has(value) && this.stages[value.id] === stage)
+    const inner = [
+      ...lines,
+      ...keep.map((value) => `${nameOf(value)}_r[u * ${width} + e] = ${nameOf(value)};`),
+      ...folded.map((value) => this.foldLine(value)),
+    ]
+    const turn = this.element(inner, packs, stores)
+    return count > 0
+      ? `for (uint u = 0; u < ${count / Math.max(1, width)}; u++) { uint i = (u * step + t) * ${width}; if (i < n) { ${turn} } }`
+      : `for (uint i = t * ${width}; i < n; i += step * ${width}) { ${turn} }`
+  }
+
+  /** The statements of one turn of the loop: neighbours are read and written as vectors. */
+  private element(inner: readonly string[], packs: ReadonlySet<number>, stores: readonly number[]): string {
+    const { operands, outputs } = this.kernel
+    const { width, alone } = this.form
+    const isPacked = width > 1
+    const loads = [...packs].flatMap((k) =>
+      operands[k].letter === "v" && isPacked
+        ? [
+            `lz_pack<${operands[k].type}> q${k} = *(device const lz_pack<${operands[k].type}>*)(x${k} + (p${k} + int(i)));`,
+          ]
+        : [],
+    )
+    const packed = isPacked ? stores.map((k) => `lz_pack<${outputs[k].type}> w${k};`) : []
+    const writes = stores.map((k) => {
+      const { value, type } = outputs[k]
+      return `${isPacked ? `w${k}.v[e]` : `y${k}[row * n + i]`} = ${type}(${nameOf(value)});`
+    })
+    const out = isPacked
+      ? stores.map((k) => `*(device lz_pack<${outputs[k].type}>*)(y${k} + (row * n + i)) = w${k};`)
+      : []
+    const guard = (text: readonly string[]): string =>
+      text.length === 0 ? "" : alone ? `if (row < rows) { ${text.join(" ")} }` : text.join(" ")
+    return `${loads.join(" ")} ${packed.join(" ")} for (uint e = 0; e < ${width}; e++) { ${inner.join(" ")} ${isPacked ? writes.join(" ") : guard(writes)} } ${guard(out)}`
+  }
+
+  /** Statements that compute wide values of a stage for one element, each once; where nothing is kept, with all that they need. */
+  private elementLines(targets: readonly Value[], stage: number): { lines: string[]; packs: Set<number> } {
+    const { width, count } = this.form
+    const lines: string[] = []
+    const packs = new Set<number>()
+    const done = new Set<Value | Block>()
+    const visit = (value: Value): void => {
+      if (!value.wide || done.has(value)) return
+      done.add(value)
+      if (count > 0 && this.stages[value.id] < stage) {
+        lines.push(`${value.type} ${nameOf(value)} = ${nameOf(value)}_r[u * ${width} + e];`)
+        return
+      }
+      const { origin } = value
+      if (origin.kind === "input") {
+        packs.add(origin.index)
+        lines.push(`${value.type} ${nameOf(value)} = ${this.load(origin.index, value.type)};`)
+      } else if (origin.kind === "result") {
+        origin.block.args.forEach(visit)
+        this.emit(value, lines, done)
+      }
+    }
+    targets.forEach(visit)
+    return { lines, packs }
+  }
+
+  /** Statements of a block, and the name of one of its results. */
+  private emit(value: Value, lines: string[], done: Set<Value | Block>): void {
+    if (value.origin.kind !== "result") return
+    const { block, index } = value.origin
+    const first = this.kernel.values.findIndex(
+      ({ origin }) => origin.kind === "result" && origin.block === block,
+    )
+    const { lines: text, results } = block.text(block.args.map(nameOf), `b${first}_`)
+    if (!done.has(block)) lines.push(...text)
+    done.add(block)
+    lines.push(`${value.type} ${nameOf(value)} = ${results[index]};`)
+  }
+
+  /** Takes an element into a fold's accumulator. */
+  private foldLine({ id, origin }: Value): string {
+    const { fold, of } = origin as { fold: { from: string }; of: Value }
+    const at = this.form.width > 1 ? "i + e" : "i"
+    return `a${id} = lz_fold${id}(a${id}, lz_first${id}(${fold.from}(${nameOf(of)}), ${at}));`
+  }
+
+  private load(k: number, type: string): string {
+    const { operands, axes } = this.kernel
+    const { letter } = operands[k]
+    if (letter === "i") return `${type}(x${k})`
+    if (letter === "b") return `${type}(x${k}[p${k}])`
+    if (letter === "v") return this.form.width > 1 ? `${type}(q${k}.v[e])` : `${type}(x${k}[p${k} + int(i)])`
+    return `${type}(x${k}[p${k} + int(i + e) * layout[${operandAt(k, axes) + 1 + axes}]])`
+  }
 }
 
 const foldOf = (value: Value): Fold => (value.origin as Extract<Value["origin"], { kind: "fold" }>).fold

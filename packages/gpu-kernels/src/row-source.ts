@@ -73,102 +73,51 @@ function rowFold(kind: "sum" | "max", alone: boolean): string {
 }
 
 /** Kernel `rows`: x, g?, weight?, bias?, the output, kept?, then the sizes [rows, row length] and eps. */
-export function rowSource(program: RowProgram, form: RowForm): string {
-  const { type, width, count, alone } = form
-  const { element, row, kept } = program
-  const stages = (form.count === 0 && program.longStages) || program.stages
-  const inputs = [
-    "x",
-    ...(program.g ? ["g"] : []),
-    ...(program.weight ? ["weight"] : []),
-    ...(program.bias ? ["bias"] : []),
-  ]
-  const resident = inputs.filter((name) => name === "x" || name === "g")
-  const shared = inputs.filter((name) => name === "weight" || name === "bias")
-  const outType = type
-  const parameters = [
-    ...inputs.map((name) => `device const ${type}* ${name}_in`),
-    `device ${outType}* y`,
-    ...(kept ? ["device float* kept"] : []),
-    "constant uint* sizes",
-    "constant float& eps",
-  ].map((text, i) => `${text} [[buffer(${i})]]`)
+export const rowSource = (program: RowProgram, form: RowForm): string => new RowSource(program, form).text()
 
-  const sets: Extract<Stage, { set: string }>[] = []
-  /** A loop over the thread's elements. `names` are those that the body mentions. */
-  const loop = (body: string, out = false): string => {
-    const uses = (name: string): boolean => new RegExp(`\\b${name}\\b`).test(body)
-    if (count === 0) {
-      const wanted = new Set(inputs.filter(uses))
-      for (const { set, to } of sets)
-        if (wanted.has(set))
-          for (const name of inputs) if (new RegExp(`\\b${name}\\b`).test(to)) wanted.add(name)
-      const loads = [...wanted].map(
-        (name) =>
-          `float ${name} = float(${name}_in[${(shared as readonly string[]).includes(name) ? "i" : "base + i"}]);`,
-      )
-      const changes = sets.filter(({ set }) => wanted.has(set)).map(({ set, to }) => `${set} = ${to};`)
-      return `for (uint i = t; i < n; i += step) { ${[...loads, ...changes].join(" ")} ${out ? `y[base + i] = ${outType}(${body});` : body} }`
-    }
-    const columns = shared.filter(uses)
-    const loads = columns
-      .map((name) =>
-        width > 1
-          ? `lz_pack ${name}_v = *(device const lz_pack*)(${name}_in + i);`
-          : `${type} ${name}_v = ${name}_in[i];`,
-      )
-      .join(" ")
-    const values = [
-      ...resident.filter(uses).map((name) => `float ${name} = ${name}_r[u * ${width} + e];`),
-      ...columns.map((name) => `float ${name} = float(${width > 1 ? `${name}_v.v[e]` : `${name}_v`});`),
-    ].join(" ")
-    const store = width > 1 ? "o.v[e]" : "y[base + i]"
-    const inner = `for (uint e = 0; e < ${width}; e++) { ${values} ${out ? `${store} = ${outType}(${body});` : body} }`
-    const after = out && width > 1 ? " *(device lz_pack*)(y + base + i) = o;" : ""
-    return `for (uint u = 0; u < ${count / width}; u++) { uint i = (u * step + t) * ${width}; if (i < n) { ${loads}${out && width > 1 ? " lz_pack o; " : " "}${inner}${after} } }`
+const mentions = (text: string, name: string): boolean => new RegExp(`\\b${name}\\b`).test(text)
+
+class RowSource {
+  private readonly stages: readonly Stage[]
+  /** Inputs with an element for each of x, and with one for each column. */
+  private readonly resident: readonly string[]
+  private readonly shared: readonly string[]
+  /** New values of elements so far: what is not kept finds them again. */
+  private readonly sets: Extract<Stage, { set: string }>[] = []
+  private readonly lines: string[] = []
+
+  constructor(
+    private readonly program: RowProgram,
+    private readonly form: RowForm,
+  ) {
+    this.stages = (form.count === 0 && program.longStages) || program.stages
+    this.resident = program.g ? ["x", "g"] : ["x"]
+    this.shared = [...(program.weight ? ["weight"] : []), ...(program.bias ? ["bias"] : [])]
   }
 
-  const lines: string[] = []
-  if (count > 0) {
-    for (const name of resident) {
-      lines.push(`float ${name}_r[${count}];`)
-      lines.push(
-        width > 1
-          ? `for (uint u = 0; u < ${count / width}; u++) { uint i = (u * step + t) * ${width}; if (i < n) { lz_pack v = *(device const lz_pack*)(${name}_in + base + i); for (uint e = 0; e < ${width}; e++) ${name}_r[u * ${width} + e] = float(v.v[e]); } }`
-          : `for (uint u = 0; u < ${count}; u++) { uint i = u * step + t; if (i < n) ${name}_r[u] = float(${name}_in[base + i]); }`,
-      )
+  text(): string {
+    const { type, width, count, alone } = this.form
+    const { element, row, kept = [] } = this.program
+    const { lines } = this
+    if (count > 0) for (const name of this.resident) this.keep(name)
+    for (const stage of this.stages) this.compute(stage)
+    if (element) {
+      const loop = this.loop(element, true)
+      lines.push(alone ? `if (row < rows) { ${loop} }` : loop)
     }
-  }
-  for (const stage of stages) {
-    if ("fold" in stage) {
-      const { fold, name, of, once } = stage
-      lines.push(`float ${name}_a = ${once ? of : START[fold]};`)
-      if (!once) lines.push(loop(`${name}_a = ${COMBINE[fold](`${name}_a`, `(${of})`)};`))
-      lines.push(
-        `float ${name} = lz_row_${fold}(${name}_a${alone ? "" : ", shared, simd_lane, simdgroup, simdgroups"});`,
-      )
-    } else if ("scan" in stage) {
-      for (const [name, start] of Object.entries(stage.scan)) lines.push(`float ${name} = ${start};`)
-      lines.push(loop(stage.next))
-    } else if ("set" in stage) {
-      sets.push(stage)
-      if (count > 0) lines.push(loop(`${stage.set}_r[u * ${width} + e] = ${stage.to};`))
-    } else lines.push(`float ${stage.name} = ${stage.is};`)
-  }
-  if (element) lines.push(alone ? `if (row < rows) { ${loop(element, true)} }` : loop(element, true))
-  if (row) lines.push(`if (t == 0 && row < rows) y[row] = ${outType}(${row});`)
-  kept?.forEach((name, k) => {
-    lines.push(`if (t == 0 && row < rows) kept[row * ${kept.length} + ${k}] = ${name};`)
-  })
-  const kinds = [...new Set(stages.flatMap((stage) => ("fold" in stage ? [stage.fold] : [])))]
-  const folds = kinds.map((kind) => rowFold(kind, alone)).join("")
-  const who = alone
-    ? "uint row = group * (threads / 32) + simdgroup, t = simd_lane, step = 32;"
-    : "uint row = group, t = lane, step = threads, simdgroups = threads / 32;\n  threadgroup float shared[32];"
-  const pack =
-    width > 1 ? `struct alignas(sizeof(${type}) * ${width}) lz_pack { ${type} v[${width}]; };\n` : ""
-  const text = `${folds}${lines.join("\n")}`
-  return `${METAL_HEADER}${functionsFor(text)}${pack}${folds}kernel void rows(${parameters.join(", ")},
+    if (row) lines.push(`if (t == 0 && row < rows) y[row] = ${type}(${row});`)
+    kept.forEach((name, k) => {
+      lines.push(`if (t == 0 && row < rows) kept[row * ${kept.length} + ${k}] = ${name};`)
+    })
+    const kinds = [...new Set(this.stages.flatMap((stage) => ("fold" in stage ? [stage.fold] : [])))]
+    const folds = kinds.map((kind) => rowFold(kind, alone)).join("")
+    const who = alone
+      ? "uint row = group * (threads / 32) + simdgroup, t = simd_lane, step = 32;"
+      : "uint row = group, t = lane, step = threads, simdgroups = threads / 32;\n  threadgroup float shared[32];"
+    const pack =
+      width > 1 ? `struct alignas(sizeof(${type}) * ${width}) lz_pack { ${type} v[${width}]; };\n` : ""
+    const functions = functionsFor(`${folds}${lines.join("\n")}`)
+    return `${METAL_HEADER}${functions}${pack}${folds}kernel void rows(${this.parameters()},
     uint lane [[thread_position_in_threadgroup]], uint group [[threadgroup_position_in_grid]],
     uint threads [[threads_per_threadgroup]], uint simd_lane [[thread_index_in_simdgroup]],
     uint simdgroup [[simdgroup_index_in_threadgroup]]) {
@@ -178,4 +127,90 @@ export function rowSource(program: RowProgram, form: RowForm): string {
   uint base = (row < rows ? row : 0) * n;
 ${lines.map((line) => `  ${line}\n`).join("")}}
 `
+  }
+
+  private parameters(): string {
+    const { type } = this.form
+    return [
+      ...[...this.resident, ...this.shared].map((name) => `device const ${type}* ${name}_in`),
+      `device ${type}* y`,
+      ...(this.program.kept ? ["device float* kept"] : []),
+      "constant uint* sizes",
+      "constant float& eps",
+    ]
+      .map((text, i) => `${text} [[buffer(${i})]]`)
+      .join(", ")
+  }
+
+  /** Reads an input's elements into registers. */
+  private keep(name: string): void {
+    const { width, count } = this.form
+    this.lines.push(
+      `float ${name}_r[${count}];`,
+      width > 1
+        ? `for (uint u = 0; u < ${count / width}; u++) { uint i = (u * step + t) * ${width}; if (i < n) { lz_pack v = *(device const lz_pack*)(${name}_in + base + i); for (uint e = 0; e < ${width}; e++) ${name}_r[u * ${width} + e] = float(v.v[e]); } }`
+        : `for (uint u = 0; u < ${count}; u++) { uint i = u * step + t; if (i < n) ${name}_r[u] = float(${name}_in[base + i]); }`,
+    )
+  }
+
+  private compute(stage: Stage): void {
+    const { lines } = this
+    const { width, count, alone } = this.form
+    if ("fold" in stage) {
+      const { fold, name, of, once } = stage
+      lines.push(`float ${name}_a = ${once ? of : START[fold]};`)
+      if (!once) lines.push(this.loop(`${name}_a = ${COMBINE[fold](`${name}_a`, `(${of})`)};`))
+      lines.push(
+        `float ${name} = lz_row_${fold}(${name}_a${alone ? "" : ", shared, simd_lane, simdgroup, simdgroups"});`,
+      )
+    } else if ("scan" in stage) {
+      for (const [name, start] of Object.entries(stage.scan)) lines.push(`float ${name} = ${start};`)
+      lines.push(this.loop(stage.next))
+    } else if ("set" in stage) {
+      this.sets.push(stage)
+      if (count > 0) lines.push(this.loop(`${stage.set}_r[u * ${width} + e] = ${stage.to};`))
+    } else lines.push(`float ${stage.name} = ${stage.is};`)
+  }
+
+  /** A loop over the thread's elements, with those that the body mentions: a statement, or with `out` the output's element. */
+  private loop(body: string, out = false): string {
+    return this.form.count === 0 ? this.readingLoop(body, out) : this.keptLoop(body, out)
+  }
+
+  /** Elements are read, and what earlier stages made of them is found again. */
+  private readingLoop(body: string, out: boolean): string {
+    const inputs = [...this.resident, ...this.shared]
+    const wanted = new Set(inputs.filter((name) => mentions(body, name)))
+    for (const { set, to } of this.sets)
+      if (wanted.has(set)) for (const name of inputs) if (mentions(to, name)) wanted.add(name)
+    const loads = [...wanted].map(
+      (name) => `float ${name} = float(${name}_in[${this.shared.includes(name) ? "i" : "base + i"}]);`,
+    )
+    const changes = this.sets.filter(({ set }) => wanted.has(set)).map(({ set, to }) => `${set} = ${to};`)
+    const last = out ? `y[base + i] = ${this.form.type}(${body});` : body
+    return `for (uint i = t; i < n; i += step) { ${[...loads, ...changes].join(" ")} ${last} }`
+  }
+
+  private keptLoop(body: string, out: boolean): string {
+    const { type, width, count } = this.form
+    const columns = this.shared.filter((name) => mentions(body, name))
+    const loads = columns
+      .map((name) =>
+        width > 1
+          ? `lz_pack ${name}_v = *(device const lz_pack*)(${name}_in + i);`
+          : `${type} ${name}_v = ${name}_in[i];`,
+      )
+      .join(" ")
+    const values = [
+      ...this.resident
+        .filter((name) => mentions(body, name))
+        .map((name) => `float ${name} = ${name}_r[u * ${width} + e];`),
+      ...columns.map((name) => `float ${name} = float(${width > 1 ? `${name}_v.v[e]` : `${name}_v`});`),
+    ].join(" ")
+    const store = width > 1 ? "o.v[e]" : "y[base + i]"
+    const inner = `for (uint e = 0; e < ${width}; e++) { ${values} ${out ? `${store} = ${type}(${body});` : body} }`
+    const packs = out && width > 1
+    const after = packs ? " *(device lz_pack*)(y + base + i) = o;" : ""
+    return `for (uint u = 0; u < ${count / width}; u++) { uint i = (u * step + t) * ${width}; if (i < n) { ${loads}${packs ? " lz_pack o; " : " "}${inner}${after} } }`
+  }
 }

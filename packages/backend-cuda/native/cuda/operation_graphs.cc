@@ -122,7 +122,90 @@ struct OperationGraphs::Descriptors {
   void finish(void* descriptor, const char* step) {
     if (!status) note(lib.Finalize(descriptor), step);
   }
+  void* tensor(const int64_t* w, int64_t id, Prepared* made);
+  void* operation(const int64_t* w, const std::vector<void*>& tensors);
 };
+
+// A tensor from its words; `made` notes the arrays and scalars among them.
+void* OperationGraphs::Descriptors::tensor(const int64_t* w, int64_t id, Prepared* made) {
+  const int type = int(w[1]);
+  void* t = make(kTensor, "a tensor");
+  set(t, 901, kDataType, type, "a tensor's type");
+  set(t, 902, kInteger, w + 3, kAxes, "a tensor's sizes");
+  set(t, 903, kInteger, w + 3 + kAxes, kAxes, "a tensor's strides");
+  set(t, 906, kInteger, id, "a tensor's number");
+  set(t, 900, kInteger, kAlignment, "a tensor's alignment");
+  if (w[0] == kVirtual) set(t, 907, kBoolean, true, "a tensor in between");
+  if (w[0] == kScalar) {
+    set(t, 908, kBoolean, true, "a scalar");
+    double value;
+    std::memcpy(&value, &w[2], sizeof value);
+    Scalar scalar{id, 0};
+    const float narrow = float(value);
+    const int32_t integer = int32_t(value);
+    if (type == kInt32)
+      std::memcpy(&scalar.bits, &integer, sizeof integer);
+    else
+      std::memcpy(&scalar.bits, &narrow, sizeof narrow);
+    made->scalars.push_back(scalar);
+  }
+  if (w[0] == kArray) made->arrays.push_back(id);
+  finish(t, "a tensor");
+  return t;
+}
+
+// An operation from its words, which are malformed where it is null and nothing failed.
+void* OperationGraphs::Descriptors::operation(const int64_t* w, const std::vector<void*>& tensors) {
+  const int64_t kind = w[0], mode = w[1], axis = w[3];
+  const int compute = int(w[2]);
+  void* of[4] = {};
+  for (int k = 0; k < 4; k++) {
+    if (w[4 + k] >= int64_t(tensors.size())) return nullptr;
+    if (w[4 + k] >= 0) of[k] = tensors[size_t(w[4 + k])];
+  }
+  const auto [x, b, t, y] = of;
+  if (!x || !y) return nullptr;
+  void* o = nullptr;
+  if (kind == kElementwise) {
+    void* pointwise = make(kPointwise, "a pointwise mode");
+    set(pointwise, 0, kPointwiseMode, int(mode), "a pointwise mode");
+    set(pointwise, 1, kDataType, compute, "its precision");
+    if (mode == kGenerateIndex) set(pointwise, 9, kInteger, axis, "its axis");
+    finish(pointwise, "a pointwise mode");
+    o = make(kPointwiseOperation, "a pointwise operation");
+    set(o, 750, kDescriptor, pointwise, "its mode");
+    set(o, 751, kDescriptor, x, "its first operand");
+    if (b) set(o, 752, kDescriptor, b, "its second operand");
+    if (t) set(o, 758, kDescriptor, t, "its third operand");
+    set(o, 753, kDescriptor, y, "its result");
+  } else if (kind == kProduct) {
+    void* matmul = make(kMatmul, "a product");
+    set(matmul, 1500, kDataType, compute, "its precision");
+    finish(matmul, "a product");
+    o = make(kMatmulOperation, "a product's operation");
+    set(o, 1520, kDescriptor, x, "its first factor");
+    set(o, 1521, kDescriptor, b, "its second factor");
+    set(o, 1522, kDescriptor, y, "its result");
+    set(o, 1523, kDescriptor, matmul, "its product");
+  } else if (kind == kFold) {
+    void* reduction = make(kReduction, "a reduction");
+    set(reduction, 1600, kReductionOperator, int(mode), "a reduction's operator");
+    set(reduction, 1601, kDataType, compute, "its precision");
+    finish(reduction, "a reduction");
+    o = make(kReductionOperation, "a reduction's operation");
+    set(o, 1610, kDescriptor, x, "its operand");
+    set(o, 1611, kDescriptor, y, "its result");
+    set(o, 1612, kDescriptor, reduction, "its reduction");
+  } else if (kind == kReshape) {
+    o = make(kReshapeOperation, "a reshape");
+    set(o, 2200, kDescriptor, x, "its operand");
+    set(o, 2201, kDescriptor, y, "its result");
+  } else {
+    return nullptr;
+  }
+  finish(o, "an operation");
+  return o;
+}
 
 std::string OperationGraphs::build(const int64_t* words, size_t count, Descriptors* all, Prepared* made) {
   if (count < 2) return "the record is malformed";
@@ -131,82 +214,12 @@ std::string OperationGraphs::build(const int64_t* words, size_t count, Descripto
       count != 2 + tensors * kTensorWords + operations * kOperationWords)
     return "the record is malformed";
   Descriptors& d = *all;
-  std::vector<void*> tensor(tensors);
+  std::vector<void*> tensor(tensors), operation(operations);
   const int64_t* w = words + 2;
-  for (size_t i = 0; i < tensors; i++, w += kTensorWords) {
-    const int64_t id = int64_t(i) + 1;
-    const int type = int(w[1]);
-    void* t = tensor[i] = d.make(kTensor, "a tensor");
-    d.set(t, 901, kDataType, type, "a tensor's type");
-    d.set(t, 902, kInteger, w + 3, kAxes, "a tensor's sizes");
-    d.set(t, 903, kInteger, w + 3 + kAxes, kAxes, "a tensor's strides");
-    d.set(t, 906, kInteger, id, "a tensor's number");
-    d.set(t, 900, kInteger, kAlignment, "a tensor's alignment");
-    if (w[0] == kVirtual) d.set(t, 907, kBoolean, true, "a tensor in between");
-    if (w[0] == kScalar) {
-      d.set(t, 908, kBoolean, true, "a scalar");
-      double value;
-      std::memcpy(&value, &w[2], sizeof value);
-      Scalar scalar{id, 0};
-      const float narrow = float(value);
-      const int32_t integer = int32_t(value);
-      if (type == kInt32)
-        std::memcpy(&scalar.bits, &integer, sizeof integer);
-      else
-        std::memcpy(&scalar.bits, &narrow, sizeof narrow);
-      made->scalars.push_back(scalar);
-    }
-    if (w[0] == kArray) made->arrays.push_back(id);
-    d.finish(t, "a tensor");
-  }
-  std::vector<void*> operation(operations);
+  for (size_t i = 0; i < tensors; i++, w += kTensorWords) tensor[i] = d.tensor(w, int64_t(i) + 1, made);
   for (size_t i = 0; i < operations; i++, w += kOperationWords) {
-    const int64_t kind = w[0], mode = w[1], axis = w[3];
-    const int compute = int(w[2]);
-    void* of[4] = {};
-    for (int k = 0; k < 4; k++) {
-      if (w[4 + k] >= int64_t(tensors)) return "the record is malformed";
-      if (w[4 + k] >= 0) of[k] = tensor[size_t(w[4 + k])];
-    }
-    const auto [x, b, t, y] = of;
-    if (!x || !y) return "the record is malformed";
-    if (kind == kElementwise) {
-      void* pointwise = d.make(kPointwise, "a pointwise mode");
-      d.set(pointwise, 0, kPointwiseMode, int(mode), "a pointwise mode");
-      d.set(pointwise, 1, kDataType, compute, "its precision");
-      if (mode == kGenerateIndex) d.set(pointwise, 9, kInteger, axis, "its axis");
-      d.finish(pointwise, "a pointwise mode");
-      void* o = operation[i] = d.make(kPointwiseOperation, "a pointwise operation");
-      d.set(o, 750, kDescriptor, pointwise, "its mode");
-      d.set(o, 751, kDescriptor, x, "its first operand");
-      if (b) d.set(o, 752, kDescriptor, b, "its second operand");
-      if (t) d.set(o, 758, kDescriptor, t, "its third operand");
-      d.set(o, 753, kDescriptor, y, "its result");
-    } else if (kind == kProduct) {
-      void* matmul = d.make(kMatmul, "a product");
-      d.set(matmul, 1500, kDataType, compute, "its precision");
-      d.finish(matmul, "a product");
-      void* o = operation[i] = d.make(kMatmulOperation, "a product's operation");
-      d.set(o, 1520, kDescriptor, x, "its first factor");
-      d.set(o, 1521, kDescriptor, b, "its second factor");
-      d.set(o, 1522, kDescriptor, y, "its result");
-      d.set(o, 1523, kDescriptor, matmul, "its product");
-    } else if (kind == kFold) {
-      void* reduction = d.make(kReduction, "a reduction");
-      d.set(reduction, 1600, kReductionOperator, int(mode), "a reduction's operator");
-      d.set(reduction, 1601, kDataType, compute, "its precision");
-      d.finish(reduction, "a reduction");
-      void* o = operation[i] = d.make(kReductionOperation, "a reduction's operation");
-      d.set(o, 1610, kDescriptor, x, "its operand");
-      d.set(o, 1611, kDescriptor, y, "its result");
-      d.set(o, 1612, kDescriptor, reduction, "its reduction");
-    } else if (kind == kReshape) {
-      void* o = operation[i] = d.make(kReshapeOperation, "a reshape");
-      d.set(o, 2200, kDescriptor, x, "its operand");
-      d.set(o, 2201, kDescriptor, y, "its result");
-    } else
-      return "the record is malformed";
-    d.finish(operation[i], "an operation");
+    operation[i] = d.operation(w, tensor);
+    if (!operation[i] && !d.status) return "the record is malformed";
   }
   void* graph = d.make(kGraph, "the graph");
   d.set(graph, 800, kHandleType, handle_, "its handle");
@@ -217,27 +230,33 @@ std::string OperationGraphs::build(const int64_t* words, size_t count, Descripto
   d.set(heuristics, 200, kHeuristicsMode, kModeA, "their mode");
   d.finish(heuristics, "the heuristics");
   if (d.status) return failed(d.lib, d.what, d.status);
+  return plan(heuristics, all, made);
+}
+
+// A plan by the first engine that has one and needs no more memory than there may be.
+std::string OperationGraphs::plan(void* heuristics, Descriptors* all, Prepared* made) {
+  const Library& lib = all->lib;
   void* engine[kEngines];
-  for (void*& each : engine) each = d.make(kEngineConfiguration, "an engine");
+  for (void*& each : engine) each = all->make(kEngineConfiguration, "an engine");
   int64_t found = 0;
-  if (const int s = d.lib.Get(heuristics, 202, kDescriptor, kEngines, &found, engine))
-    return failed(d.lib, "the choice of an engine", s);
+  if (const int s = lib.Get(heuristics, 202, kDescriptor, kEngines, &found, engine))
+    return failed(lib, "the choice of an engine", s);
   std::string problem = "cuDNN has no engine for it";
   for (int64_t i = 0; i < found && i < kEngines; i++) {
     void* plan = nullptr;
     int64_t workspace = 0, one = 0;
-    int s = d.lib.Describe(kPlan, &plan);
-    if (!s) s = d.lib.Set(plan, 401, kDescriptor, 1, &engine[i]);
-    if (!s) s = d.lib.Set(plan, 400, kHandleType, 1, &handle_);
-    if (!s) s = d.lib.Finalize(plan);
-    if (!s) s = d.lib.Get(plan, 402, kInteger, 1, &one, &workspace);
+    int s = lib.Describe(kPlan, &plan);
+    if (!s) s = lib.Set(plan, 401, kDescriptor, 1, &engine[i]);
+    if (!s) s = lib.Set(plan, 400, kHandleType, 1, &handle_);
+    if (!s) s = lib.Finalize(plan);
+    if (!s) s = lib.Get(plan, 402, kInteger, 1, &one, &workspace);
     if (!s && size_t(workspace) <= kMostWorkspace) {
       made->plan = plan;
       made->workspace = size_t(workspace);
       return {};
     }
-    if (s) problem = failed(d.lib, "the plan", s);
-    if (plan) d.lib.Forget(plan);
+    if (s) problem = failed(lib, "the plan", s);
+    if (plan) lib.Forget(plan);
   }
   return problem;
 }

@@ -41,6 +41,7 @@ class OperationGraphs {
   };
   struct Descriptors;
   std::string build(const int64_t* words, size_t count, Descriptors* all, Prepared* made);
+  std::string plan(void* heuristics, Descriptors* all, Prepared* made);
 
   void* handle_ = nullptr;
   Stream stream_ = nullptr;  // of the handle
