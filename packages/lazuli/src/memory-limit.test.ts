@@ -47,6 +47,42 @@ describe("a loop of far more bytes than the limit allows", () => {
   })
 })
 
+describe("small arrays between the steps of a chain, which nobody holds", () => {
+  const x = mx.ones([10_000])
+  const chain = (): mx.Array => {
+    let y = x
+    for (let i = 0; i < 300; i++) y = y.add(1).multiply(0.5)
+    return y
+  }
+
+  test("need no room under a limit, at any call", () => {
+    mx.eval(x)
+    for (let call = 0; call < 4; call++) {
+      leave(MB)
+      const y = chain()
+      mx.eval(y)
+      expect(y.index(9_999).item()).toBe(1)
+    }
+  })
+
+  test("are not kept where there is no limit", () => {
+    mx.synchronize()
+    mx.resetPeakMemory()
+    const before = mx.getActiveMemory()
+    const y = chain()
+    mx.eval(y)
+    expect(mx.getPeakMemory() - before).toBeLessThan(2 * MB)
+  })
+
+  test("keep their values where somebody does", () => {
+    leave(MB)
+    const held = x.add(1)
+    const y = held.multiply(0.5).add(held)
+    mx.eval(chain(), y)
+    expect([held.index(7).item(), y.index(7).item()]).toEqual([2, 3])
+  })
+})
+
 describe("an evaluation that does not fit", () => {
   const big = (): mx.Array => mx.arange(4 * MB, { dtype: mx.float32 }).add(1)
 

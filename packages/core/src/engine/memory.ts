@@ -214,7 +214,7 @@ class Lifetimes {
   reserve(op: string, most: Bytes, least: () => Bytes): void {
     const { references } = this
     const findDead = (collection: Collection): void => {
-      if (collection === "young") this.sweepRecent()
+      if (collection === "young") this.sweepRecent(Infinity)
       this.poll(references as WeakReferences, collection)
     }
     this.limit.reserve(op, most, least, references ? findDead : null)
@@ -223,36 +223,44 @@ class Lifetimes {
   /** Finds dead handles when enough was allocated or enough handles were made since the last time, or would be copied for. */
   relieve(intermediateBytes: number, copiedBytes = 0): void {
     const { references } = this
-    if (!references) {
-      // Memory of a backend in JavaScript goes with its nodes; handles need not be known.
-      handles.fresh.length = 0
-      this.guarded.fill(null, 0, this.guardedCount)
-      this.guardedCount = 0
+    if (references === null) {
+      this.forgetFresh()
       return
     }
-    this.flush(references)
+    if (handles.fresh.length + this.guardedCount > 0) this.flush(references)
     const pressed = this.pressure >= this.threshold && this.hasGrown()
-    const copies =
-      intermediateBytes < LARGE_INTERMEDIATES && intermediateBytes + copiedBytes >= LARGE_INTERMEDIATES
+    const areMany = intermediateBytes >= LARGE_INTERMEDIATES
+    const copies = !areMany && intermediateBytes + copiedBytes >= LARGE_INTERMEDIATES
     if (
-      !pressed &&
-      this.young < MAX_YOUNG &&
-      intermediateBytes < LARGE_INTERMEDIATES &&
-      !(copies && this.spared-- <= 0) &&
-      !(this.allocated >= SMALL_BUDGET && this.mayPay())
-    ) {
-      if (this.young >= MANY_YOUNG && references.wasCollected()) {
-        this.poll(references, "none")
-        // Handles made after the collector ran may be as dead as those made before.
-        if (references.areManyOld()) this.poll(references, "young")
-        this.pollOld(references)
-      }
-      return
-    }
-    if (pressed) {
-      this.pressure = this.uncounted = 0
-      this.sweepRecent()
-    }
+      pressed ||
+      this.young >= MAX_YOUNG ||
+      areMany ||
+      (copies && this.spared-- <= 0) ||
+      (this.allocated >= SMALL_BUDGET && this.mayPay())
+    )
+      this.findDead(references, pressed, areMany, copies)
+    else if (this.young >= MANY_YOUNG && references.wasCollected()) this.takeCollected(references)
+  }
+
+  /** Memory of a backend in JavaScript goes with its nodes; handles need not be known. */
+  private forgetFresh(): void {
+    handles.fresh.length = 0
+    this.guarded.fill(null, 0, this.guardedCount)
+    this.guardedCount = 0
+  }
+
+  /** Gives back what the collector has found dead already. */
+  private takeCollected(references: WeakReferences): void {
+    this.poll(references, "none")
+    // Handles made after the collector ran may be as dead as those made before.
+    if (references.areManyOld()) this.poll(references, "young")
+    this.pollOld(references)
+  }
+
+  /** Where intermediates have many bytes, handles of small ones that others read are looked at too: a dead one keeps its memory. */
+  private findDead(references: WeakReferences, pressed: boolean, areMany: boolean, copies: boolean): void {
+    if (pressed) this.pressure = this.uncounted = 0
+    if (pressed || areMany) this.sweepRecent(areMany ? Infinity : 0)
     this.poll(references, "young")
     if (copies) {
       this.fruitless = this.found > 0 ? 0 : Math.min(MOST_SPARED, 2 * this.fruitless + 1)
@@ -292,7 +300,7 @@ class Lifetimes {
   collectGarbage(): void {
     const { references } = this
     if (!references) return
-    this.sweepRecent()
+    this.sweepRecent(Infinity)
     for (let round = 0; round < 2; round++) this.poll(references, "all")
     if (this.counting) this.survived = Math.max(LEAST_SURVIVED, this.activeBytes(this.counting))
   }
