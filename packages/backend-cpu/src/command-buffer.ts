@@ -61,13 +61,17 @@ export class CommandBuffer {
   /** Makes room for `words` more words. Returns whether the buffer was replaced. */
   reserve(words: number): boolean {
     if (this.length + words <= this.f64.length) return false
+    this.grow(words)
+    return true
+  }
+
+  private grow(words: number): void {
     const bigger = new ArrayBuffer(Math.max(this.f64.length * 2, this.length + words) * 8)
     new Int32Array(bigger).set(this.i32.subarray(0, this.length * 2))
     this.buffer = bigger
     this.i32 = new Int32Array(bigger)
     this.f32 = new Float32Array(bigger)
     this.f64 = new Float64Array(bigger)
-    return true
   }
 
   /** A word that holds an integer. */

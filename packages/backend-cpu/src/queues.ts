@@ -71,8 +71,10 @@ let lastQueue = main
 let handing = false
 
 /** The queue of a stream. */
-export function queueOf(stream: Stream): Queue {
-  if (stream === lastStream) return lastQueue
+export const queueOf = (stream: Stream): Queue => (stream === lastStream ? lastQueue : findQueue(stream))
+
+// In a function of its own, as what else is rare: V8 inlines callers of the short one whole.
+function findQueue(stream: Stream): Queue {
   const id = stream.index < MAX_QUEUES ? stream.index : 1 + (stream.index % (MAX_QUEUES - 1))
   while (queues.length <= id) queues.push(new Queue(queues.length, 1 << 10))
   lastStream = stream

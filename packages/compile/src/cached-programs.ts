@@ -80,7 +80,9 @@ export class CachedPrograms {
     const given: Node[] = []
     const serves = last !== null && (last.stream === null || last.stream === currentStream())
     if (serves && fits(last.signature, args, given) && (isStateless || this.stateFits(last)))
-      return this.replay.call(last, given, args, leaves.arrays, leaves)
+      return last.single
+        ? this.replay.single(last, given)
+        : this.replay.call(last, given, args, leaves.arrays, leaves)
     // The function may call itself, and may put other containers into the state.
     leaves.forget()
     const held = arrayLeaves(inputs)
@@ -92,7 +94,9 @@ export class CachedPrograms {
       return this.callInPassing(args, held, key)
     const cached = (this.last = known ?? this.trace(args, held, key))
     const nodes = arraysOf(args).map(({ node }) => node)
-    return this.replay.call(cached, nodes, args, state, null)
+    return cached.single
+      ? this.replay.single(cached, nodes)
+      : this.replay.call(cached, nodes, args, state, null)
   }
 
   explain(args: readonly unknown[]): Explanation {

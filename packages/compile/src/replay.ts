@@ -4,10 +4,11 @@
  */
 import {
   Array,
-  applyNode,
-  applyNodes,
+  addNode,
+  addNodes,
   boundPending,
   Mark,
+  type Meta,
   type Node,
   onStream,
   withArrays,
@@ -17,7 +18,7 @@ import type { Capture } from "./capture"
 import { type Donated, giveUp } from "./donation"
 import type { CompileOptions } from "./options"
 import { arrayLeaves, type Leaves, leave, readLeaves, writePath } from "./state"
-import { tracedCall } from "./traced-graph"
+import { type TracedGraph, tracedCall } from "./traced-graph"
 
 const NONE: readonly Node[] = []
 
@@ -27,6 +28,14 @@ export class Replay {
     private readonly donated: Donated,
     private readonly leaves: Leaves,
   ) {}
+
+  /** A call of a program that is single. The call's signature is the program's: nothing is inferred again. */
+  single({ capture: { graph, outside }, params }: CachedProgram, nodes: Node[]): Array {
+    for (let i = 0; i < outside.length; i++) nodes.push(outside[i].node)
+    boundPending()
+    const { meta } = graph as TracedGraph
+    return new Array(addNode(tracedCall.primitive, nodes, params, meta as Meta))
+  }
 
   /**
    * Adds one call to the graph, and hands out its results. `nodes` are those of the arguments; `leaves` are those of `state` where they are
@@ -43,7 +52,6 @@ export class Replay {
     for (let i = 0; i < state.length; i++) nodes.push(state[i].node)
     const known = nodes.length
     if (graph !== null) for (let i = 0; i < outside.length; i++) nodes.push(outside[i].node)
-    if (cached.single) return new Array(applyNode(tracedCall.primitive, nodes, cached.params))
     boundPending()
     const computed = compute(cached, nodes)
     const values = valuesOf(cached, computed, nodes, known)
@@ -98,8 +106,8 @@ export class Replay {
 
 function compute({ capture: { graph }, params, elsewhere }: CachedProgram, nodes: Node[]): readonly Node[] {
   if (graph === null) return NONE
-  if (elsewhere === null) return applyNodes(tracedCall.primitive, nodes, params)
-  return onStream(elsewhere, () => applyNodes(tracedCall.primitive, nodes, params))
+  if (elsewhere === null) return addNodes(tracedCall.primitive, nodes, params, graph.meta)
+  return onStream(elsewhere, () => addNodes(tracedCall.primitive, nodes, params, graph.meta))
 }
 
 /** The arrays of the result, then those of the captured outputs. Of the nodes, the first `known` follow the call. */

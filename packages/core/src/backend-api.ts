@@ -113,6 +113,8 @@ export {
   type Application,
   Array,
   abstractly,
+  addNode,
+  addNodes,
   applicationOf,
   applyNode,
   applyNodes,

@@ -1,6 +1,6 @@
 /**
- * Array, Node and Primitive, the trio that cannot be read apart: an Array is a user's handle on a Node, a Node is one
- * output of one application of a Primitive, and a Primitive's rules speak of Arrays. Evaluation is in evaluate.ts.
+ * Array, Node and Primitive: an Array is a user's handle on a Node, a Node is one output of one application of a Primitive, and a
+ * Primitive's rules speak of Arrays. Evaluation is in evaluate.ts. It is long because the three cannot be read apart.
  */
 
 import type { FluentMethods } from "../fluent"
@@ -316,6 +316,20 @@ const LARGE = 65536
 /** True if a node's handles are watched one by one. */
 export const isLarge = (node: Node): boolean => node.nbytes >= LARGE
 
+/** Counts a handle that a user may hold. */
+function track(handle: Array): void {
+  const { node } = handle
+  node.handles++
+  if (isLarge(node)) {
+    handle.ref = Ref.Fresh
+    if (handles.fresh.push(handle) > MANY_FRESH) handles.flush()
+  } else {
+    handle.ref = Ref.Counted
+    if (node.storage === null) handles.recent[handles.recentCount++] = handle
+  }
+  if (handles.scope !== null) handles.scope(handle)
+}
+
 /**
  * An n-dimensional array: immutable elements of one dtype, computed when they are needed.
  * `mx.array(data)` makes one; operations are functions (`mx.add(a, b)`) and methods (`a.add(b)`).
@@ -324,21 +338,13 @@ export class Array {
   /** The node this handle shows. Engine-internal. */
   node: Node
   /** The number of its weak reference, or a {@link Ref}. Engine-internal. */
-  ref: number = Ref.Untracked
+  ref: number
 
+  // Short enough for V8 to inline wherever an operation makes its result.
   constructor(node: Node) {
     this.node = node
-    if (handles.tracking) {
-      node.handles++
-      if (isLarge(node)) {
-        this.ref = Ref.Fresh
-        if (handles.fresh.push(this) > MANY_FRESH) handles.flush()
-      } else {
-        this.ref = Ref.Counted
-        if (node.storage === null) handles.recent[handles.recentCount++] = this
-      }
-      if (handles.scope !== null) handles.scope(this)
-    }
+    this.ref = Ref.Untracked
+    if (handles.tracking) track(this)
   }
 
   /** Sizes of the axes. */
@@ -443,8 +449,17 @@ export function abstractly<T>(body: () => T): T {
 /** Adds one node for an application with a single output. Inputs are nodes; `infer` validates them. */
 export function applyNode(primitive: Primitive, inputs: readonly Node[], params: AnyParams): Node {
   boundPending()
-  const meta = primitive.rules.infer(inputs, params) as Meta
-  const node = new Node(meta.shape, meta.dtype, primitive, inputs, params, currentStream(), Mark.None)
+  return addNode(primitive, inputs, params, primitive.rules.infer(inputs, params) as Meta)
+}
+
+/** The same for inputs that were validated: the output's shape and dtype are known. */
+export function addNode(
+  primitive: Primitive,
+  inputs: readonly Node[],
+  params: AnyParams,
+  { shape, dtype }: Meta,
+): Node {
+  const node = new Node(shape, dtype, primitive, inputs, params, currentStream(), Mark.None)
   handles.budget -= GRAPH_BYTES + node.nbytes
   for (let i = 0; i < inputs.length; i++) {
     const input = inputs[i]
@@ -457,7 +472,16 @@ export function applyNode(primitive: Primitive, inputs: readonly Node[], params:
 
 /** Adds the nodes of an application with any number of outputs. Engines rebuild graphs with it: it computes nothing. */
 export function applyNodes(primitive: Primitive, inputs: readonly Node[], params: AnyParams): Node[] {
-  const metas = primitive.rules.infer(inputs, params)
+  return addNodes(primitive, inputs, params, primitive.rules.infer(inputs, params))
+}
+
+/** The same for inputs that were validated. */
+export function addNodes(
+  primitive: Primitive,
+  inputs: readonly Node[],
+  params: AnyParams,
+  metas: Meta | readonly Meta[],
+): Node[] {
   const list = globalThis.Array.isArray(metas) ? (metas as readonly Meta[]) : [metas as Meta]
   // Counted loops: a call of a compiled training step has dozens of both.
   let mark = Mark.None as number

@@ -35,7 +35,10 @@ function binary(
   derivatives: Derivatives,
   { convert, result, realOnly }: Options = {},
 ): BinaryFunction {
-  const infer = ([x, y]: readonly Meta[]): Meta => {
+  const infer = (inputs: readonly Meta[]): Meta => {
+    // By index: a pattern would walk an iterator at every operation.
+    const x = inputs[0]
+    const y = inputs[1]
     if (result === undefined && x.shape === y.shape) return x
     return { shape: broadcastShapes(name, x.shape, y.shape), dtype: result ?? x.dtype }
   }
