@@ -261,8 +261,7 @@ const scaffoldIn = (folder, kernels) => join(folder, `scaffold-${kernels.replace
 /** Does in a new package what the guide says: removes the sample, writes the guide's files, and runs its commands. */
 function followGuide(scratch, folder, own) {
   const guide = readFileSync("docs/write-a-plugin.md", "utf8")
-  const [remove] = /^rm .*$/m.exec(guide)
-  execute(scratch, folder, own, remove)
+  for (const [command] of guide.matchAll(/^(rm|echo) .*$/gm)) execute(scratch, folder, own, command)
   for (const [, path, text] of guide.matchAll(/^```\w+ ([\w./-]+)\n([\s\S]*?)^```$/gm))
     writeFileSync(join(own, path), text)
   for (const command of ["npm run params", "npm test", "npm pack --dry-run"]) {

@@ -46,8 +46,10 @@ export async function startRegistry(scratch, options = {}) {
       lazuli: own,
       "create-lazuli-plugin": own,
       "@lazuli/*": own,
-      "**": { access: "$all", proxy: "npm" },
+      "**": { ...own, proxy: "npm" },
     },
+    // A package of one's own can be published without the network too.
+    publish: { allow_offline: true },
     max_body_size: "100mb",
     web: { enable: false },
     log: { type: "stdout", format: "pretty", level: "error" },
@@ -123,9 +125,9 @@ async function publish(url, tarball) {
   if (!answer.ok) throw new Error(`${name} was not published: ${answer.status} ${await answer.text()}`)
 }
 
-/** Waits until the server answers, at most half a minute. */
+/** Waits until the server answers, at most three minutes: a machine may have much else to do. */
 async function answers(url, ended) {
-  for (const end = Date.now() + 30_000; Date.now() < end; ) {
+  for (const end = Date.now() + 180_000; Date.now() < end; ) {
     const reason = ended()
     if (reason) throw new Error(reason)
     try {

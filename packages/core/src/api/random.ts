@@ -25,12 +25,13 @@ import { argmax } from "../ops/arg-reduce"
 import { maximum, minimum } from "../ops/binary"
 import { asOperand, scalarArray, scalarOf, toDtype } from "../ops/constant"
 import { arrayFromStore } from "../ops/creation"
-import { stack } from "../ops/join"
+import { join } from "../ops/join"
 import { svd } from "../ops/linalg/svd"
 import { randomBits } from "../ops/random-bits"
 import { softmax } from "../ops/softmax"
 import { argsort, searchsorted } from "../ops/sort"
 import { take } from "../ops/take"
+import { insertAxes } from "../ops/view"
 
 type ShapeArgument = number | readonly number[]
 /** Options of draws without a positional argument of their own. */
@@ -59,10 +60,16 @@ function wordsOfSeed(op: string, value: unknown): [number, number] {
 export const state: [Array] = [lazyKey(Date.now())]
 implicitState.push(state)
 
-/** A key made of constants: it needs no memory, so it can exist before any backend does. */
+/**
+ * A key made of constants: it needs no memory, so it can exist before any backend does. By primitives: `stack` would be compiled at every
+ * import.
+ */
 function lazyKey(value: number | bigint): Array {
   const words = wordsOfSeed("random.seed", value)
-  return stack(words.map((word) => scalarArray(word, uint32)))
+  return join(
+    words.map((word) => insertAxes([scalarArray(word, uint32)], { axes: [0] })),
+    { axis: 0 },
+  )
 }
 
 /**

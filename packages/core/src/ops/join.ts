@@ -11,7 +11,8 @@ import { toDtype } from "./constant"
 import { sliceRange } from "./slice"
 import { moveToFront } from "./view"
 
-const join: Apply<{ axis: number }> = definePrimitive({
+/** The primitive: arrays of one dtype, whose sizes agree but along the axis. */
+export const join: Apply<{ axis: number }> = definePrimitive({
   name: "concatenate",
   params: { axis: "i64" },
   infer: (inputs, { axis }) => {

@@ -327,7 +327,8 @@ export function moveaxis(...args: unknown[]): Array {
   return moveaxisArgs(args)
 }
 
-const insertAxes: Apply<{ axes: readonly number[] }> = definePrimitive({
+/** The primitive of {@link expandDims}. */
+export const insertAxes: Apply<{ axes: readonly number[] }> = definePrimitive({
   name: "expandDims",
   params: { axes: "i64[]" },
   infer: ([x], { axes }) => ({ shape: spread(x.shape, axes, 1), dtype: x.dtype }),
