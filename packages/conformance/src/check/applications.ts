@@ -7,6 +7,7 @@ import {
   type AnyParams,
   applyNodes,
   decompose,
+  describe,
   isInexact,
   type Node,
   type Primitive,
@@ -38,6 +39,10 @@ const ENOUGH = 8
 /** The graphs of a sample: its value, its gradients and its tangents. */
 function graphsOf({ f, inputs }: Sample): mx.Array[] {
   const y = f(...inputs)
+  if (!((y as unknown) instanceof mx.Array))
+    throw new mx.ArgumentError("opCheck", `a sample's f must give one array, received ${describe(y)}`, {
+      hint: "A primitive of several outputs is checked with { inputs, params } in place of f",
+    })
   if (!isInexact(y.dtype) || !inputs.some((x) => isInexact(x.dtype))) return [y]
   const smooth = inputs.filter((x) => isInexact(x.dtype))
   const g = (...xs: mx.Array[]): mx.Array => {

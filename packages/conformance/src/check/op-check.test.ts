@@ -326,3 +326,10 @@ test("a column of one's own, and the table", () => {
     negative, bad: never (sample 0: float64[2,3])"
   `)
 })
+
+test("a sample whose function gives a list is refused with the way to check several outputs", () => {
+  const f = ((x: mx.Array) => mx.split(x, 2)) as unknown as (x: mx.Array) => mx.Array
+  expect(() => opCheck("negative", [{ f, inputs: [mx.ones([2])] }])).toThrow(
+    "[opCheck] a sample's f must give one array, received",
+  )
+})
