@@ -25,6 +25,21 @@ test("losses that nobody reads do not keep what they are computed from", () => {
   expect(losses.map((loss) => loss.item())).toEqual(losses.map((_, i) => 2 * (i + 1)))
 })
 
+test("handles that were old when they died keep no intermediates", () => {
+  const x = mx.contiguous(mx.ones([2 ** 22]))
+  mx.eval(x)
+  const handles = [x]
+  for (let i = 0; i < 12; i++) handles.push(handles[i].multiply(0.5).add(i))
+  // Makes them old, as the collector does by itself while a program builds a large graph.
+  lifetimes.collectGarbage()
+  const last = handles[12]
+  handles.length = 0
+  const before = mx.getActiveMemory()
+  mx.resetPeakMemory()
+  mx.eval(last)
+  expect(mx.getPeakMemory() - before).toBeLessThan(64 * MB)
+})
+
 test("a failed loss keeps its error for whoever reads it", () => {
   const losses: mx.Array[] = []
   const w = mx.ones([512, 512])

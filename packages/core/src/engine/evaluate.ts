@@ -161,6 +161,9 @@ function compute(roots: readonly Node[]): boolean {
   return true
 }
 
+const relieveOld = (order: readonly Application[], roots: readonly Node[]): void =>
+  lifetimes.relieveOld(() => measure(order, roots).shown)
+
 /** Encodes what the roots need, and gives the backends that have something to run. */
 function encode(roots: readonly Node[]): readonly Backend[] {
   let order = NO_ORDER
@@ -172,6 +175,7 @@ function encode(roots: readonly Node[]): readonly Backend[] {
     order = schedule(roots)
     const { most, shown, copied } = measure(order, roots)
     lifetimes.relieve(shown, copied)
+    if (lifetimes.mayHoldOld(shown)) relieveOld(order, roots)
     if (!lifetimes.admits(most)) lifetimes.reserve("eval", mostBytes(order), () => leastBytes(order, roots))
     const alone = isDebugging()
     let stream: Stream | null = null

@@ -23,6 +23,8 @@ const LEAST_SURVIVED = BUDGET / 4
 const LARGE_INTERMEDIATES = 10 * 2 ** 20
 /** Copies in a row that polls did not save after which so many more are made without a poll. */
 const MOST_SPARED = 16
+/** Where they take more than this after it, old handles are looked at too, unless half of that was alive the last time. */
+const LARGE_OLD = 64 * 2 ** 20
 /** After this many allocated bytes a poll may pay already: where polls take little of the time that passes. */
 const SMALL_BUDGET = 4 * 2 ** 20
 /** A poll that may pay takes at most one part in this many of the time since the last one. */
@@ -75,6 +77,8 @@ class Lifetimes {
   /** Evaluations that may still copy without a poll, because earlier ones in a row had polls that found nothing. */
   private spared = 0
   private fruitless = 0
+  /** The bytes of intermediates whose handles were alive after a look at all, or half of what they were before. */
+  private shownAlive = 0
 
   constructor() {
     onBackend((backend) => {
@@ -220,6 +224,11 @@ class Lifetimes {
     this.limit.reserve(op, most, least, references ? findDead : null)
   }
 
+  /** True if {@link relieveOld} may find something after {@link relieve}. */
+  mayHoldOld(intermediateBytes: number): boolean {
+    return intermediateBytes >= LARGE_OLD
+  }
+
   /** Finds dead handles when enough was allocated or enough handles were made since the last time, or would be copied for. */
   relieve(intermediateBytes: number, copiedBytes = 0): void {
     const { references } = this
@@ -280,6 +289,21 @@ class Lifetimes {
     }
     this.survived = Math.max(LEAST_SURVIVED, Math.min(this.survived, active))
     this.threshold = Math.max(BUDGET, active)
+  }
+
+  /**
+   * Handles that were made slowly, or while the collector ran, are old before an evaluation: where intermediates of much memory still have
+   * some, all are looked at. `remaining` counts those bytes.
+   */
+  relieveOld(remaining: () => number): void {
+    const { references } = this
+    if (!references) return
+    let bytes = remaining()
+    if (bytes >= LARGE_OLD && bytes > 2 * this.shownAlive) {
+      this.poll(references, "all")
+      bytes = remaining()
+    }
+    this.shownAlive = Math.max(bytes, this.shownAlive / 2)
   }
 
   /**
