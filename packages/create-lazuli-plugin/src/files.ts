@@ -43,7 +43,9 @@ export function pluginFiles(choice: PluginChoice, template: (path: string) => st
     for (const file of native) take(`native/${file}`)
   }
   take("benchmark.mjs")
-  take("LICENSE", (text) => text.replace("The Lazuli authors", `The authors of ${name}`))
+  take("LICENSE", (text) =>
+    text.replace(/\d{4} The Lazuli authors/, `${new Date().getFullYear()} The authors of ${name}`),
+  )
   if (kernels.length > 0) {
     const having = (kernel: Kernel): string[] =>
       kernels.includes(kernel)
