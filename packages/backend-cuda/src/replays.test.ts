@@ -97,7 +97,6 @@ describe("operations", () => {
     const x = numbers([512, 512], 0)
     mx.eval(x)
     const used = (f: () => mx.Array): number => {
-      mx.collectGarbage?.()
       const before = mx.getActiveMemory()
       for (let i = 0; i < 3; i++) {
         const y = f()
