@@ -8,8 +8,9 @@ import { addPackage, run } from "./folders.mjs"
 const WRONG = [
   {
     name: "@rival/axpby",
-    code: `import { definePrimitive } from "@lazuli/core/plugin"
-definePrimitive({ name: "@lazuli/ext-axpby/axpby", api: 1, infer: ([x]) => x, decompose: ([x]) => x })`,
+    // By the namespace, which stacks name before the function.
+    code: `import * as mx from "@lazuli/core"
+mx.definePrimitive({ name: "@lazuli/ext-axpby/axpby", api: 1, infer: ([x]) => x, decompose: ([x]) => x })`,
     program: 'import "@lazuli/ext-axpby"; import "@rival/axpby"',
     says: [
       "[@lazuli/ext-axpby/axpby] is already registered by @lazuli/ext-axpby (DIR/node_modules/@lazuli/ext-axpby/dist/index.js)",

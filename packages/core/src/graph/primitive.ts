@@ -102,7 +102,7 @@ export function checkBringer(from: string, primitives: Iterable<string>): void {
 /** The calling package, by a stack: `<package> (<file>)`, or null where the file is in no installed package. */
 function registrant(error: Error | undefined): string | null {
   for (const line of error?.stack?.split("\n").slice(1) ?? []) {
-    if (/^\s*at (checkDefinition|definePrimitive)\d* /.test(line)) continue
+    if (/^\s*at (\w+\.)?(checkDefinition|definePrimitive)\d* /.test(line)) continue
     const file = /\(?((?:file:\/\/)?(?:\/|[A-Za-z]:[\\/])[^()]*?):\d+:\d+\)?$/
       .exec(line)?.[1]
       .replace("file://", "")
