@@ -1,7 +1,8 @@
 /**
- * Attention: of 16-bit floats by cuDNN where that takes an application, with its derivative, otherwise on tensor cores by kernels of CUDA's
- * own: kernels/attention.cu for results, and kernels/attention-tiles.cu for derivatives, and for float32. More features, sinks and older
- * GPUs are served by the kernels of gpu-kernels, and so are derivatives with masks.
+ * Attention: of a few queries as few-queries.ts says, otherwise of 16-bit floats by cuDNN where that takes an application, with its
+ * derivative, or else on tensor cores by kernels of CUDA's own: kernels/attention.cu for results, and kernels/attention-tiles.cu for
+ * derivatives, and for float32. More features, sinks and older GPUs are served by the kernels of gpu-kernels, and so are derivatives with
+ * masks.
  */
 import {
   broadcastStrides,
@@ -26,6 +27,7 @@ import {
   viewOf,
   withRowMajor,
 } from "@lazuli/gpu-kernels"
+import { encodeFewQueries, isOfFewQueries } from "./few-queries"
 import { encodeGraph, graphFinder, isAligned, operandsOf, type Prepare } from "./graph-attention"
 import { nativeSource } from "./native-source"
 
@@ -233,15 +235,18 @@ function encodeTiles(node: Node, queue: DispatchQueue, backward: boolean): void 
  */
 export function attentionFamilies(isModern: () => boolean, library: () => Prepare | null): Families {
   const graphOf = graphFinder(library)
+  const fewOf = (node: Node): boolean => isOfFewQueries(node) && isModern()
   const ownOf = (node: Node): boolean => takes(node) && isModern()
   const tilesOf = (node: Node, backward: boolean): boolean => takesTiles(node, backward) && isModern()
   const rest = (node: Node): Family => familyOf(node.primitive as Primitive) as Family
   return {
     scaledDotProductAttention: {
-      supports: (node) => graphOf(node, false) !== null || ownOf(node) || tilesOf(node, false),
+      supports: (node) => fewOf(node) || graphOf(node, false) !== null || ownOf(node) || tilesOf(node, false),
       encode(node, queue) {
-        const graph = graphOf(node, false)
-        if (graph !== null) encodeGraph(node, queue, graph, false)
+        const isFew = fewOf(node)
+        const graph = isFew ? null : graphOf(node, false)
+        if (isFew) encodeFewQueries(node, queue)
+        else if (graph !== null) encodeGraph(node, queue, graph, false)
         else if (ownOf(node)) encode(node, queue)
         else if (tilesOf(node, false)) encodeTiles(node, queue, false)
         else rest(node).encode(node, queue)

@@ -34,18 +34,22 @@ const isPresent = isLikely()
 
 const runtime = new CudaRuntime()
 
+/** True of GPUs with the tensor cores of Ampere or later. */
+const isModern = (): boolean => runtime.facts.major >= 8
+
 const { families: collectiveFamilies, collectives } = collectivesOf(runtime)
 
 /** The kernels of CUDA's own; those of other packages are added when they come. */
 const families: Record<string, Family> = {
   ...wideReductions,
-  ...productFamilies(() => runtime.has("cublasLt")),
+  ...productFamilies(() => runtime.has("cublasLt"), isModern),
   ...convolutionFamilies(() => runtime.convolvable),
-  ...attentionFamilies(
-    () => runtime.facts.major >= 8,
-    () => runtime.prepareGraph,
+  ...attentionFamilies(isModern, () => runtime.prepareGraph),
+  ...quantizedFamilies(
+    () => runtime.has("cublasLt"),
+    isModern,
+    () => runtime.facts.processors,
   ),
-  ...quantizedFamilies(() => runtime.has("cublasLt")),
   ...transformFamilies(() => runtime.has("cufft")),
   ...factorizationFamilies(
     () => runtime.has("cusolver"),

@@ -82,7 +82,8 @@ export interface CudaNative {
   compileLater(...of: CompileArguments): Promise<Compiled>
   newBuffer(nbytes: number): number
   freeBuffer(buffer: number): void
-  read(buffer: number, offset: number, into: ArrayBufferView): void
+  /** With `isDone` 1 beside what runs: the work that makes it is known to be done. */
+  read(buffer: number, offset: number, into: ArrayBufferView, isDone: number): void
   write(buffer: number, offset: number, from: ArrayBufferView): void
   memory(): { free: number; total: number }
   /** PTX must end with a zero. */
@@ -118,6 +119,11 @@ export interface CudaNative {
    */
   synchronize(stream: number): string | null
   synchronize(stream: number, milliseconds: number): string | null | undefined
+  /** A mark behind what was launched on the first stream. */
+  newMark(): number
+  /** True once it is passed, null before, false where the work failed; with `waits` 1 it waits. */
+  lookAtMark(mark: number, waits: 0 | 1): boolean | null
+  freeMark(mark: number): void
   /**
    * Of the work that is done, the commands that had no result: for each the number of its {@link run}, from 1 on, its word, and the
    * caller's number for what it came to.

@@ -80,7 +80,10 @@ it("add rows, matrices and what is neither", () => {
 }, 120_000)
 
 it("without the library run by kernels", () => {
-  const { matmul } = productFamilies(() => false)
+  const { matmul } = productFamilies(
+    () => false,
+    () => false,
+  )
   const node = { dtype: mx.float32, size: 4, shape: [2, 2], strides: null, storage: null, offset: 0 }
   expect(
     matmul.supports({ ...node, inputs: [node, node] } as unknown as Parameters<typeof matmul.supports>[0]),

@@ -13,6 +13,7 @@ import {
   viewOf,
   withRowMajor,
 } from "@lazuli/gpu-kernels"
+import { encodeFewRows, isOfFewRows } from "./few-rows"
 
 /** The command's code, and the order of its words; native/cuda/device.cc has the same. */
 const PRODUCT = 32
@@ -192,19 +193,37 @@ function addendOf(node: Node): Addend | null {
   return isRow ? { view: spread, isRow } : null
 }
 
-/** The families; `present` tells whether the library is there. */
-export function productFamilies(present: () => boolean): Families {
+/** The families; `present` tells whether the library is there, `isModern` whether the GPU has tensor cores for a few rows. */
+export function productFamilies(present: () => boolean, isModern: () => boolean): Families {
   const matmul: Family = {
-    supports: (node) => takes(node, node.inputs) && present(),
+    supports: (node) =>
+      (isOfFewRows(node, node.inputs) && isModern()) || (takes(node, node.inputs) && present()),
     encode(node, queue) {
+      if (isOfFewRows(node, node.inputs) && isModern()) {
+        encodeFewRows(node, queue, node.inputs, null)
+        return
+      }
       const [a, b] = node.inputs.map(viewOf)
       encodeProduct(queue, node, a, b, null, 1, 0)
     },
   }
+  /** The row that is added to a product of a few rows; null where it is another product. */
+  const fewOf = (node: Node): View | null => {
+    const { alpha, beta } = node.params
+    if (alpha !== 1 || beta !== 1 || !isOfFewRows(node, node.inputs.slice(1)) || !isModern()) return null
+    const addend = addendOf(node)
+    return addend && (addend.isRow || sizeOf(node.shape.slice(0, -1)) === 1) ? addend.view : null
+  }
   const addmm: Family = {
-    supports: (node) => takes(node, node.inputs.slice(1)) && addendOf(node) !== null && present(),
+    supports: (node) =>
+      fewOf(node) !== null || (takes(node, node.inputs.slice(1)) && addendOf(node) !== null && present()),
     encode(node, queue) {
       const { alpha, beta } = node.params as { alpha: number; beta: number }
+      const few = fewOf(node)
+      if (few) {
+        encodeFewRows(node, queue, node.inputs.slice(1), locationOf(few))
+        return
+      }
       const [a, b] = node.inputs.slice(1).map(viewOf)
       encodeProduct(queue, node, a, b, addendOf(node), alpha, beta)
     },

@@ -1,7 +1,7 @@
 /**
- * Products with packed weights by kernels of CUDA's own. Of a few rows, kernels/quantized.cu: the weights are read once, 16 bytes at a
- * time. Of many, where cuBLASLt is there, kernels/unpack.cu and a product of the library's. Other formats are served by the kernels of
- * gpu-kernels.
+ * Products with packed weights by kernels of CUDA's own. Of a few rows kernels/few-rows.cu, and of float32, of other groups and on older
+ * GPUs kernels/quantized.cu: the weights are read once. Of many, where cuBLASLt is there, kernels/unpack.cu and a product of the library's.
+ * Other formats are served by the kernels of gpu-kernels.
  */
 import { contiguousStrides, isContiguous, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
 import {
@@ -13,6 +13,7 @@ import {
   type View,
   viewOf,
 } from "@lazuli/gpu-kernels"
+import { encodeFewPackedRows, FEW, isOfFewPackedRows } from "./few-rows"
 import { nativeSource } from "./native-source"
 import { encodeProduct, MANY } from "./products"
 
@@ -22,8 +23,6 @@ const WARPS = 8
 const rowsOf = (columns: number): number => (columns >= 8192 ? 4 : columns >= 2048 ? 2 : 1)
 /** Of kernels/unpack.cu: codes side by side, those of a thread, threads of a group. */
 const [CODES, EACH, THREADS] = [8, 4, 256]
-/** Rows of x, whose sums are kept in registers. */
-const MOST_ROWS = 8
 
 const DEFINITIONS: Readonly<Record<string, string>> = {
   float16: "",
@@ -61,9 +60,7 @@ const columnsOf = ({ inputs: [, w], params: { bits } }: Node): number => (w.shap
 function isOfFew(node: Node): boolean {
   const [x] = node.inputs
   return (
-    node.params.transpose === true &&
-    x.size / x.shape[x.shape.length - 1] <= MOST_ROWS &&
-    isRead(node, node.inputs)
+    node.params.transpose === true && x.size / x.shape[x.shape.length - 1] <= FEW && isRead(node, node.inputs)
   )
 }
 
@@ -148,14 +145,23 @@ function encodeFew(node: Node, queue: DispatchQueue): void {
   })
 }
 
-/** A few rows times packed weights. */
-export const fewRows: Families = { quantizedMatmul: { supports: isOfFew, encode: encodeFew } }
-
-/** Any number of rows; `present` tells whether cuBLASLt is there. */
-export function quantizedFamilies(present: () => boolean): Families {
+/**
+ * Any number of rows; `present` tells whether cuBLASLt is there, `isModern` whether the GPU has tensor cores for a few, and how many
+ * processors it has `processors`.
+ */
+export function quantizedFamilies(
+  present: () => boolean,
+  isModern: () => boolean,
+  processors: () => number,
+): Families {
   const quantizedMatmul: Family = {
     supports: (node) => isOfFew(node) || (isOfMany(node) && present()),
-    encode: (node, queue) => (isOfFew(node) ? encodeFew(node, queue) : encodeMany(node, queue)),
+    encode(node, queue) {
+      if (!isOfFew(node)) encodeMany(node, queue)
+      else if (isModern() && isOfFewPackedRows(node, processors()))
+        encodeFewPackedRows(node, queue, processors())
+      else encodeFew(node, queue)
+    },
   }
   return { quantizedMatmul }
 }

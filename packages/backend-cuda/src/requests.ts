@@ -10,7 +10,7 @@ import {
   wideReductions,
 } from "@lazuli/gpu-kernels"
 import { attentionFamilies } from "./attention"
-import { fewRows } from "./quantized"
+import { quantizedFamilies } from "./quantized"
 
 const NAME = "cuda-requests"
 /** Bytes of a device that is large enough for anything. */
@@ -68,7 +68,11 @@ export function kernelRequests(body: (backend: string) => void): KernelRequest[]
           () => true,
           () => null,
         ),
-        ...fewRows,
+        ...quantizedFamilies(
+          () => false,
+          () => true,
+          () => 1,
+        ),
       }),
     )
   isRegistered = true

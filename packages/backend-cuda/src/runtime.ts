@@ -1,6 +1,7 @@
 /**
  * The runtime on NVIDIA's driver: memory of the device's own, kernels compiled by NVRTC from translated Metal source, and a CUDA stream
  * for each of Lazuli's. Nothing is opened before the first use.
+ * It is long because it is one class, whose methods share what is open.
  */
 import {
   collectorOf,
@@ -17,6 +18,7 @@ import type {
   FunctionConstants,
   GpuBuffer,
   GpuLibrary,
+  GpuMark,
   GpuPipeline,
   GpuRuntime,
   KernelRequest,
@@ -110,6 +112,7 @@ export class CudaRuntime implements GpuRuntime {
   readonly ordered = true
   readonly streams = true
   readonly doubles = true
+  readonly leavesOut = true
   readonly specializes = true
   readonly dividesBuffers = true
   readonly tracker: Tracker | undefined = trackerOf()
@@ -333,9 +336,9 @@ export class CudaRuntime implements GpuRuntime {
   releaseBuffer(buffer: GpuBuffer): void {
     this.native.freeBuffer(buffer.id)
   }
-  read(buffer: GpuBuffer, offset: number, into: ArrayBufferView): void {
+  read(buffer: GpuBuffer, offset: number, into: ArrayBufferView, isDone = false): void {
     try {
-      this.native.read(buffer.id, (buffer.offset ?? 0) + offset, into)
+      this.native.read(buffer.id, (buffer.offset ?? 0) + offset, into, Number(isDone))
     } catch (cause) {
       throw this.error(cause)
     }
@@ -444,6 +447,24 @@ export class CudaRuntime implements GpuRuntime {
   }
   synchronize(stream: number): void {
     this.conclude(stream)
+  }
+  mark(): GpuMark | null {
+    // Of other processes' work and of verdicts only waiting for everything tells.
+    if (this.checks.length > 0 || this.awaitsVerdicts) return null
+    const { native } = this
+    const submission = { id: this.submissions }
+    const id = native.newMark()
+    const look = (waits: 0 | 1): boolean | null => {
+      const outcome = native.lookAtMark(id, waits)
+      if (outcome === true) this.concluded = Math.max(this.concluded, submission.id)
+      return outcome
+    }
+    return {
+      submission,
+      look: () => look(0),
+      wait: () => look(1) === true,
+      release: () => native.freeMark(id),
+    }
   }
 
   /** Told before such commands are added. */

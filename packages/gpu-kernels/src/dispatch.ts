@@ -134,6 +134,8 @@ export interface DispatchQueue {
   readonly flat: FlatDispatches<unknown> | null
   /** True if a result lies where an input lay, in a recording too. */
   overlays(input: Storage, result: Storage): boolean
+  /** Adds a copy of an input to a result of its size, unless they lie in one place; in a recording, runs that find them so leave it out. */
+  copyOver(input: Storage, result: Storage, copy: () => void): void
   /** Adds work of a library, on the platforms that have such. */
   call(call: LibraryCall): void
 }

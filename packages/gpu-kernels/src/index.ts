@@ -69,6 +69,7 @@ export type {
   GpuBuffer,
   GpuEvent,
   GpuLibrary,
+  GpuMark,
   GpuPipeline,
   GpuRuntime,
   KernelRequest,

@@ -231,10 +231,10 @@ Transfer transfer(Info info) {
                                 " are beyond the end of a buffer of " + std::to_string(buffer->length));
   return {*buffer, offset, b};
 }
-// read(buffer, offset, into), write(buffer, offset, from)
+// read(buffer, offset, into, isDone), write(buffer, offset, from)
 void read(Info info) {
   const Transfer t = transfer(info);
-  check(info, gpu(info).read(t.buffer, t.offset, t.bytes.data, t.bytes.length));
+  check(info, gpu(info).read(t.buffer, t.offset, t.bytes.data, t.bytes.length, number(info, 3) != 0));
 }
 void write(Info info) {
   const Transfer t = transfer(info);
@@ -339,6 +339,20 @@ Napi::Value synchronize(Info info) {
   return Napi::String::New(info.Env(), problem);
 }
 
+// newMark() → id
+Napi::Value new_mark(Info info) {
+  uint32_t id = 0;
+  check(info, gpu(info).new_mark(&id));
+  return Napi::Number::New(info.Env(), id);
+}
+// lookAtMark(id, waits) → true once it is passed, null before, false where the work failed
+Napi::Value look_at_mark(Info info) {
+  const Result r = gpu(info).look_at_mark(number(info, 0), number(info, 1) != 0);
+  if (r == kNotReady) return info.Env().Null();
+  return Napi::Boolean::New(info.Env(), r == kSuccess);
+}
+void free_mark(Info info) { gpu(info).free_mark(number(info, 0)); }
+
 // verdicts() → the run, the word and the verdict of each command that had no result, of work that is done
 Napi::Value verdicts(Info info) {
   Napi::Array made = Napi::Array::New(info.Env());
@@ -386,6 +400,9 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   add("newPlan", new_plan);
   add("releasePlan", release_plan);
   add("synchronize", synchronize);
+  add("newMark", new_mark);
+  add("lookAtMark", look_at_mark);
+  add("freeMark", free_mark);
   add("verdicts", verdicts);
   napi_value function;
   napi_create_function(env, "run", NAPI_AUTO_LENGTH, run, gpu, &function);

@@ -1,3 +1,5 @@
+// One GPU: its memory, kernels and commands.
+// It is long because it is one class, whose commands share what they bind.
 #include "cuda/device.h"
 
 #include <algorithm>
@@ -27,6 +29,7 @@ enum class Op : uint32_t {
   kPlan,
   kUseStream,
   kJoin,
+  kUnless,
   // Of this runtime alone: operands in bindings 0 to 3, then the words of a product.
   kProduct = 32,
   // Images, kernel and results in bindings 0 to 2, then the integers of a convolution.
@@ -40,6 +43,10 @@ enum class Op : uint32_t {
   // Arrays from binding 0 on, then the integers of a factorization. Never of a plan.
   kFactorization = 41,
 };
+
+bool is_launch(uint32_t op) {
+  return op == uint32_t(Op::kThreads) || op == uint32_t(Op::kThreadgroups) || op >= uint32_t(Op::kProduct);
+}
 
 // Failures after which a context can do nothing more: whatever a kernel did to bring them about.
 bool is_fatal(Result result) {
@@ -108,6 +115,8 @@ Gpu::~Gpu() {
     downloads_.close();
     arguments_.close();
     driver_->MemFree(mirror_);
+    for (Event mark : marks_) driver_->EventDestroy(mark);
+    if (reads_) driver_->StreamDestroy(reads_);
     for (const auto& queue : queues_) {
       driver_->EventDestroy(queue->event);
       driver_->StreamDestroy(queue->stream);
@@ -205,15 +214,18 @@ std::string Gpu::memory(size_t* free, size_t* total) {
 }
 
 // Two transfers at a time: one comes in while the one before is copied out of the page-locked memory.
-std::string Gpu::read(const Buffer& from, size_t offset, char* into, size_t nbytes) {
+std::string Gpu::read(const Buffer& from, size_t offset, char* into, size_t nbytes, bool is_done) {
   if (std::string error = enter(); !error.empty()) return error;
+  if (is_done && !reads_)
+    if (const Result r = driver_->StreamCreate(&reads_, kNonBlocking)) return failure("cuStreamCreate", r);
+  Stream stream = is_done ? reads_ : stream_;
   const size_t half = downloads_.half();
   auto begin = [&](size_t at, int which) -> Result {
     const size_t n = std::min(half, nbytes - at);
     if (const Result r =
-            driver_->MemcpyDtoHAsync(downloads_.at(which), from.pointer + offset + at, n, stream_))
+            driver_->MemcpyDtoHAsync(downloads_.at(which), from.pointer + offset + at, n, stream))
       return r;
-    return driver_->EventRecord(downloads_.event(which), stream_);
+    return driver_->EventRecord(downloads_.event(which), stream);
   };
   if (nbytes == 0) return {};
   if (const Result r = begin(0, 0)) return failure("cuMemcpyDtoHAsync", r);
@@ -420,6 +432,7 @@ void Gpu::execute(const uint32_t* words, size_t count, Run* run, std::vector<Fai
   Binding bindings[kBuffers];
   uint32_t shared[kBuffers] = {};
   Kernel* kernel = nullptr;
+  uint32_t left_out = 0;
   for (size_t at = 0, size = 0; at < count; at += size) {
     const uint32_t* w = words + at;
     size = w[0] >> 8;
@@ -429,6 +442,11 @@ void Gpu::execute(const uint32_t* words, size_t count, Run* run, std::vector<Fai
     }
     const uint32_t index = size > 1 ? w[1] : 0;
     std::string error;
+    if (left_out > 0 && is_launch(w[0] & 0xff)) {
+      left_out--;
+      leave_out(*run);
+      continue;
+    }
     switch (Op(w[0] & 0xff)) {
       case Op::kPipeline:
         kernel = index < kernels_.size() ? &kernels_[index] : nullptr;
@@ -459,6 +477,12 @@ void Gpu::execute(const uint32_t* words, size_t count, Run* run, std::vector<Fai
         break;
       case Op::kPlan:
         error = run ? "a plan within a plan" : run_plan(w + 1, size - 1);
+        break;
+      case Op::kUnless:
+        // Of a plan alone: elsewhere everything is done.
+        if (run && size >= 4 && w[1] < run->plan->bindings && w[2] < run->plan->bindings &&
+            run->bound[w[1]] == run->bound[w[2]])
+          left_out = w[3];
         break;
       case Op::kUseStream:
         error = use_stream(index);

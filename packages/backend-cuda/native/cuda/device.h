@@ -73,8 +73,11 @@ struct Plan {
     std::vector<GraphNode> stages;  // of copies of staged arrays: in, then out
     std::vector<DevicePointer> bound;
     std::vector<DevicePointer> given;  // as the copies have them
+    std::vector<bool> in_place;        // by pair: both at one place
     uint64_t used;                     // the run that used it last
   };
+  // Bindings at one place between which nothing is copied.
+  std::vector<std::pair<uint32_t, uint32_t>> pairs;
   std::vector<uint32_t> words;  // kSlack bytes longer than `count`
   size_t count = 0;
   uint32_t bindings = 0, launches = 0;
@@ -138,7 +141,8 @@ class Gpu {
   Result allocate(size_t nbytes, uint32_t* id, std::string* error);
   void release(uint32_t id);
   const Buffer* buffer(double id) const;
-  std::string read(const Buffer& from, size_t offset, char* into, size_t nbytes);
+  // With `is_done` beside what runs: the work that makes the bytes is known to be done.
+  std::string read(const Buffer& from, size_t offset, char* into, size_t nbytes, bool is_done);
   std::string write(const Buffer& to, size_t offset, const char* from, size_t nbytes);
   std::string memory(size_t* free, size_t* total);
 
@@ -163,6 +167,10 @@ class Gpu {
   }
   // The same for so long; `done` tells that nothing is left to wait for.
   std::string synchronize(double stream, int milliseconds, bool* done);
+  // Events behind what was launched on the first stream, which are used again once they are freed.
+  std::string new_mark(uint32_t* id);
+  Result look_at_mark(double id, bool waits);
+  void free_mark(double id);
   std::string begin_join(const CollectiveId& id, int rank, int size);
   std::string end_join(int milliseconds, uint32_t* communicator, bool* done) {
     return collectives_.end_join(milliseconds, communicator, done);
@@ -203,6 +211,11 @@ class Gpu {
   std::string capture(Plan& plan, const std::vector<DevicePointer>& given,
                       const std::vector<DevicePointer>& bound, Plan::Instance* made);
   std::string note_node(Run& run, bool is_kernel = false);
+  // The same for a launch that is none.
+  void leave_out(Run& run) {
+    run.launch++;
+    if (run.captured) run.captured->push_back(nullptr);
+  }
   Result launch(const Kernel& kernel, const unsigned* grid, const unsigned* block, unsigned shared,
                 void** arguments);
   std::string product(const Binding* bindings, const uint32_t* words, uint32_t count);
@@ -229,6 +242,9 @@ class Gpu {
   Stream stream_ = nullptr;  // the first: of memory and transfers
   std::vector<std::unique_ptr<Queue>> queues_;
   Queue* current_ = nullptr;
+  Stream reads_ = nullptr;  // of what is read beside the work; made when first needed
+  std::vector<Event> marks_;
+  std::vector<uint32_t> free_marks_;
   bool pools_ = false;
   int max_shared_ = 0;
   std::string lost_;

@@ -77,6 +77,7 @@ constexpr size_t kSharedByDefault = 48 * 1024;
   X(EventDestroy, "cuEventDestroy_v2", Event)                                                             \
   X(EventRecord, "cuEventRecord", Event, Stream)                                                          \
   X(EventSynchronize, "cuEventSynchronize", Event)                                                        \
+  X(EventQuery, "cuEventQuery", Event)                                                                    \
   X(ModuleLoadData, "cuModuleLoadData", Module*, const void*)                                             \
   X(ModuleGetFunction, "cuModuleGetFunction", Function*, Module, const char*)                             \
   X(FuncGetAttribute, "cuFuncGetAttribute", int*, int, Function)                                          \

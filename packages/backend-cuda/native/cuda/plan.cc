@@ -14,7 +14,7 @@ constexpr uint32_t kFew = 4;
 constexpr size_t kInstances = 4;
 
 // Commands, as gpu-kernels writes them; those of libraries come after these.
-enum : uint32_t { kBuffer = 2, kThreads = 5, kThreadgroups = 6, kLibrary = 32 };
+enum : uint32_t { kBuffer = 2, kThreads = 5, kThreadgroups = 6, kUnless = 13, kLibrary = 32 };
 // Launches that are told of other bindings rather than captured anew. Those of libraries never are.
 constexpr size_t kMany = 16, kLibraryUse = size_t{1} << 32;
 
@@ -68,6 +68,8 @@ uint32_t Gpu::new_plan(const uint32_t* words, size_t count, const uint32_t* size
   std::vector<uint32_t> named;  // since the last launch
   for (size_t at = 0; at < count && words[at] >> 8; at += words[at] >> 8) {
     const uint32_t op = words[at] & 0xff;
+    if (op == kUnless && at + 2 < count && words[at + 1] < bindings && words[at + 2] < bindings)
+      plan->pairs.emplace_back(words[at + 1], words[at + 2]);
     if (op == kBuffer && at + 2 < count && words[at + 2] < bindings) named.push_back(words[at + 2]);
     if (!is_launch(op)) continue;
     plan->launches++;
@@ -171,12 +173,15 @@ std::string Gpu::run_plan(Plan& plan, const std::vector<DevicePointer>& given) {
   if (std::string error = prepare_staging(plan); !error.empty()) return error;
   std::vector<DevicePointer> bound = given;
   for (const auto& each : plan.staged) bound[each.binding] = each.at;
+  std::vector<bool> in_place(plan.pairs.size());
+  for (size_t i = 0; i < in_place.size(); i++)
+    in_place[i] = bound[plan.pairs[i].first] == bound[plan.pairs[i].second];
   Plan::Instance* instance = nullptr;
   // The graph of which the fewest launches read or write something else.
   std::vector<bool> changed;
   size_t fewest = SIZE_MAX;
   for (auto& each : plan.instances) {
-    if (each.stream != current_->stream) continue;
+    if (each.stream != current_->stream || each.in_place != in_place) continue;
     std::vector<bool> others(plan.bindings);
     size_t count = 0;
     for (uint32_t i = 0; i < plan.bindings; i++)
@@ -198,13 +203,15 @@ std::string Gpu::run_plan(Plan& plan, const std::vector<DevicePointer>& given) {
   }
   if (is_missing) {
     instance = nullptr;
-    Plan::Instance made{current_->stream, nullptr, nullptr, {}, {}, {}, {}, 0};
+    Plan::Instance made{current_->stream, nullptr, nullptr, {}, {}, {}, {}, in_place, 0};
     if (std::string error = capture(plan, given, bound, &made); !error.empty()) return error;
     if (is_full) {
       auto oldest = std::min_element(plan.instances.begin(), plan.instances.end(),
                                      [](const auto& a, const auto& b) { return a.used < b.used; });
       UpdateInfo info{};
-      if (driver_->GraphExecUpdate(oldest->exec, made.graph, &info) == kSuccess) {
+      // With other work left out its launches would be other nodes.
+      if (oldest->in_place == in_place &&
+          driver_->GraphExecUpdate(oldest->exec, made.graph, &info) == kSuccess) {
         // Its nodes are told of by the graph that it was made of.
         driver_->GraphDestroy(made.graph);
         instance = &*oldest;

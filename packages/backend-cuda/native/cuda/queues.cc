@@ -72,6 +72,30 @@ std::string Gpu::synchronize(double stream, int milliseconds, bool* done) {
   return {};
 }
 
+std::string Gpu::new_mark(uint32_t* id) {
+  if (std::string error = enter(); !error.empty()) return error;
+  if (free_marks_.empty()) {
+    Event made = nullptr;
+    if (const Result r = driver_->EventCreate(&made, kDisableTiming)) return failure("cuEventCreate", r);
+    free_marks_.push_back(uint32_t(marks_.size()));
+    marks_.push_back(made);
+  }
+  *id = free_marks_.back();
+  if (const Result r = driver_->EventRecord(marks_[*id], stream_)) return failure("cuEventRecord", r);
+  free_marks_.pop_back();
+  return {};
+}
+
+Result Gpu::look_at_mark(double id, bool waits) {
+  if (!(id >= 0 && id < double(marks_.size())) || !enter().empty()) return -1;
+  Event mark = marks_[size_t(id)];
+  return waits ? driver_->EventSynchronize(mark) : driver_->EventQuery(mark);
+}
+
+void Gpu::free_mark(double id) {
+  if (id >= 0 && id < double(marks_.size())) free_marks_.push_back(uint32_t(id));
+}
+
 std::string Gpu::conclusion(Result r) {
   if (r == kSuccess) return {};
   failure("the work", r);

@@ -373,6 +373,10 @@ LZ_EXPORT int cuEventSynchronize(void* event) {
   auto* e = static_cast<EventState*>(event);
   return e->stream ? wait(e->stream, e->step) : int(kSuccess);
 }
+LZ_EXPORT int cuEventQuery(void* event) {
+  auto* e = static_cast<EventState*>(event);
+  return e->stream ? advance(e->stream, e->step) : int(kSuccess);
+}
 LZ_EXPORT int cuStreamWaitEvent(void* stream, void* event, unsigned) {
   // Of the event as it is now, whatever is recorded later.
   const EventState e = *static_cast<EventState*>(event);

@@ -281,7 +281,7 @@ function encodeScatter(
     ? { storage: queue.allocate(wide ? 2 * nbytes : Math.ceil(nbytes / 4) * 4), offset: 0 }
     : out
   if (wide) encodeCast(queue, viewOf(x), target, metalType(dtype) as string, "float", op)
-  else if (!queue.overlays(x.storage as Storage, target.storage)) encodeCopy(queue, viewOf(x), target, op)
+  else queue.copyOver(x.storage as Storage, target.storage, () => encodeCopy(queue, viewOf(x), target, op))
   if (n === 0) return
   withAllRowMajor(queue, [updates, ...indices], ([values, ...locations]) => {
     const marks = last ? queue.allocate(finder.spots * 4) : null
@@ -342,6 +342,14 @@ function encodeScatter(
   target.storage.drop()
 }
 
+/** True of slices that cannot meet, since one of their positions counts upwards. */
+const areApart = (indices: readonly Node[], slices: number): boolean =>
+  indices.some(({ primitive, params, shape, dtype }) => {
+    if (primitive?.name !== "arange" || sizeOf(shape) !== slices || dtype.size < 4) return false
+    const { start, step } = params as { start: number; step: number }
+    return start >= 0 && step >= 1 && Number.isInteger(start) && Number.isInteger(step)
+  })
+
 const scatter: Family = {
   supports: (node) =>
     isCountable(node) && areIndices(node.inputs.slice(2)) && canCombine(node.dtype, node.params.mode as Mode),
@@ -378,7 +386,7 @@ const scatter: Family = {
         ...axes.flatMap((axis) => [x.shape[axis], sizes[axis], strides[axis]]),
         ...among,
       ],
-      meet: sizeOf(updates.shape) > slice,
+      meet: sizeOf(updates.shape) > slice && !areApart(indices, sizeOf(updates.shape) / slice),
       slice,
     })
   },

@@ -161,8 +161,9 @@ const sliceUpdate: Family = {
     }
     const steps = contiguousStrides(node.shape)
     // Written over x, the rest is there.
-    if (!queue.overlays(x.storage as Storage, node.storage as Storage))
-      encodeCopy(queue, viewOf(x), targetOf(node), "sliceUpdate")
+    queue.copyOver(x.storage as Storage, node.storage as Storage, () =>
+      encodeCopy(queue, viewOf(x), targetOf(node), "sliceUpdate"),
+    )
     const to = {
       storage: node.storage as Storage,
       offset: node.offset + start.reduce((sum, s, i) => sum + s * steps[i], 0),

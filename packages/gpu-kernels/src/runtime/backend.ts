@@ -67,6 +67,9 @@ export function createGpuBackend(
     }),
     ...(runtime.tracker && { tracker: runtime.tracker }),
     ...(runtime.setWiredLimit && { setWiredLimit: (bytes: number) => runtime.setWiredLimit?.(bytes) }),
+    // Writes are work of the device: what was encoded before runs first.
+    ...(runtime.mark && !runtime.contents && { stage: (nbytes: number) => queue.allocate(nbytes) }),
+    ...(runtime.mark && { wait: (storage: Storage) => queue.await(storage) }),
     stats: () => queue.stats(),
     setLimit: (bytes) => queue.setMemoryLimit(bytes),
     setCacheLimit: (bytes) => queue.setCacheLimit(bytes),
@@ -153,6 +156,7 @@ export function createGpuBackend(
         last = null
         queue.run()
       },
+      ...(runtime.mark && { submit: (storages: readonly Storage[]) => queue.submit(storages) }),
       // Memory counts as free when it is released, whatever work uses it: that runs before what takes it next.
       drain: () => {},
       ...(runtime.synchronize && { synchronize: (stream: Stream) => queue.synchronize(stream) }),

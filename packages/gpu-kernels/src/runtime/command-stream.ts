@@ -26,6 +26,8 @@ export enum Command {
   UseStream = 11,
   /** Lets them wait for what another stream was given before. */
   Join = 12,
+  /** Of a plan: leaves out so many dispatches that follow where two of its bindings are at one place. */
+  Unless = 13,
 }
 
 /** A growing list of commands. State set for one dispatch holds for the next. */
@@ -153,6 +155,18 @@ export class CommandStream {
     const at = this.begin(Command.Wait, 3)
     this.words[at] = event.id
     this.words[at + 1] = value
+  }
+
+  /**
+   * Leaves out the dispatches that follow where two bindings of a plan are at one place; returns a function that says how many these are.
+   */
+  unless(a: number, b: number): (dispatches: number) => void {
+    const at = this.begin(Command.Unless, 4)
+    this.words[at] = a
+    this.words[at + 1] = b
+    return (dispatches) => {
+      this.words[at + 2] = dispatches
+    }
   }
 
   /** Runs a plan with its bindings: triples of a buffer and the two words of an offset. Returns where the record starts. */

@@ -26,6 +26,7 @@ import type {
   Wording,
 } from "../dispatch"
 import { CommandStream } from "./command-stream"
+import { Marks } from "./marks"
 import { type Recorded, Recording } from "./recording"
 import type {
   GpuBuffer,
@@ -144,6 +145,7 @@ export class GpuQueue implements DispatchQueue {
   private recording: Recording | null = null
   private readonly entries: Entry[] = []
   private readonly submitted: Submitted[] = []
+  private readonly marks: Marks
   private readonly written = new Set<number>()
   private readonly touched = new Set<number>()
   private readonly isPlain: boolean
@@ -190,6 +192,10 @@ export class GpuQueue implements DispatchQueue {
     this.isTransferred = runtime.contents === undefined
     this.most = runtime.dispatchesAhead ?? MAX_DISPATCHES
     this.cacheLimit = runtime.cacheLimit ?? MAX_CACHE
+    this.marks = new Marks(runtime, (until) => {
+      if (until === null) this.conclude()
+      else this.concludeUntil(until)
+    })
   }
 
   /** Where kernels have forms, and order needs no barriers. */
@@ -361,8 +367,23 @@ export class GpuQueue implements DispatchQueue {
   }
 
   read(storage: Storage, offset: number, into: ArrayBufferView): void {
-    this.wait(storage)
-    this.runtime.read(this.bufferOf(storage), offset, into)
+    const isDone = this.marks.reach(storage)
+    if (isDone) throwFailure(storage)
+    else this.wait(storage)
+    this.runtime.read(this.bufferOf(storage), offset, into, isDone)
+  }
+  /** Waits for the work that makes a storage. */
+  await(storage: Storage): void {
+    if (!this.marks.reach(storage) && !this.isIdle) this.run()
+  }
+  /** Hands over what is encoded, and promises the storages' values. */
+  submit(storages: readonly Storage[]): Promise<void> {
+    this.handOver()
+    if (this.marks.isDone(storages)) return settled(storages)
+    const promise = this.several === null ? this.marks.add(storages) : null
+    if (promise !== null) return promise
+    this.conclude()
+    return settled(storages)
   }
   write(storage: Storage, offset: number, from: ArrayBufferView): void {
     if (this.runtime.dispatchesAhead === undefined) this.wait(storage)
@@ -389,7 +410,7 @@ export class GpuQueue implements DispatchQueue {
   }
   private wait(storage: Storage): void {
     this.run()
-    if (storage.failure) throw storage.failure
+    throwFailure(storage)
   }
   private bufferOf(storage: Storage): GpuBuffer {
     return this.buffers[storage.id] as GpuBuffer
@@ -521,6 +542,13 @@ export class GpuQueue implements DispatchQueue {
     return input === result || this.recording?.overlays(input, result) === true
   }
 
+  copyOver(input: Storage, result: Storage, copy: () => void): void {
+    if (this.overlays(input, result)) return
+    if (this.recording !== null && this.runtime.leavesOut === true && input.nbytes === result.nbytes)
+      this.recording.unlessInPlace(input, result, copy)
+    else copy()
+  }
+
   call(work: LibraryCall): void {
     // It has no source to be asked for.
     if (this.asked) return
@@ -648,6 +676,7 @@ export class GpuQueue implements DispatchQueue {
     const start = this.stream.append(words, steps.length, buffers, bindings)
     for (const { word, op, pipeline } of steps)
       this.entries.push({ word: start + word, op, pipeline, reads, writes })
+    for (const storage of writes) storage.ticket = 0
     this.continueOrHandOver()
   }
 
@@ -661,6 +690,9 @@ export class GpuQueue implements DispatchQueue {
 
   private added(entry: Entry): void {
     this.entries.push(entry)
+    const { writes } = entry
+    // No mark is behind it yet.
+    for (let i = 0; i < writes.length; i++) writes[i].ticket = 0
     this.continueOrHandOver()
   }
 
@@ -752,21 +784,32 @@ export class GpuQueue implements DispatchQueue {
 
   /** Waits for what was handed over. */
   private conclude(): void {
-    for (const { submission, entries } of this.submitted.splice(0)) {
-      const failed = this.runtime.wait(submission)
-      if (failed.length === 0 && !this.isPoisoned) continue
-      const failures = new Map(failed.map((f) => [f.word, f] as const))
-      for (const { word, op, pipeline, reads, writes } of entries) {
-        const failure = failures.get(word) ?? failures.get(-1)
-        const message = this.located(failure?.message, pipeline)
-        const error =
-          reads.find((s) => s.failure && !writes.includes(s))?.failure ??
-          (message === undefined ? null : (failure?.error ?? new DeviceError(op, message)))
-        if (error) this.poison(error, writes)
-      }
-    }
+    for (const each of this.submitted.splice(0)) this.concludeOne(each)
     this.isPoisoned = false
+    this.marks.passAll()
     if (this.leaving.length > 0) this.giveBack()
+  }
+
+  /** The same up to a submission that is done. What it poisons may be read by later ones. */
+  private concludeUntil({ id }: Submission): void {
+    const { submitted } = this
+    while (submitted.length > 0 && submitted[0].submission.id <= id)
+      this.concludeOne(submitted.shift() as Submitted)
+    if (this.isIdle) this.isPoisoned = false
+  }
+
+  private concludeOne({ submission, entries }: Submitted): void {
+    const failed = this.runtime.wait(submission)
+    if (failed.length === 0 && !this.isPoisoned) return
+    const failures = new Map(failed.map((f) => [f.word, f] as const))
+    for (const { word, op, pipeline, reads, writes } of entries) {
+      const failure = failures.get(word) ?? failures.get(-1)
+      const message = this.located(failure?.message, pipeline)
+      const error =
+        reads.find((s) => s.failure && !writes.includes(s))?.failure ??
+        (message === undefined ? null : (failure?.error ?? new DeviceError(op, message)))
+      if (error) this.poison(error, writes)
+    }
   }
 
   /** A message with the lines that its author knows. */
@@ -790,4 +833,17 @@ export class GpuQueue implements DispatchQueue {
     this.isPoisoned = true
     for (const storage of storages) storage.failure ??= error
   }
+}
+
+function throwFailure({ failure }: Storage): void {
+  if (failure) throw failure
+}
+
+/** A promise for storages whose work is done. */
+function settled(storages: readonly Storage[]): Promise<void> {
+  const failed = storages.find(({ failure }) => failure !== null)
+  if (!failed) return Promise.resolve()
+  const promise = Promise.reject(failed.failure)
+  promise.catch(() => {})
+  return promise
 }

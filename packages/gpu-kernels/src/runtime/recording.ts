@@ -116,6 +116,19 @@ export class Recording {
     this.steps.push({ word, op: dispatch.op, pipeline })
   }
 
+  /** Adds dispatches that a run leaves out where an input lies at an output's place. */
+  unlessInPlace(input: Storage, result: Storage, body: () => void): void {
+    const [a, b] = [this.partOf(input), this.partOf(result)]
+    if (a.binding >= this.inputs || b.binding < this.inputs || b.binding >= this.inputs + this.outputs) {
+      body()
+      return
+    }
+    const before = this.steps.length
+    const end = this.stream.unless(a.binding, b.binding)
+    body()
+    end(this.steps.length - before)
+  }
+
   call({ op, code, words, arguments: locations, writes }: LibraryCall): void {
     this.order(
       locations.map(({ storage }) => storage),

@@ -104,6 +104,18 @@ export interface Submission {
   readonly id: number
 }
 
+/** A place behind the work that was committed. */
+export interface GpuMark {
+  /** The last work before it. */
+  readonly submission: Submission
+  /** True once it is passed, null before, false where the work before it failed, which waiting for that tells about. */
+  look(): boolean | null
+  /** Waits until it is passed or has failed. */
+  wait(): boolean
+  /** Forgets it. */
+  release(): void
+}
+
 /** A command stream that the platform keeps, to run it again. */
 export interface PlanId {
   readonly id: number
@@ -128,6 +140,8 @@ export interface GpuRuntime {
   readonly streams?: boolean
   /** Commits run beside the host; a stream is then handed over once it has so many dispatches, for the device to begin. */
   readonly dispatchesAhead?: number
+  /** Plans take {@link Command.Unless}. */
+  readonly leavesOut?: boolean
   /** Kernels may compute with float64, which Metal does not have. */
   readonly doubles?: boolean
   /** Small buffers are parts of larger ones: asking for memory is dear. */
@@ -141,8 +155,8 @@ export interface GpuRuntime {
   newBuffer(length: number): GpuBuffer
   /** Gives the memory back. Work that uses it must have ended, or run before what takes the memory next. */
   releaseBuffer(buffer: GpuBuffer): void
-  /** Copies bytes out, once the work that was committed has run. */
-  read(buffer: GpuBuffer, offset: number, into: ArrayBufferView): void
+  /** Copies bytes out, once the work that was committed has run; with `isDone` those whose work is known to be done, beside what runs. */
+  read(buffer: GpuBuffer, offset: number, into: ArrayBufferView, isDone?: boolean): void
   /** Copies bytes in, after the work that was committed. */
   write(buffer: GpuBuffer, offset: number, from: ArrayBufferView): void
   /** The memory itself, where the host sees it; without it buffers are reached by `read` and `write` alone. */
@@ -183,6 +197,10 @@ export interface GpuRuntime {
   commit(stream: Commands): Submission
   /** Waits for a submission; gives what failed. */
   wait(submission: Submission): readonly CommandFailure[]
+  /**
+   * A mark behind what was committed; null where only `wait` can tell what came of it. Once it is passed, `wait` does not wait for that.
+   */
+  mark?(): GpuMark | null
   /** Waits for a stream, whose failures `wait` gives. */
   synchronize?(stream: number): void
   /**

@@ -61,8 +61,8 @@ interface Row {
   /** The bytes that its cache may come to hold. */
   readonly reserved: number
   cache: Cache
-  /** The next token, once the prompt is read. */
-  next: Proposal | null
+  /** The next token, once the prompt is read: the element `at` of an array that several rows have, or an array of its own. */
+  next: (Proposal & { readonly at?: number }) | null
   /** The tokens that were chosen. */
   readonly written: number[]
 }
@@ -294,10 +294,20 @@ export class Batcher {
     row.next = next
   }
 
-  /** Gives out the token of each row, and begins to compute what comes after it. */
+  /**
+   * Gives out the token of each row, and begins to compute what comes after it; where nobody needs to know the token for that, before it is
+   * computed itself, so that the device never waits.
+   */
   private async step(rows: readonly Row[]): Promise<void> {
     const { computing } = this
     this.computing = Promise.resolve()
+    let ahead: ReadonlyMap<Row, Row["next"]> | null = null
+    let refused: { readonly reason: unknown } | null = null
+    try {
+      ahead = this.stepAhead(rows)
+    } catch (reason) {
+      refused = { reason }
+    }
     await computing
     const going: Row[] = []
     rows.forEach((row) => {
@@ -311,31 +321,69 @@ export class Batcher {
       else this.finish(row)
     })
     if (going.length === 0) return
+    if (refused) throw refused.reason
+    if (ahead) {
+      for (const row of going) row.next = ahead.get(row) ?? null
+      return
+    }
     if (this.options.exact || (going.length === 1 && !this.slots))
       for (const row of going) row.next = row.sampler.propose(this.alone(row))
-    else this.propose(going)
-    this.computing = mx.asyncEval(going.map(({ next }) => next!.arrays))
+    else {
+      const next = this.propose(going, (slots) =>
+        mx.array(Int32Array.from(slots, (row) => (row ? lastOf(row) : 0))),
+      )
+      for (const row of going) row.next = next.get(row)!
+      return
+    }
+    this.compute(going.map(({ next }) => next!))
+  }
+
+  /** Begins the step after tokens that are not computed yet, of all rows that go on; null where a row has to be known before. */
+  private stepAhead(rows: readonly Row[]): ReadonlyMap<Row, Row["next"]> | null {
+    const { slots } = this
+    if (slots === null || !rows.every((row) => slots.takes(row) && !row.sampler.remembers)) return null
+    const ends = (row: Row): boolean => row.written.length + 1 >= (row.options.maxTokens ?? 256)
+    const going = rows.filter((row) => !ends(row))
+    if (going.length === 0) return null
+    if (this.prefixes)
+      for (const row of rows) if (ends(row) && slots.slotOf(row) >= 0) row.cache = slots.leave(row)
+    return this.propose(going, tokensAhead)
+  }
+
+  private compute(next: readonly Proposal[]): void {
+    this.computing = mx.asyncEval(next.map(({ arrays }) => arrays))
     // The next step hears of an error.
     this.computing.catch(() => {})
   }
 
-  /** The next tokens of rows that are computed together: the likeliest ones at once. */
-  private propose(rows: readonly Row[]): void {
+  /** Begins to compute the next tokens of rows together: the likeliest ones at once. `tokens` gives the last ones of slots. */
+  private propose(
+    rows: readonly Row[],
+    tokens: (slots: readonly (Row | null)[]) => mx.Array,
+  ): Map<Row, NonNullable<Row["next"]>> {
     const { slots } = this
     const inSlots = slots !== null && rows.every((row) => slots.takes(row))
-    const logits = inSlots ? slots.step(rows, lastOf) : this.together(rows)
+    const logits = inSlots ? slots.step(rows, tokens) : this.together(rows)
     const likeliest = mx.argmax(logits, -1)
     let chosen: ArrayLike<number> | null = null
+    const next = new Map<Row, NonNullable<Row["next"]>>()
     rows.forEach((row, i) => {
       const at = inSlots ? slots.slotOf(row) : i
       const read = (): ReturnType<Proposal["read"]> => {
         chosen ??= likeliest.toTypedArray() as Uint32Array
         return row.sampler.accept(chosen[at])
       }
-      row.next = row.sampler.isGreedy
-        ? { token: likeliest, arrays: [likeliest], read }
-        : row.sampler.propose(logits.index(at))
+      next.set(
+        row,
+        row.sampler.isGreedy
+          ? { token: likeliest, at, arrays: [likeliest], read }
+          : row.sampler.propose(logits.index(at)),
+      )
     })
+    this.compute([...next.values()])
+    // Their memory is there for the next ones at once, which compiled steps find in its place.
+    logits.dispose()
+    return next
   }
 
   private finish(row: Row): void {
@@ -367,3 +415,20 @@ export class Batcher {
 
 /** The token that a row has written last. */
 const lastOf = ({ written }: Row): number => written[written.length - 1]
+
+/** The tokens of slots that are not computed yet: those of the step before, where all are in their places. */
+function tokensAhead(slots: readonly (Row | null)[]): mx.Array {
+  const [first] = slots.flatMap((row) => row?.next ?? [])
+  const isInPlace =
+    first.token.ndim === 1 &&
+    first.token.shape[0] === slots.length &&
+    slots.every((row, i) => !row || (row.next!.token === first.token && row.next!.at === i))
+  if (isInPlace) return first.token.astype(mx.int32)
+  const none = mx.array(0, mx.int32)
+  const each = slots.map((row) => {
+    if (!row) return none
+    const { token, at } = row.next!
+    return (at === undefined ? token : token.index(at)).astype(mx.int32)
+  })
+  return mx.stack(each)
+}

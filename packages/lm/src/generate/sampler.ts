@@ -94,6 +94,11 @@ export class Sampler {
 
   /** The next token of logits [vocabulary], not yet computed. */
   propose(raw: mx.Array): Proposal {
+    if (this.isGreedy) {
+      // Nothing beside the logits: a device finds all of the next step where it was.
+      const token = mx.argmax(raw, -1)
+      return { token, arrays: [token], read: () => this.accept(Number(token.item())) }
+    }
     const logits = this.adjust(raw.astype(mx.float32))
     const picked = this.draw(logits)
     const { top } = this

@@ -41,8 +41,8 @@ export class Slots<R extends SlotRow> {
     return this.rows.indexOf(row)
   }
 
-  /** The logits [slots, vocabulary] after one more token of each row; rows that are not named leave. */
-  step(rows: readonly R[], lastOf: (row: R) => number): mx.Array {
+  /** The logits [slots, vocabulary] after one more token of each row: `lastOf` gives those of the slots. Rows that are not named leave. */
+  step(rows: readonly R[], lastOf: (slots: readonly (R | null)[]) => mx.Array): mx.Array {
     this.rows = this.rows.map((row) => (row && rows.includes(row) ? row : null))
     for (const row of rows) if (!this.rows.includes(row)) this.join(row, rows.length)
     this.shrink(rows.length)
@@ -50,9 +50,8 @@ export class Slots<R extends SlotRow> {
       if (!row) this.lengths[i] = 0
     })
     this.makeRoom(Math.max(...this.lengths) + 1)
-    const last = Int32Array.from(this.rows, (row) => (row ? lastOf(row) : 0))
     const [logits, layers] = programOf(this.network, this.layers)(
-      mx.array(last).expandDims(1),
+      lastOf(this.rows).expandDims(1),
       mx.array(Int32Array.from(this.lengths)),
       this.layers,
     )

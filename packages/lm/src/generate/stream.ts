@@ -186,9 +186,16 @@ async function* choose(
   const sampler = new Sampler(options, tokens, options.logprobs ?? null)
   const step = stepOf(network, options)
   const after = (token: mx.Array): Pending => {
-    const logits = step(token.astype(mx.int32).reshape([1, 1]), cache).index(0)
-    checkCacheBytes([cache], options)
-    return begun(sampler.propose(logits))
+    const logits = step(token.astype(mx.int32).reshape([1, 1]), cache)
+    const own = logits.reshape([-1])
+    try {
+      checkCacheBytes([cache], options)
+      return begun(sampler.propose(own))
+    } finally {
+      // Their memory is there for the next ones at once, which compiled steps find in its place.
+      own.dispose()
+      logits.dispose()
+    }
   }
   let current = begun(sampler.propose(await prefill(network, rest, cache, options)))
   let ahead: Pending | null = null

@@ -1,0 +1,258 @@
+/* Products of up to eight rows with a matrix that is read once, on tensor cores: 16 rows of the matrix are one operand, the rows of x the
+ * other, and the warps of a block divide k among them. Lanes read what lies side by side: the order of k within a step does not matter as
+ * long as both operands have the same. Of packed weights (mode affine) Σ x · (scale · code + bias) is scale · Σ x · code + bias · Σ x for
+ * the codes of a group, which are exact in 16 bits. Before this text stand LZ_BITS (16, 8 or 4), LZ_COUNT (rows of x), LZ_TILES (16 rows
+ * of the matrix each), LZ_ADD (1 with a row that is added), for packed weights LZ_GROUP, LZ_EVEN (1 where steps end with rows) and
+ * LZ_AHEAD (1 for blocks that go through several tiles) and, for bfloat16, LZ_BRAIN. */
+#define LZ_KERNELS
+#include "tensor-core.cuh"
+
+constexpr int WARPS = 8, COUNT = LZ_COUNT, TILES = LZ_TILES, ROWS = 16;
+
+struct Sizes {
+  int rows, k;
+};
+struct alignas(16) Chunk {
+  u32 word[4];
+};
+
+#ifdef __CUDA_ARCH__
+/* Weights are needed once: the cache is for x. */
+inline Chunk read_once(const void* p) {
+  Chunk c;
+  asm("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
+      : "=r"(c.word[0]), "=r"(c.word[1]), "=r"(c.word[2]), "=r"(c.word[3])
+      : "l"(p));
+  return c;
+}
+#else
+inline Chunk read_once(const void* p) { return *(const Chunk*)p; }
+#endif
+
+/* Sums of a block's warps, in order. */
+inline void finish(float (&sums)[TILES][4], const u16* added, u16* y, int rows, int tile) {
+  __shared__ float parts[WARPS][TILES * ROWS * 8];
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+#pragma unroll
+  for (int t = 0; t < TILES; t++)
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      parts[warp][(lane % 4 * 2 + i % 2) * TILES * ROWS + t * ROWS + i / 2 * 8 + lane / 4] = sums[t][i];
+  __syncthreads();
+  for (int i = int(threadIdx.x); i < COUNT * TILES * ROWS; i += WARPS * 32) {
+    const int row = tile * TILES * ROWS + i % (TILES * ROWS);
+    if (row >= rows) continue;
+    float sum = 0.0f;
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) sum += parts[w][i];
+#if LZ_ADD
+    sum += float_of(added[row]);
+#endif
+    y[(long long)(i / (TILES * ROWS)) * rows + row] = u16(pack(sum, 0.0f));
+  }
+  __syncthreads();
+}
+
+#if LZ_BITS == 16
+
+/* Chunks of a row that a lane reads at a time, 32 columns apart. */
+constexpr int TOGETHER = TILES > 1 ? 2 : 4;
+
+/* `more` is the row that is added. */
+inline void multiply_rows(const u16* weights, const u16* more, const u16*, const u16* x, u16* y, const Sizes& sizes) {
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+  const int first = int(blockIdx.x) * TILES * ROWS + lane / 4, k = sizes.k;
+  const u16* from[TILES][2];
+#pragma unroll
+  for (int t = 0; t < TILES; t++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int row = first + t * ROWS + half * 8;
+      from[t][half] = weights + (long long)(row < sizes.rows ? row : sizes.rows - 1) * k;
+    }
+  const u16* own = x + (long long)(lane / 4 < COUNT ? lane / 4 : 0) * k;
+  float sums[TILES][4] = {};
+  for (int base = warp * TOGETHER * 32 + lane % 4 * 8; base - lane % 4 * 8 < k; base += WARPS * TOGETHER * 32) {
+    Chunk w[TILES][2][TOGETHER] = {}, right[TOGETHER] = {};
+#pragma unroll
+    for (int u = 0; u < TOGETHER; u++)
+      if (base + u * 32 < k) {
+#pragma unroll
+        for (int t = 0; t < TILES; t++)
+#pragma unroll
+          for (int half = 0; half < 2; half++) w[t][half][u] = read_once(from[t][half] + base + u * 32);
+        if (lane / 4 < COUNT) right[u] = *(const Chunk*)(own + base + u * 32);
+      }
+#pragma unroll
+    for (int u = 0; u < TOGETHER; u++)
+#pragma unroll
+      for (int t = 0; t < TILES; t++)
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+          const u32 left[4] = {w[t][0][u].word[i], w[t][1][u].word[i], w[t][0][u].word[i + 1], w[t][1][u].word[i + 1]};
+          multiply(sums[t], left, right[u].word[i], right[u].word[i + 1]);
+        }
+  }
+  finish(sums, more, y, sizes.rows, int(blockIdx.x));
+}
+
+#else
+
+/* Of a group: codes and words of a lane. Of a step: groups, whose words are 32 bytes of a row for each lane. */
+constexpr int CODES = LZ_GROUP / 4, WORDS = CODES * LZ_BITS / 32, TOGETHER = WORDS < 8 ? 8 / WORDS : 1;
+constexpr int PER_WORD = 32 / LZ_BITS;
+#ifdef LZ_BRAIN
+constexpr u32 ONES = 0x3f803f80u;
+#else
+constexpr u32 ONES = 0x3c003c00u;
+#endif
+
+/* Two integers of a code's size, in the halves of a word, as elements, more by OFFSET. */
+#if defined(LZ_BRAIN) && LZ_BITS == 4
+constexpr float OFFSET = 128.0f;
+#else
+constexpr float OFFSET = 0.0f;
+#endif
+inline u32 elements_of(u32 codes) {
+#if defined(LZ_BRAIN) && LZ_BITS == 4
+  return codes | 0x43004300u;
+#elif defined(__CUDA_ARCH__) && !defined(LZ_BRAIN)
+  u32 both;
+  asm("sub.f16x2 %0, %1, %2;" : "=r"(both) : "r"(codes | 0x64006400u), "r"(0x64006400u));
+  return both;
+#else
+  const float low = float_from((codes & 0xffffu) | 0x4b000000u) - 8388608.0f;
+  const float high = float_from((codes >> 16) | 0x4b000000u) - 8388608.0f;
+  return pack(low, high);
+#endif
+}
+inline u32 low_halves(u32 a, u32 b) { return (a & 0xffffu) | b << 16; }
+inline u32 high_halves(u32 a, u32 b) { return a >> 16 | (b & 0xffff0000u); }
+
+/* Numbers of the groups of a step. */
+struct Numbers {
+  u16 of[TOGETHER];
+};
+inline Numbers numbers_of(const u16* from, int left) {
+  Numbers n;
+#if LZ_EVEN
+  memcpy(&n, __builtin_assume_aligned(from, sizeof n), sizeof n);
+#else
+#pragma unroll
+  for (int u = 0; u < TOGETHER; u++) n.of[u] = u < left ? from[u] : u16(0);
+#endif
+  return n;
+}
+
+/* What a lane reads of a step: words of its rows, and the numbers of their groups. */
+struct Step {
+  u32 w[TILES][2][TOGETHER][WORDS];
+  Numbers scale[TILES][2], bias[TILES][2];
+};
+struct Weights {
+  const u32* words;
+  const u16 *scales, *biases;
+  int rows, groups;
+};
+inline void bring(Step& step, const Weights& at, int tile, int group) {
+  const int lane = int(threadIdx.x) % 32;
+#pragma unroll
+  for (int t = 0; t < TILES; t++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int wanted = (tile * TILES + t) * ROWS + half * 8 + lane / 4;
+      const long long row = wanted < at.rows ? wanted : at.rows - 1;
+#pragma unroll
+      for (int u = 0; u < TOGETHER; u++) {
+        /* Past the end the numbers of the group are zeros. */
+        const int own = LZ_EVEN || group + u < at.groups ? group + u : at.groups - 1;
+        const u32* words = at.words + (row * at.groups + own) * (LZ_GROUP / PER_WORD) + lane % 4 * WORDS;
+        memcpy(step.w[t][half][u], __builtin_assume_aligned(words, WORDS < 4 ? WORDS * 4 : 16), WORDS * 4);
+      }
+      step.scale[t][half] = numbers_of(at.scales + row * at.groups + group, at.groups - group);
+      step.bias[t][half] = numbers_of(at.biases + row * at.groups + group, at.groups - group);
+    }
+}
+
+inline void add_step(float (&sums)[TILES][4], const Step& step, const u16* own, bool is_there, int left) {
+#pragma unroll
+  for (int u = 0; u < TOGETHER; u++) {
+    u32 right[CODES / 2] = {};
+    if (is_there && (LZ_EVEN || u < left))
+      memcpy(right, __builtin_assume_aligned(own + u * LZ_GROUP, 16), sizeof right);
+    float part[TILES][4] = {}, total[4] = {};
+    const u32 ones[4] = {ONES, ONES, ONES, ONES};
+#pragma unroll
+    for (int j = 0; j < WORDS; j++)
+#pragma unroll
+      for (int s = 0; s < PER_WORD / 4; s++) {
+        const u32* words = right + j * PER_WORD / 2;
+        /* Of 4 bits codes i and i + 4 are a pair, of 8 bits i and i + 2. */
+        const u32 a = words[s], b = words[s + PER_WORD / 4];
+        const u32 b0 = low_halves(a, b), b1 = high_halves(a, b);
+        multiply(total, ones, b0, b1);
+#pragma unroll
+        for (int t = 0; t < TILES; t++) {
+          constexpr u32 MASK = LZ_BITS == 4 ? 0x000f000fu : 0x00ff00ffu;
+          const u32 upper = step.w[t][0][u][j] >> (2 * s * LZ_BITS);
+          const u32 lower = step.w[t][1][u][j] >> (2 * s * LZ_BITS);
+          const u32 codes[4] = {elements_of(upper & MASK), elements_of(lower & MASK),
+                                elements_of(upper >> LZ_BITS & MASK), elements_of(lower >> LZ_BITS & MASK)};
+          multiply(part[t], codes, b0, b1);
+        }
+      }
+#pragma unroll
+    for (int t = 0; t < TILES; t++)
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        const float scale = float_of(step.scale[t][half].of[u]);
+        const float bias = float_of(step.bias[t][half].of[u]) - OFFSET * scale;
+#pragma unroll
+        for (int i = 0; i < 2; i++) sums[t][2 * half + i] += scale * part[t][2 * half + i] + bias * total[i];
+      }
+  }
+}
+
+inline void multiply_rows(const u16* packed, const u16* scales, const u16* biases, const u16* x, u16* y,
+                          const Sizes& sizes) {
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+  const int groups = sizes.k / LZ_GROUP, tiles = (sizes.rows + TILES * ROWS - 1) / (TILES * ROWS);
+  const Weights at = {(const u32*)packed, scales, biases, sizes.rows, groups};
+  const bool is_there = lane / 4 < COUNT;
+  const u16* own = x + (long long)(is_there ? lane / 4 : 0) * sizes.k + lane % 4 * CODES;
+  constexpr int STRIDE = WARPS * TOGETHER;
+#if LZ_AHEAD
+  /* The next step is on its way while one is computed, that of the next tile too. */
+  Step step;
+  if (warp * TOGETHER < groups) bring(step, at, int(blockIdx.x), warp * TOGETHER);
+  for (int tile = int(blockIdx.x); tile < tiles; tile += int(gridDim.x)) {
+    float sums[TILES][4] = {};
+    for (int group = warp * TOGETHER; group < groups; group += STRIDE) {
+      const bool is_last = group + STRIDE >= groups;
+      const int next = is_last ? tile + int(gridDim.x) : tile;
+      Step ahead;
+      if (next < tiles) bring(ahead, at, next, is_last ? warp * TOGETHER : group + STRIDE);
+      add_step(sums, step, own + group * LZ_GROUP, is_there, groups - group);
+      step = ahead;
+    }
+    finish(sums, nullptr, y, sizes.rows, tile);
+  }
+#else
+  float sums[TILES][4] = {};
+  for (int group = warp * TOGETHER; group < groups; group += STRIDE) {
+    Step step;
+    bring(step, at, int(blockIdx.x), group);
+    add_step(sums, step, own + group * LZ_GROUP, is_there, groups - group);
+  }
+  finish(sums, nullptr, y, sizes.rows, int(blockIdx.x));
+#endif
+}
+
+#endif
+
+/* What a kind of weights does not have is anything. */
+extern "C" __global__ void __launch_bounds__(256) few_rows(const u16* weights, const u16* scales,
+                                                           const u16* biases, const u16* x, u16* y,
+                                                           const __grid_constant__ Sizes sizes) {
+  multiply_rows(weights, scales, biases, x, y, sizes);
+}

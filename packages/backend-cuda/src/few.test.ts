@@ -1,0 +1,101 @@
+/**
+ * Products and attention of a few rows on the test double: every form of the kernels agrees with the reference.
+ */
+import "../test/double"
+import * as mx from "@lazuli/core"
+import { beforeAll, expect, it } from "vitest"
+import { callsOf } from "../test/calls"
+import "./index"
+
+beforeAll(() => mx.setBackend("cuda", "gpu"))
+
+const wave = (shape: number[], dtype: mx.Dtype, phase: number): mx.Array =>
+  mx
+    .array(Float32Array.from({ length: shape.reduce((a, b) => a * b) }, (_, i) => Math.sin(i * 0.7 + phase)))
+    .reshape(shape)
+    .astype(dtype)
+const valuesOf = (x: mx.Array): Float32Array => x.astype(mx.float32).toTypedArray() as Float32Array
+
+/** Within a dtype's precision. */
+function agree(f: () => mx.Array, tolerance: number): void {
+  const [got, want] = [mx.gpu, mx.cpu].map((device) => mx.stream(device, () => valuesOf(f())))
+  expect(got.length).toBe(want.length)
+  got.forEach((x, i) => {
+    if (!(Math.abs(x - want[i]) <= tolerance * (1 + Math.abs(want[i])))) expect([i, x]).toEqual([i, want[i]])
+  })
+}
+
+it("products of a row are those of the reference, whatever the columns, with a row that is added", () => {
+  const products = callsOf(32)
+  for (const [dtype, rows, k, columns] of [
+    [mx.bfloat16, 1, 136, 150],
+    [mx.float16, 1, 1096, 128],
+    [mx.bfloat16, 1, 256, 161],
+  ] as const) {
+    const [x, w] = [() => wave([rows, k], dtype, 1), () => wave([columns, k], dtype, 2)]
+    const tolerance = dtype === mx.float16 ? 1e-2 : 8e-2
+    agree(() => mx.matmul(x(), w().T), tolerance)
+    agree(() => mx.addmm(wave([columns], dtype, 3), x().expandDims(0), w().T), tolerance)
+  }
+  expect(products()).toBe(0)
+}, 120_000)
+
+it.each([
+  [4, 32, mx.float16, 2, 384],
+  [4, 64, mx.bfloat16, 8, 320],
+  [4, 64, mx.bfloat16, 1, 576],
+  [4, 128, mx.bfloat16, 5, 512],
+  [8, 64, mx.bfloat16, 1, 128],
+  [8, 32, mx.bfloat16, 3, 96],
+  [8, 64, mx.float16, 7, 192],
+  [8, 128, mx.bfloat16, 2, 256],
+] as const)(
+  "packed products of %d bits in groups of %d agree with the reference",
+  (bits, groupSize, dtype, rows, k) => {
+    agree(
+      () => {
+        const [w, scales, biases] = mx.quantize(wave([137, k], dtype, 1), { groupSize, bits })
+        return mx.quantizedMatmul(wave([rows, k], dtype, 2), w, scales, biases, { groupSize, bits })
+      },
+      dtype === mx.float16 ? 1e-2 : 8e-2,
+    )
+  },
+  60_000,
+)
+
+const { scaledDotProductAttention: attend } = mx.fast
+
+it.each([
+  [mx.bfloat16, 64, 4, 2, 1, 40, null],
+  [mx.float16, 128, 2, 2, 3, 70, "causal"],
+  [mx.bfloat16, 128, 8, 2, 1, 300, "prefix"],
+  [mx.bfloat16, 256, 4, 2, 2, 33, "rows"],
+  [mx.float16, 64, 2, 1, 1, 1100, "window"],
+  [mx.bfloat16, 64, 2, 1, 1, 1030, "nothing"],
+] as const)(
+  "attention of %o with %d features, %d heads on %d, %d queries over %d keys: %s",
+  (dtype, features, heads, groups, queries, keys, seen) => {
+    const f = (): mx.Array => {
+      const at = mx.arange(keys)
+      const last = mx.array([Math.floor(keys / 3), keys - 2]).reshape([2, 1, 1, 1])
+      const mask =
+        seen === "prefix"
+          ? at.lessEqual(last)
+          : seen === "window"
+            ? at.lessEqual(last).logicalAnd(at.greater(last.subtract(20)))
+            : seen === "nothing"
+              ? at.less(last.subtract(keys - 2))
+              : seen === "rows"
+                ? wave([1, heads, queries, keys], mx.float32, 4).greater(0)
+                : seen
+      const [k, v] = [1, 2].map((phase) => wave([2, groups, keys + 3, features], dtype, phase))
+      const part = [":", ":", mx.s(2, keys + 2)] as const
+      return attend(wave([2, heads, queries, features], dtype, 0), k.index(...part), v.index(...part), {
+        scale: 0.3,
+        mask,
+      })
+    }
+    agree(f, 2e-2)
+  },
+  120_000,
+)
