@@ -158,3 +158,19 @@ test("a model's parameters that nobody reads are not computed", () => {
   mx.eval(mx.ones([2]).add(1))
   expect(mx.getActiveMemory() - before).toBeLessThan(100 * MB)
 })
+
+test("gradients of checkpoints, listed from the first layer to the last, keep the layers' inputs alone", () => {
+  const LAYERS = 24
+  const start = mx.ones([MB])
+  const weights = Array.from({ length: LAYERS }, (_, i) => mx.array(1 + i / 100))
+  mx.eval(start, weights)
+  const layer = mx.checkpoint((x: mx.Array, w: mx.Array) => x.multiply(w).sin().multiply(w).cos())
+  const through = (...each: mx.Array[]): mx.Array => each.reduce((x, w) => layer(x, w), start).sum()
+  const everyWeight = weights.map((_, i) => i)
+  const { peak } = peakOf(() => {
+    const gradients = mx.grad(through, everyWeight)(...weights) as mx.Array[]
+    mx.eval(gradients)
+    return gradients[0]
+  })
+  expect(peak).toBeLessThan(2 * 4 * LAYERS)
+})

@@ -161,12 +161,30 @@ function compute(roots: readonly Node[]): boolean {
   return true
 }
 
+/** Where results have more bytes than this, together, the roots' order is chosen by the memory that it needs. */
+const LARGE_RESULTS = 32 * 2 ** 20
+
+/**
+ * The better of two orders of the roots. Gradients are listed from the first layer to the last, and can be computed from the last to the
+ * first: taken as they are listed, the first one keeps what all others are computed from.
+ */
+function leanOrder(order: readonly Application[], roots: readonly Node[]): readonly Application[] {
+  const backwards = schedule(roots.toReversed())
+  return needOf(backwards, roots) < needOf(order, roots) ? backwards : order
+}
+
+function needOf(order: readonly Application[], roots: readonly Node[]): number {
+  let bytes = 0
+  for (const each of leastBytes(order, roots).values()) bytes += each
+  return bytes
+}
+
 const relieveOld = (order: readonly Application[], roots: readonly Node[]): void =>
   lifetimes.relieveOld(() => measure(order, roots).shown)
 
 /** Encodes what the roots need, and gives the backends that have something to run. */
 function encode(roots: readonly Node[]): readonly Backend[] {
-  let order = NO_ORDER
+  let order: readonly Application[] = NO_ORDER
   let used: readonly Backend[] = []
   for (let i = 0; i < roots.length; i++) roots[i].handles++
   const outer = running
@@ -176,6 +194,7 @@ function encode(roots: readonly Node[]): readonly Backend[] {
     const { most, shown, copied } = measure(order, roots)
     lifetimes.relieve(shown, copied)
     if (lifetimes.mayHoldOld(shown)) relieveOld(order, roots)
+    if (most > LARGE_RESULTS && roots.length > 1) order = leanOrder(order, roots)
     if (!lifetimes.admits(most)) lifetimes.reserve("eval", mostBytes(order), () => leastBytes(order, roots))
     const alone = isDebugging()
     let stream: Stream | null = null
