@@ -104,9 +104,11 @@ describe.skipIf(!clang)(`clang reads the kernels${reason}`, () => {
   it("the kernels in CUDA's own language", async () => {
     const sources = cudaSources()
     expect([...new Set(sources.map(({ file }) => file))]).toEqual([
+      "attention-few.cu",
       "attention-rows.cu",
       "attention-tiles.cu",
       "attention.cu",
+      "few-rows.cu",
       "matrices.cu",
       "quantized.cu",
       "stage.cu",

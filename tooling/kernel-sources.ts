@@ -85,11 +85,21 @@ const NATIVE_FORMS: Readonly<Record<string, readonly string[]>> = {
     "LZ_FEATURES 128, LZ_CAUSAL 0, LZ_MASK 1, LZ_BRAIN",
     "LZ_FEATURES 80, LZ_CAUSAL 0, LZ_MASK 2",
   ],
+  "attention-few.cu": [
+    "LZ_FEATURES 64, LZ_ROWS 1, LZ_WARPS 8, LZ_MASK 0, LZ_CAUSAL 0, LZ_PARTS 1, LZ_BRAIN",
+    "LZ_FEATURES 128, LZ_ROWS 8, LZ_WARPS 4, LZ_MASK 1, LZ_CAUSAL 0, LZ_PARTS 0",
+    "LZ_FEATURES 256, LZ_ROWS 3, LZ_WARPS 4, LZ_MASK 0, LZ_CAUSAL 1, LZ_PARTS 0, LZ_BRAIN",
+  ],
   "attention-rows.cu": ["LZ_MASK 0", "LZ_MASK 1, LZ_BRAIN", "LZ_MASK 2"],
   "attention-tiles.cu": [
     "LZ_FEATURES 64, LZ_CAUSAL 1, LZ_MODE 0, LZ_WIDE",
     "LZ_FEATURES 32, LZ_CAUSAL 0, LZ_MODE 1, LZ_BRAIN",
     "LZ_FEATURES 8, LZ_CAUSAL 1, LZ_MODE 2",
+  ],
+  "few-rows.cu": [
+    "LZ_BITS 16, LZ_COUNT 1, LZ_TILES 1, LZ_ADD 1, LZ_BRAIN",
+    "LZ_BITS 4, LZ_COUNT 8, LZ_TILES 2, LZ_ADD 0, LZ_GROUP 64, LZ_EVEN 1, LZ_AHEAD 0",
+    "LZ_BITS 8, LZ_COUNT 3, LZ_TILES 1, LZ_ADD 0, LZ_GROUP 32, LZ_EVEN 0, LZ_AHEAD 1, LZ_BRAIN",
   ],
   "matrices.cu": ["LZ_ELEMENT float", "LZ_ELEMENT double", "LZ_ELEMENT Complex"],
   "unpack.cu": [

@@ -58,6 +58,7 @@ __device__ inline unsigned long long __cvta_generic_to_shared(const void* p) {
 __device__ inline unsigned __ballot_sync(unsigned mask, int x) { return __nvvm_vote_ballot_sync(mask, x); }
 __device__ inline int __ffs(int x) { return __builtin_ffs(x); }
 __device__ inline int __ffsll(long long x) { return __builtin_ffsll(x); }
+__device__ inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(unsigned(x)); }
 __device__ inline int __clzll(long long x) { return x == 0 ? 64 : __builtin_clzll(x); }
 __device__ inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 __device__ inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
