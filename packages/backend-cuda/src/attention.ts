@@ -22,6 +22,7 @@ import {
   familyOf,
   isCountable,
   type Location,
+  locationOf,
   metalType,
   type View,
   viewOf,
@@ -29,7 +30,7 @@ import {
 } from "@lazuli/gpu-kernels"
 import { encodeFewQueries, isOfFewQueries } from "./few-queries"
 import { encodeGraph, graphFinder, isAligned, operandsOf, type Prepare } from "./graph-attention"
-import { nativeSource } from "./native-source"
+import { nativeSource, TYPE_DEFINITIONS } from "./native-source"
 
 /** As the kernel has them. */
 const QUERIES = 128
@@ -65,7 +66,7 @@ function takes(node: Node): boolean {
 /** Runs `body` with rows that begin at multiples of 16 bytes: as they lie, or in a copy. */
 function aligned(queue: DispatchQueue, view: View, body: (view: View, location: Location) => void): void {
   if (isAligned(view)) {
-    body(view, { storage: view.storage, offset: view.offset * view.itemsize })
+    body(view, locationOf(view))
     return
   }
   withRowMajor(queue, view, (location) => {
@@ -84,7 +85,7 @@ function encode(node: Node, queue: DispatchQueue): void {
     `#define LZ_FEATURES ${features}`,
     `#define LZ_CAUSAL ${Number(causal)}`,
     `#define LZ_MASK ${kind}`,
-    ...(q.dtype.name === "bfloat16" ? ["#define LZ_BRAIN"] : []),
+    TYPE_DEFINITIONS[q.dtype.name],
   ].join("\n")
   const outputs = (node.outputs as readonly Node[]).map(({ storage, offset, dtype }) => ({
     storage: storage as Storage,
@@ -99,7 +100,7 @@ function encode(node: Node, queue: DispatchQueue): void {
         if (hasMask) {
           const view = viewOf(mask)
           steps = [...broadcastStrides(view.shape, view.strides, [batch, heads, queries, keys])]
-          extra.push({ storage: view.storage, offset: view.offset * view.itemsize })
+          extra.push(locationOf(view))
         }
         const layout = [
           ...[qs, ks, vs].flatMap(({ strides }) => strides.slice(0, 3)),
@@ -135,11 +136,6 @@ const TILE_PITCH = 68
 const TILE_FEATURES = 64
 /** Fewer queries have kernels of their own. */
 const MANY_QUERIES = 16
-const TILE_TYPES: Readonly<Record<string, string>> = {
-  float32: "#define LZ_WIDE",
-  float16: "",
-  bfloat16: "#define LZ_BRAIN",
-}
 
 /** True of attention without a mask of its own, of float32, or the derivative of any type. */
 function takesTiles(node: Node, backward: boolean): boolean {
@@ -148,7 +144,7 @@ function takesTiles(node: Node, backward: boolean): boolean {
   const operands = operandsOf(node, backward)
   const features = q.shape[3]
   return (
-    Object.hasOwn(TILE_TYPES, q.dtype.name) &&
+    Object.hasOwn(TYPE_DEFINITIONS, q.dtype.name) &&
     (backward || (q.dtype === float32 && q.shape[2] >= MANY_QUERIES)) &&
     operands.every((each) => each.dtype === q.dtype && sizeOf(each.shape) > 0 && each.offset % CHUNK === 0) &&
     (!backward || node.inputs[node.inputs.length - 2].dtype === float32) &&
@@ -182,7 +178,7 @@ function encodeTiles(node: Node, queue: DispatchQueue, backward: boolean): void 
       `#define LZ_FEATURES ${features}`,
       `#define LZ_CAUSAL ${Number(causal)}`,
       `#define LZ_MODE ${mode}`,
-      TILE_TYPES[q.dtype.name],
+      TYPE_DEFINITIONS[q.dtype.name],
     ].join("\n")
     const [qs, ks, vs, gs = qs] = views.map(({ strides }) => strides.slice(0, 3))
     const layout = [...qs, ...ks, ...vs, ...gs, heads, heads / keyHeads, queries, keys]

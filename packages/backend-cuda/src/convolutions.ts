@@ -9,6 +9,7 @@ import {
   type Families,
   isCountable,
   type Location,
+  locationOf,
   permuted,
   type View,
   viewOf,
@@ -190,10 +191,7 @@ function encode(node: Node, queue: DispatchQueue, { plain, words }: Described): 
       op: "conv",
       code: CONVOLUTION,
       words,
-      arguments: [images, kernel, results].map(({ storage, offset, itemsize }) => ({
-        storage,
-        offset: offset * itemsize,
-      })),
+      arguments: [images, kernel, results].map(locationOf),
       writes: [[results, images, kernel][form].storage],
     })
   const withPacked = (view: View, body: (view: View) => void): void =>
@@ -209,10 +207,7 @@ function encode(node: Node, queue: DispatchQueue, { plain, words }: Described): 
         const storage: Storage = queue.allocate(node.size * node.dtype.size)
         const made = packed({ storage, offset: 0 }, target, permuted(target, swapped).shape)
         call(images, made, results)
-        encodeCopy(queue, permuted(made, swapped), {
-          storage: target.storage,
-          offset: target.offset * target.itemsize,
-        })
+        encodeCopy(queue, permuted(made, swapped), locationOf(target))
         storage.drop()
       }),
     )

@@ -2,9 +2,9 @@
  * Attention of a few queries, as of one more token: kernels/attention-few.cu, for which keys are read as fast as memory gives them.
  */
 import { broadcastStrides, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
-import { type DispatchQueue, isCountable, type Location, type View, viewOf } from "@lazuli/gpu-kernels"
+import { type DispatchQueue, isCountable, locationOf, viewOf } from "@lazuli/gpu-kernels"
 import { isAligned } from "./graph-attention"
-import { nativeSource } from "./native-source"
+import { nativeSource, TYPE_DEFINITIONS } from "./native-source"
 
 /** Rows (queries of the heads that share keys). */
 const MOST_ROWS = 8
@@ -12,7 +12,6 @@ const MOST_ROWS = 8
 const MOST_RESULTS = 1024
 const WARPS = 8
 const FEATURES = [64, 128, 256]
-const TYPES: Readonly<Record<string, string>> = { float16: "", bfloat16: "#define LZ_BRAIN" }
 const MOST_BLOCKS = 65535
 /** Blocks that keep a GPU busy; with fewer, those have parts of so many keys, and there are so many parts at most. */
 const [MANY_BLOCKS, KEYS_PART, MOST_PARTS] = [128, 512, 32]
@@ -25,7 +24,8 @@ export function isOfFewQueries(node: Node): boolean {
   const { scale, hasMask, hasSinks } = node.params
   const features = q.shape[3]
   return (
-    Object.hasOwn(TYPES, q.dtype.name) &&
+    q.dtype.size === 2 &&
+    Object.hasOwn(TYPE_DEFINITIONS, q.dtype.name) &&
     [k, v].every((x) => x.dtype === q.dtype) &&
     [q, k, v].every((x) => sizeOf(x.shape) > 0 && isAligned(viewOf(x))) &&
     features === v.shape[3] &&
@@ -39,8 +39,6 @@ export function isOfFewQueries(node: Node): boolean {
     isCountable(node)
   )
 }
-
-const locationOf = ({ storage, offset, itemsize }: View): Location => ({ storage, offset: offset * itemsize })
 
 export function encodeFewQueries(node: Node, queue: DispatchQueue): void {
   const [q, k, v, mask] = node.inputs
@@ -60,7 +58,7 @@ export function encodeFewQueries(node: Node, queue: DispatchQueue): void {
     // One query sees all keys.
     `#define LZ_CAUSAL ${Number(causal && queries > 1)}`,
     `#define LZ_PARTS ${Number(parts > 1)}`,
-    TYPES[q.dtype.name],
+    TYPE_DEFINITIONS[q.dtype.name],
   ].join("\n")
   const kernel = (name: string): Parameters<DispatchQueue["dispatch"]>[0]["kernel"] => ({
     key: `cuda ${name} ${words}`,

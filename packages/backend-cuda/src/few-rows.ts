@@ -2,8 +2,8 @@
  * Products of one row, and with packed weights of up to eight, which are as fast as the matrix is read: kernels/few-rows.cu.
  */
 import { isContiguous, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
-import { type DispatchQueue, isCountable, type Location, viewOf } from "@lazuli/gpu-kernels"
-import { nativeSource } from "./native-source"
+import { type DispatchQueue, isCountable, type Location, locationOf, viewOf } from "@lazuli/gpu-kernels"
+import { nativeSource, TYPE_DEFINITIONS } from "./native-source"
 
 /** As the kernel has them. */
 const [WARPS, ROWS] = [8, 16]
@@ -20,12 +20,7 @@ const LEAST = 128
 /** Elements of 16 bytes, in which rows are read. */
 const CHUNK = 8
 
-const TYPES: Readonly<Record<string, string>> = { float16: "", bfloat16: "#define LZ_BRAIN" }
-
-const locationOf = (each: Node): Location => {
-  const view = viewOf(each)
-  return { storage: view.storage, offset: view.offset * view.itemsize }
-}
+const isHalf = ({ dtype }: Node): boolean => dtype.size === 2 && Object.hasOwn(TYPE_DEFINITIONS, dtype.name)
 const isAligned = ({ offset }: Node): boolean => offset % CHUNK === 0
 const isWhole = ({ shape, strides }: Node): boolean => strides === null || isContiguous(shape, strides)
 const rowsOf = ({ shape }: Node): number => sizeOf(shape) / shape[shape.length - 1]
@@ -45,9 +40,12 @@ interface Work {
 
 function dispatch(node: Node, queue: DispatchQueue, work: Work): void {
   const { op, count, rows, k, tiles, type, operands, blocks } = work
-  const words = [`#define LZ_COUNT ${count}`, `#define LZ_TILES ${tiles}`, ...work.words, TYPES[type]].join(
-    "\n",
-  )
+  const words = [
+    `#define LZ_COUNT ${count}`,
+    `#define LZ_TILES ${tiles}`,
+    ...work.words,
+    TYPE_DEFINITIONS[type],
+  ].join("\n")
   queue.dispatch({
     op,
     kernel: {
@@ -56,7 +54,7 @@ function dispatch(node: Node, queue: DispatchQueue, work: Work): void {
       source: () => nativeSource("few-rows.cu", words),
       isNative: true,
     },
-    arguments: [...operands, locationOf(node), Int32Array.of(rows, k)],
+    arguments: [...operands, locationOf(viewOf(node)), Int32Array.of(rows, k)],
     writes: [node.storage as Storage],
     grid: [blocks * WARPS * 32, 1, 1],
     threadgroup: [WARPS * 32, 1, 1],
@@ -67,7 +65,7 @@ function dispatch(node: Node, queue: DispatchQueue, work: Work): void {
 export function isOfFewRows(node: Node, [x, y]: readonly Node[]): boolean {
   const k = x.shape[x.shape.length - 1]
   const columns = node.shape[node.shape.length - 1]
-  if (!Object.hasOwn(TYPES, node.dtype.name) || k < LEAST || columns < LEAST || k % CHUNK !== 0) return false
+  if (!isHalf(node) || k < LEAST || columns < LEAST || k % CHUNK !== 0) return false
   if (sizeOf(node.shape) > DENSE * columns || node.size === 0 || y.strides === null) return false
   const [down, across] = y.strides.slice(-2)
   return (
@@ -89,6 +87,7 @@ export function encodeFewRows(
   added: Location | null,
 ): void {
   const rows = node.shape[node.shape.length - 1]
+  const at = locationOf(viewOf(y))
   dispatch(node, queue, {
     op: node.primitive?.name as string,
     count: rowsOf(x),
@@ -98,7 +97,7 @@ export function encodeFewRows(
     tiles: 1,
     type: node.dtype.name,
     words: ["#define LZ_BITS 16", `#define LZ_ADD ${Number(added !== null)}`],
-    operands: [locationOf(y), added ?? locationOf(y), locationOf(y), locationOf(x)],
+    operands: [at, added ?? at, at, locationOf(viewOf(x))],
   })
 }
 
@@ -107,7 +106,7 @@ export function isOfFewPackedRows(node: Node, processors: number): boolean {
   const [x, w] = node.inputs
   const { bits, groupSize } = node.params
   return (
-    Object.hasOwn(TYPES, node.dtype.name) &&
+    isHalf(node) &&
     rowsOf(x) <= FEW &&
     // One row of large matrices takes as many instructions without tensor cores.
     (rowsOf(x) > 1 || w.shape[0] <= TOGETHER * processors * ROWS) &&
@@ -141,6 +140,6 @@ export function encodeFewPackedRows(node: Node, queue: DispatchQueue, processors
       `#define LZ_AHEAD ${Number(tiles === 1)}`,
       "#define LZ_ADD 0",
     ],
-    operands: [w, scales, biases, x].map(locationOf),
+    operands: [w, scales, biases, x].map(viewOf).map(locationOf),
   })
 }

@@ -7,12 +7,13 @@ import {
   type DispatchQueue,
   isCountable,
   type Location,
+  locationOf,
   type View,
   viewOf,
   withRowMajor,
 } from "@lazuli/gpu-kernels"
 import { type AttentionForm, backwardGraph, forwardGraph } from "./attention-graphs"
-import { nativeSource } from "./native-source"
+import { nativeSource, TYPE_DEFINITIONS } from "./native-source"
 import { rowMajor, Type } from "./operation-graph"
 
 /** The command's code; native/cuda/device.cc has the same. */
@@ -114,8 +115,6 @@ export function graphFinder(library: () => Prepare | null): (node: Node, backwar
   }
 }
 
-const locationOf = ({ storage, offset, itemsize }: View): Location => ({ storage, offset: offset * itemsize })
-
 /** Runs `body` with locations of all views. */
 function located(
   queue: DispatchQueue,
@@ -144,7 +143,7 @@ class RowWork {
   ) {
     const mask = maskOf(node)
     const kind = mask === null ? 0 : mask.dtype.kind === "bool" ? 1 : 2
-    this.words = `#define LZ_MASK ${kind}\n${node.inputs[0].dtype.name === "bfloat16" ? "#define LZ_BRAIN" : ""}`
+    this.words = `#define LZ_MASK ${kind}\n${TYPE_DEFINITIONS[node.inputs[0].dtype.name]}`
   }
 
   scratch(elements: number, size = 4): Location {

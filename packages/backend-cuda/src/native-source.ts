@@ -16,6 +16,13 @@ export function nativeText(name: string): string {
   return text
 }
 
+/** Element types of native kernels by dtype, each with its definition. */
+export const TYPE_DEFINITIONS: Readonly<Record<string, string>> = {
+  float16: "",
+  bfloat16: "#define LZ_BRAIN",
+  float32: "#define LZ_WIDE",
+}
+
 /** A kernel behind its definitions. */
 export const nativeSource = (name: string, definitions: string): string =>
   `${definitions}\n${nativeText(name)}`

@@ -9,6 +9,7 @@ import {
   type Families,
   type Family,
   type Location,
+  locationOf,
   type View,
   viewOf,
   withRowMajor,
@@ -63,8 +64,6 @@ function readable(queue: DispatchQueue, view: View, body: (view: View, lie: Lie)
     body(copy, lieOf(copy) as Lie)
   })
 }
-
-const locationOf = ({ storage, offset, itemsize }: View): Location => ({ storage, offset: offset * itemsize })
 
 /** Writes 64-bit integers and doubles as words. */
 function wordsOf(integers: readonly number[], doubles: readonly number[]): Int32Array {
@@ -195,11 +194,11 @@ function addendOf(node: Node): Addend | null {
 
 /** The families; `present` tells whether the library is there, `isModern` whether the GPU has tensor cores for a few rows. */
 export function productFamilies(present: () => boolean, isModern: () => boolean): Families {
+  const isFew = (node: Node, operands: readonly Node[]): boolean => isOfFewRows(node, operands) && isModern()
   const matmul: Family = {
-    supports: (node) =>
-      (isOfFewRows(node, node.inputs) && isModern()) || (takes(node, node.inputs) && present()),
+    supports: (node) => isFew(node, node.inputs) || (takes(node, node.inputs) && present()),
     encode(node, queue) {
-      if (isOfFewRows(node, node.inputs) && isModern()) {
+      if (isFew(node, node.inputs)) {
         encodeFewRows(node, queue, node.inputs, null)
         return
       }
@@ -210,7 +209,7 @@ export function productFamilies(present: () => boolean, isModern: () => boolean)
   /** The row that is added to a product of a few rows; null where it is another product. */
   const fewOf = (node: Node): View | null => {
     const { alpha, beta } = node.params
-    if (alpha !== 1 || beta !== 1 || !isOfFewRows(node, node.inputs.slice(1)) || !isModern()) return null
+    if (alpha !== 1 || beta !== 1 || !isFew(node, node.inputs.slice(1))) return null
     const addend = addendOf(node)
     return addend && (addend.isRow || sizeOf(node.shape.slice(0, -1)) === 1) ? addend.view : null
   }

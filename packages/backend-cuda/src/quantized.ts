@@ -9,12 +9,12 @@ import {
   type Families,
   type Family,
   isCountable,
-  type Location,
+  locationOf,
   type View,
   viewOf,
 } from "@lazuli/gpu-kernels"
 import { encodeFewPackedRows, FEW, isOfFewPackedRows } from "./few-rows"
-import { nativeSource } from "./native-source"
+import { nativeSource, TYPE_DEFINITIONS } from "./native-source"
 import { encodeProduct, MANY } from "./products"
 
 /** As the kernel has them. */
@@ -24,12 +24,6 @@ const rowsOf = (columns: number): number => (columns >= 8192 ? 4 : columns >= 20
 /** Of kernels/unpack.cu: codes side by side, those of a thread, threads of a group. */
 const [CODES, EACH, THREADS] = [8, 4, 256]
 
-const DEFINITIONS: Readonly<Record<string, string>> = {
-  float16: "",
-  bfloat16: "#define LZ_BRAIN",
-  float32: "#define LZ_WIDE",
-}
-
 /** True of weights of one matrix in a format that these kernels read, which lie as they do. */
 function isRead(node: Node, inputs: readonly Node[]): boolean {
   const { mode, bits, groupSize, activations } = node.params
@@ -38,7 +32,7 @@ function isRead(node: Node, inputs: readonly Node[]): boolean {
     mode === "affine" &&
     activations !== "int8" &&
     (bits === 4 || bits === 8) &&
-    Object.hasOwn(DEFINITIONS, node.dtype.name) &&
+    Object.hasOwn(TYPE_DEFINITIONS, node.dtype.name) &&
     w.shape.length === 2 &&
     node.size > 0 &&
     x.size > 0 &&
@@ -74,12 +68,8 @@ function isOfMany(node: Node): boolean {
 const definitionsOf = ({ params: { bits, groupSize }, dtype }: Node): string[] => [
   `#define LZ_BITS ${bits}`,
   `#define LZ_GROUP ${groupSize}`,
-  DEFINITIONS[dtype.name],
+  TYPE_DEFINITIONS[dtype.name],
 ]
-const locationOf = (each: Node): Location => {
-  const view = viewOf(each)
-  return { storage: view.storage, offset: view.offset * view.itemsize }
-}
 
 function encodeMany(node: Node, queue: DispatchQueue): void {
   const [x, w, scales, biases] = node.inputs
@@ -96,7 +86,11 @@ function encodeMany(node: Node, queue: DispatchQueue): void {
       source: () => nativeSource("unpack.cu", words),
       isNative: true,
     },
-    arguments: [...[w, scales, biases].map(locationOf), { storage, offset: 0 }, Int32Array.of(chunks)],
+    arguments: [
+      ...[w, scales, biases].map(viewOf).map(locationOf),
+      { storage, offset: 0 },
+      Int32Array.of(chunks),
+    ],
     writes: [storage],
     grid: [Math.ceil(chunks / (EACH * THREADS)) * THREADS, 1, 1],
     threadgroup: [THREADS, 1, 1],
@@ -138,7 +132,7 @@ function encodeFew(node: Node, queue: DispatchQueue): void {
       source: () => nativeSource("quantized.cu", words),
       isNative: true,
     },
-    arguments: [...[w, scales, biases, x, node].map(locationOf), Int32Array.of(columns, k)],
+    arguments: [...[w, scales, biases, x, node].map(viewOf).map(locationOf), Int32Array.of(columns, k)],
     writes: [storage],
     grid: [Math.ceil(columns / (WARPS * rows)) * WARPS * 32, 1, 1],
     threadgroup: [WARPS * 32, 1, 1],

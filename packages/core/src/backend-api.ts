@@ -29,7 +29,7 @@ export {
   type World,
 } from "./engine/assignment"
 export { collectorOf } from "./engine/collector"
-export { evaluate, releaseKept } from "./engine/evaluate"
+export { evaluate, rejected, releaseKept } from "./engine/evaluate"
 export { setHostKernels } from "./engine/host-kernels"
 export { lifetimes } from "./engine/memory"
 export { copyOut, evalTrees } from "./engine/readback"

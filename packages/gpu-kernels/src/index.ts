@@ -27,7 +27,7 @@ export { encodeCopy, withRowMajor } from "./kernels/copy"
 export { encodeFill, gridSize, groupSize, type KernelCall, withInputs } from "./kernels/custom"
 export { offeredFamilies, offeredFamily, offeredPath, withOperands } from "./kernels/offered"
 export { wideReductions } from "./kernels/reduce"
-export { collapse, isRowMajor, permuted, type View, viewOf } from "./layout"
+export { collapse, isRowMajor, locationOf, permuted, type View, viewOf } from "./layout"
 export { metalType } from "./metal-types"
 export {
   type CudaKernel,

@@ -2,6 +2,7 @@
  * Layouts of operands as kernels want them: as few axes as possible.
  */
 import { contiguousStrides, isContiguous, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
+import type { Location } from "./dispatch"
 
 /** Elements in a storage, in any layout. */
 export interface View {
@@ -13,6 +14,12 @@ export interface View {
   /** In elements. */
   readonly offset: number
 }
+
+/** Where a view's first element lies, as kernels take it. */
+export const locationOf = ({ storage, offset, itemsize }: View): Location => ({
+  storage,
+  offset: offset * itemsize,
+})
 
 /** An evaluated node's elements. */
 export function viewOf(node: Node): View {

@@ -70,6 +70,13 @@ struct Bench {
     commit(of ? of : commands);
     waitUntilCompleted(of ? of : commands);
   }
+  void run_and_signal() {
+    begin();
+    run(x, y);
+    endEncoding(encoder);
+    encodeSignalEvent(commands, event, 1);
+    commit(commands);
+  }
   // An encoder with all that a run needs.
   void ready() {
     begin();
@@ -564,11 +571,7 @@ const std::vector<Mistake>& all_right() {
   static const std::vector<Mistake> list = {
       {"an event that the host knows of before the queue that waits for it",
        [](Bench& b) {
-         b.begin();
-         b.run(b.x, b.y);
-         endEncoding(b.encoder);
-         encodeSignalEvent(b.commands, b.event, 1);
-         commit(b.commands);
+         b.run_and_signal();
          const Owned other(newCommandQueue(b.device)), gate(newSharedEvent(b.device));
          const Id next = commandBuffer(other);
          encodeWaitForEvent(next, gate, 1);
@@ -583,11 +586,7 @@ const std::vector<Mistake>& all_right() {
        }},
       {"an event behind one that the host knows of, for work of a third queue",
        [](Bench& b) {
-         b.begin();
-         b.run(b.x, b.y);
-         endEncoding(b.encoder);
-         encodeSignalEvent(b.commands, b.event, 1);
-         commit(b.commands);
+         b.run_and_signal();
          const Owned second(newCommandQueue(b.device)), third(newCommandQueue(b.device));
          const Owned gate(newSharedEvent(b.device)), early(newSharedEvent(b.device)),
              late(newSharedEvent(b.device));

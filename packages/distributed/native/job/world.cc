@@ -94,6 +94,10 @@ void World::note(int rank, const std::string& text) {
   failed_.store(true, std::memory_order_release);
 }
 
+void World::note_lost(int rank) {
+  note(rank, "rank " + std::to_string(rank) + " was lost: its connection has ended");
+}
+
 void World::fail(const Failure& failure) {
   {
     std::lock_guard lock(guard_);
@@ -261,8 +265,7 @@ bool World::hear(Member& from, int rank) {
 void World::hear_members() {
   for (int r = 0; r < size(); r++) {
     Member& member = *members_[r];
-    if (member.control && !member.left && !hear(member, r) && !member.left)
-      note(r, "rank " + std::to_string(r) + " was lost: its connection has ended");
+    if (member.control && !member.left && !hear(member, r) && !member.left) note_lost(r);
   }
   if (failure_) throw *failure_;
 }
@@ -300,8 +303,7 @@ void World::watch() {
       Member& member = *members_[ranks[i]];
       if (member.control && fds[i].revents && !hear(member, ranks[i])) {
         member.control.close();
-        if (!member.left)
-          note(ranks[i], "rank " + std::to_string(ranks[i]) + " was lost: its connection has ended");
+        if (!member.left) note_lost(ranks[i]);
       }
     }
     if (failure_ && !told_) tell_all_of(*failure_);

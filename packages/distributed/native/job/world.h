@@ -97,6 +97,7 @@ class World {
   bool hear(Member& from, int rank);
   void push(Member& to);
   void note(int rank, const std::string& text);
+  void note_lost(int rank);
   [[noreturn]] void suspect(int peer);
   Hello hello(Purpose purpose, int index, int port) const;
 

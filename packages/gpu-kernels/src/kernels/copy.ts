@@ -3,7 +3,7 @@
  */
 import { contiguousStrides, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
 import type { DispatchQueue, Location } from "../dispatch"
-import { collapse, isRowMajor, type View, viewOf } from "../layout"
+import { collapse, isRowMajor, locationOf, type View, viewOf } from "../layout"
 import { dispatchMap } from "../map"
 import { wordType } from "../metal-types"
 import { TRANSPOSE_THREADS, tileSide, transposeSource } from "../transpose-source"
@@ -88,7 +88,7 @@ function encodeTransposed(queue: DispatchQueue, from: View, target: Location, op
 /** Runs `body` with the elements row-major: where they are, or in a copy that lives as long as the work. */
 export function withRowMajor(queue: DispatchQueue, view: View, body: (location: Location) => void): void {
   if (isRowMajor(view)) {
-    body({ storage: view.storage, offset: view.offset * view.itemsize })
+    body(locationOf(view))
     return
   }
   const storage: Storage = queue.allocate(sizeOf(view.shape) * view.itemsize)

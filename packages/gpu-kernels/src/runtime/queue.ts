@@ -9,6 +9,7 @@ import {
   type MemoryStats,
   type Node,
   type Primitive,
+  rejected,
   Storage,
   type Stream,
 } from "@lazuli/core/engine"
@@ -842,8 +843,5 @@ function throwFailure({ failure }: Storage): void {
 /** A promise for storages whose work is done. */
 function settled(storages: readonly Storage[]): Promise<void> {
   const failed = storages.find(({ failure }) => failure !== null)
-  if (!failed) return Promise.resolve()
-  const promise = Promise.reject(failed.failure)
-  promise.catch(() => {})
-  return promise
+  return failed ? rejected(failed.failure) : Promise.resolve()
 }

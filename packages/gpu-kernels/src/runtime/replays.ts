@@ -9,6 +9,7 @@ import {
   type Node,
   type Primitive,
   Storage,
+  sameShape,
 } from "@lazuli/core/engine"
 import type { GpuQueue } from "./queue"
 import type { Recorded } from "./recording"
@@ -69,12 +70,8 @@ function same(a: unknown, b: unknown): boolean {
   return count === 0
 }
 
-function sameNumbers(a: readonly number[] | null, b: readonly number[] | null): boolean {
-  if (a === b) return true
-  if (a === null || b === null || a.length !== b.length) return false
-  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false
-  return true
-}
+const sameStrides = (a: readonly number[] | null, b: readonly number[] | null): boolean =>
+  a === b || (a !== null && b !== null && sameShape(a, b))
 
 /** The operands of an application: inputs, then outputs. */
 const operandCount = ({ inputs, outputs }: Node): number =>
@@ -100,10 +97,10 @@ function fits(known: Known, node: Node): boolean {
   for (let i = 0; i < count; i++) {
     const { shape, strides, dtype, offset, storage, params } = operandAt(node, i)
     const was = operands[i]
-    if (dtype !== was.dtype || !sameNumbers(shape, was.shape)) return false
+    if (dtype !== was.dtype || !sameShape(shape, was.shape)) return false
     if (storage === null) {
       if (was.first !== IMMEDIATE || !Object.is(params.value, was.value)) return false
-    } else if (offset !== was.offset || !sameNumbers(strides, was.strides) || firstOf(node, i) !== was.first)
+    } else if (offset !== was.offset || !sameStrides(strides, was.strides) || firstOf(node, i) !== was.first)
       return false
   }
   return same(node.params, known.params)
