@@ -29,6 +29,7 @@ void register_families(Registry& registry) {
   register_block_mm(registry);
   register_hadamard(registry);
   register_distances(registry);
+  register_rope(registry);
 }
 
 }  // namespace lazuli

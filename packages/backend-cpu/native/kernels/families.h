@@ -34,6 +34,7 @@ void register_gather_mm(Registry& registry);
 void register_block_mm(Registry& registry);
 void register_hadamard(Registry& registry);
 void register_distances(Registry& registry);
+void register_rope(Registry& registry);
 
 void register_families(Registry& registry);
 
