@@ -12,7 +12,7 @@ import { type CacheOptions, makeCache, mostCacheBytes } from "./caches"
 import { PrefixStore } from "./prefixes"
 import { type Proposal, Sampler } from "./sampler"
 import { Slots } from "./slots"
-import { compilesSteps, type StepOptions } from "./steps"
+import { compilesBatches, type StepOptions } from "./steps"
 import {
   causal,
   checkOptions,
@@ -157,7 +157,7 @@ export class Batcher {
     this.prefixes = options.prefixBytes ? new PrefixStore(options.prefixBytes) : null
     this.budget = options.maxCacheBytes ?? Number.MAX_SAFE_INTEGER
     const shares = options.maxCacheBytes === undefined && !options.exact
-    this.slots = shares && compilesSteps(this.network, options) ? new Slots(this.network) : null
+    this.slots = shares && compilesBatches(this.network, options) ? new Slots(this.network) : null
   }
 
   /** Words that there are logits for. */

@@ -1,6 +1,6 @@
 /**
- * One more token of a sequence: eager, or by a compiled program, which builds no graph for each token. Where launching kernels takes longer
- * than running them, on GPUs, that is what limits.
+ * One more token of a sequence: by a compiled program, which builds no graph for each token, or eager. A graph a token takes a processor
+ * from the products, or longer than the kernels of a GPU.
  */
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
@@ -70,14 +70,14 @@ const compiled = (network: CausalNetwork): Step => {
 
 /** Options of steps. */
 export interface StepOptions {
-  /** Compute a token by a compiled program, where the network allows it; by default on GPUs. */
+  /** Compute a token by a compiled program, where the network allows it: the default, but for batches on CPUs. */
   readonly compile?: boolean
 }
 
-/** True if steps of a network are compiled. */
-export const compilesSteps = (network: CausalNetwork, { compile }: StepOptions): boolean =>
+/** True if steps of a batch are compiled, whose rows then share buffers. */
+export const compilesBatches = (network: CausalNetwork, { compile }: StepOptions): boolean =>
   network.takesPositions && (compile ?? mx.defaultDevice().type === "gpu")
 
-/** A step of a network. */
-export const stepOf = (network: CausalNetwork, options: StepOptions): Step =>
-  compilesSteps(network, options) ? compiled(network) : eager(network)
+/** A step of a network for one sequence. */
+export const stepOf = (network: CausalNetwork, { compile = true }: StepOptions): Step =>
+  network.takesPositions && compile ? compiled(network) : eager(network)
