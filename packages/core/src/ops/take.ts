@@ -207,7 +207,8 @@ const sliceArgs = operation(
   },
 )
 /**
- * The block of size `sliceSize` that starts at computed indices along `axes`, and at 0 along the others.
+ * The block of size `sliceSize`, which has a length for every axis, that starts at computed indices along `axes`, and at 0 along the
+ * others. Where the indices are known, `a.index("1:3")` says the same in Python's way.
  * @throws ShapeError when the size does not fit; IndexError, when computed, for a start that lets it leave the array
  * @example
  * mx.slice(mx.array([1, 2, 3, 4]), [1], [0], [2]).tolist() // => [2, 3]
