@@ -237,9 +237,16 @@ function* bundlers(scratch, folder, modules) {
 function typecheck(scratch, folder, compiler, module) {
   const resolution = module === "nodenext" ? "nodenext" : "bundler"
   const options = ["--noEmit", "--strict", "--target", "es2022", "--lib", "es2022,esnext.disposable"]
+  // The packages' declarations are read too, and a user may have set these.
+  const strict = ["exactOptionalPropertyTypes", "verbatimModuleSyntax", "isolatedModules"]
   const nodeTypes = ["--typeRoots", resolve("node_modules/@types"), "--types", "node"]
   const names = ["--module", module, "--moduleResolution", resolution, ...nodeTypes, "types.ts"]
-  run(scratch, folder, process.execPath, [join(compiler, "bin/tsc"), ...options, ...names])
+  run(scratch, folder, process.execPath, [
+    join(compiler, "bin/tsc"),
+    ...options,
+    ...strict.map((name) => `--${name}`),
+    ...names,
+  ])
 }
 
 /**

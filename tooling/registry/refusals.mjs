@@ -4,7 +4,7 @@ import { cpSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { addPackage, run } from "./folders.mjs"
 
-/** DIR stands for the folder. Without `code` the package is a second copy of core. */
+/** DIR stands for the folder; `code` is a package of one file; `copy` puts a package there twice. */
 const WRONG = [
   {
     name: "@rival/axpby",
@@ -28,7 +28,24 @@ definePrimitive({ name: "@old/ops/twice", api: 99, infer: ([x]) => x, decompose:
     ],
   },
   {
+    name: "Node.js before 20.19",
+    program: 'process.getBuiltinModule = undefined\nawait import("@lazuli/core")',
+    says: ["@lazuli/core needs Node.js 20.19 or newer; this is Node.js v"],
+  },
+  {
+    name: "@lazuli/ext-axpby of two versions",
+    copy: ["@lazuli/ext-axpby", "second/node_modules/@lazuli/ext-axpby"],
+    program:
+      'import "lazuli"; import "@lazuli/ext-axpby"; import "./second/node_modules/@lazuli/ext-axpby/dist/index.js"',
+    says: [
+      "DIR/second/node_modules/@lazuli/ext-axpby/build/ext-axpby-linux-x64.so has a kernel for @lazuli/ext-axpby/axpby, which",
+      "DIR/node_modules/@lazuli/ext-axpby/build/ext-axpby-linux-x64.so has already",
+      "`npm ls @lazuli/ext-axpby` shows them",
+    ],
+  },
+  {
     name: "@second/core",
+    copy: ["@lazuli/core", "node_modules/@second/core"],
     program: `import * as one from "@lazuli/core"
 import * as other from "@second/core"
 one.add(other.array([1]), 1)`,
@@ -43,14 +60,11 @@ one.add(other.array([1]), 1)`,
 
 /** One check for each, for a folder that has ext-axpby. */
 export function refusals(scratch, folder) {
-  return WRONG.map(({ name, code, program, says }) => ({
+  return WRONG.map(({ name, code, copy, program, says }) => ({
     name: `${name} is refused`,
     run() {
       if (code) addPackage(folder, name, code)
-      else
-        cpSync(join(folder, "node_modules/@lazuli/core"), join(folder, "node_modules", name), {
-          recursive: true,
-        })
+      if (copy) cpSync(join(folder, "node_modules", copy[0]), join(folder, copy[1]), { recursive: true })
       writeFileSync(join(folder, "wrong.mjs"), program)
       let said
       try {

@@ -41,7 +41,9 @@ export function addLibrary(offer: NativeKernels): readonly string[] {
     const hint = /was built for version/.test(fact)
       ? "Build it again with the installed @lazuli/core: npx lazuli-kernel build"
       : /already$/.test(fact)
-        ? undefined
+        ? fact.includes(` for ${offer.package}/`)
+          ? `There are two copies of ${offer.package}: \`npm ls ${offer.package}\` shows them, and what asks for which version`
+          : undefined
         : `It must be a library for ${process.platform}-${process.arch}`
     throw new DeviceError("backend-cpu", `cannot load the kernels of ${offer.package}: ${fact}`, {
       cause,

@@ -115,7 +115,7 @@ export class CudaRuntime implements GpuRuntime {
   readonly leavesOut = true
   readonly specializes = true
   readonly dividesBuffers = true
-  readonly tracker: Tracker | undefined = trackerOf()
+  readonly tracker?: Tracker = trackerOf()
   readonly dispatchesAhead: number = DISPATCHES_AHEAD
   // Memory of a GPU is dear to ask for; what does not fit is given back when an allocation fails.
   readonly cacheLimit: number = Number.POSITIVE_INFINITY

@@ -19,7 +19,7 @@ function(lazuli_kernels NAME)
     target_compile_options(${NAME} PRIVATE /O2 /fp:precise ${LAZULI_FLAGS})
   else()
     # No contraction to fused multiply-adds: results are the same bits with and without a kernel.
-    target_compile_options(${NAME} PRIVATE -O3 -ffp-contract=off -Wall -Wextra ${LAZULI_FLAGS})
+    target_compile_options(${NAME} PRIVATE -O3 -ffp-contract=off -Wall -Wextra -Wno-missing-field-initializers ${LAZULI_FLAGS})
   endif()
   target_link_libraries(${NAME} PRIVATE ${LAZULI_LIBRARIES})
   set_target_properties(${NAME} PROPERTIES

@@ -68,9 +68,11 @@ test("CMake builds where it alone knows a compiler", () => {
   expect(compiler?.kind).toBe("cmake")
 })
 
-test("what a compiler refuses is shown", async () => {
+test("what a compiler refuses or warns of is shown", async () => {
   const folder = makePackage({ "native/ops.cc": "int broken(" })
   await expect(build(folder)).rejects.toThrow(/failed:\n.*native\/ops\.cc:1/s)
+  writeFileSync(join(folder, "native/ops.cc"), `${KERNEL}static int unused() { return 0; }\n`)
+  expect((await build(folder)).join("\n")).toMatch(/native\/ops\.cc:5.*unused/)
 })
 
 const cross = spawnSync("aarch64-linux-gnu-g++", ["--version"]).status === 0

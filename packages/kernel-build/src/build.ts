@@ -43,7 +43,7 @@ export async function buildKernels({
   if (of.cpp.length > 0)
     for (const platform of inPlace ? [OWN_PLATFORM] : platforms) {
       if (inPlace && isFresh(of, platform)) tell(`${libraryPath(of, platform)}: unchanged`)
-      else tell(buildLibrary(of, platform))
+      else buildLibrary(of, platform, tell)
     }
   for (const { source, said } of [...(await buildMetal(of)), ...buildCuda(of)]) tell(`${source}: ${said}`)
 }

@@ -30,7 +30,11 @@ export const libraryPath = ({ stem }: KernelPackage, platform: string): string =
   `build/${stem}-${platform}.${platform.startsWith("win32") ? "dll" : "so"}`
 
 /** Results are the same bits with and without a kernel only where nothing is contracted to a fused multiply-add. */
-const FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra"]
+const FLAGS = [
+  ...["-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra"],
+  // The structures of lazuli/kernel.h grow at their ends.
+  "-Wno-missing-field-initializers",
+]
 
 function linking(platform: string): string[] {
   if (platform.startsWith("darwin")) return ["-dynamiclib", "-undefined", "dynamic_lookup"]
@@ -71,8 +75,8 @@ export function isFresh(of: KernelPackage, platform: string): boolean {
   return parts.every((file) => statSync(file).mtimeMs <= made)
 }
 
-/** Builds the library for a platform; gives its path. @throws Error with what the compiler said */
-export function buildLibrary(of: KernelPackage, platform: string): string {
+/** Builds the library for a platform, and tells its path behind what the compiler warned of. @throws Error with what the compiler said */
+export function buildLibrary(of: KernelPackage, platform: string, tell: (line: string) => void): void {
   const compiler = findCompiler(platform)
   if (!compiler)
     throw new Error(
@@ -83,18 +87,20 @@ export function buildLibrary(of: KernelPackage, platform: string): string {
   const byCmake = compiler.kind === "cmake" || existsSync(join(of.folder, "native/CMakeLists.txt"))
   if (byCmake) {
     buildByCmake(of, platform, compiler, path)
-    return path
+    tell(path)
+    return
   }
   // Beside its place first: a process may have the old one open.
   const beside = `${path}.${process.pid}`
   const [program, ...words] = command(of, platform, compiler, beside)
   try {
-    execute(program, words, of.folder)
+    const { stderr } = execute(program, words, of.folder)
+    if (stderr) tell(stderr.trimEnd())
     renameSync(join(of.folder, beside), join(of.folder, path))
   } finally {
     rmSync(join(of.folder, beside), { force: true })
   }
-  return path
+  tell(path)
 }
 
 /** The package's own native/CMakeLists.txt, or one for its sources. */
@@ -126,14 +132,14 @@ function buildByCmake(of: KernelPackage, platform: string, compiler: Compiler, p
     )
 }
 
-/** Runs a program. @throws Error with what it said */
-export function execute(program: string, words: readonly string[], cwd: string): string {
+/** Runs a program; gives what it said. @throws Error with it */
+function execute(program: string, words: readonly string[], cwd: string): { stdout: string; stderr: string } {
   const { status, stdout, stderr, error } = spawnSync(program, words, {
     cwd,
     encoding: "utf8",
     maxBuffer: 1 << 26,
   })
-  if (status === 0) return stdout
+  if (status === 0) return { stdout, stderr }
   throw new Error(
     error ? `cannot run ${program}: ${error.message}` : `${program} failed:\n${stderr}${stdout}`,
   )

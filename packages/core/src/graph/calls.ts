@@ -2,7 +2,7 @@
  * Calls of public functions, as a trace for shapes that may change sees them. What a function adds to the graph depends on the shapes it
  * meets, so it is the call that such a trace remembers and repeats.
  */
-import { copiesHint } from "./copies"
+import { copiesHint, takenHint } from "./copies"
 import { RegistryError } from "./errors"
 
 /** Remembers calls. While one runs, calls within it are part of it and are not reported. */
@@ -44,9 +44,7 @@ export function packageOf(call: string): string {
 export function nameCall(name: string, f: Call, version: string | null = null): void {
   if (named.has(name))
     throw new RegistryError(name, "is already defined, and is defined again", {
-      hint:
-        copiesHint() ??
-        "Two copies of one package in node_modules do this; so does a package that uses another package's name",
+      hint: copiesHint() ?? takenHint(packageOf(name)),
     })
   named.set(name, f)
   if (version !== null) versions.set(packageOf(name), version)

@@ -2,6 +2,9 @@
  * Copies of this package in one process. Each has classes, primitives and backends of its own, so that one copy's arrays mean nothing to
  * the other; errors that come of it say so, with both paths and the cure.
  */
+// The first statement of the package: without that function nothing here would run, and the error would not say why.
+if (!process.getBuiltinModule)
+  throw new Error(`@lazuli/core needs Node.js 20.19 or newer; this is Node.js ${process.version}`)
 const { existsSync, readFileSync } = process.getBuiltinModule("node:fs")
 const { dirname, join } = process.getBuiltinModule("node:path")
 const { fileURLToPath } = process.getBuiltinModule("node:url")
@@ -53,7 +56,12 @@ function label({ url }: CoreCopy): string {
 }
 
 const CURE =
-  "`npm dedupe` leaves one; packages that build on @lazuli/core list it under peerDependencies, not dependencies"
+  "`npm dedupe` leaves one; packages that build on @lazuli/core list it under peerDependencies, not dependencies. " +
+  "A package linked from its own folder brings its own: `npm install --install-links FOLDER` copies it instead, or make both workspaces of one"
+
+/** The hint for a name of `source` that is taken already. */
+export const takenHint = (source: string): string =>
+  `Two copies of one package in node_modules do this (\`npm ls ${source}\` shows them); so does a package that uses another package's name`
 
 /** The name that an error gives a value of another copy. */
 export function copyText(value: unknown, copy: CoreCopy): string {

@@ -43,7 +43,7 @@ test("an operation names its package, and no name is taken twice", () => {
     `[RegistryError: [operation] the name "softmax" does not name its package. Use "<npm package>/<name>", such as "@me/my-ops/axpby"; bare names are those of @lazuli/core]`,
   )
   expect(() => operation("@me/plugin/twice", ["x"], twice)).toThrowErrorMatchingInlineSnapshot(
-    `[RegistryError: [@me/plugin/twice] is already defined, and is defined again. Two copies of one package in node_modules do this; so does a package that uses another package's name]`,
+    `[RegistryError: [@me/plugin/twice] is already defined, and is defined again. Two copies of one package in node_modules do this (\`npm ls @me/plugin\` shows them); so does a package that uses another package's name]`,
   )
   operation("@me/plugin/hidden", ["f"], twice, { inFiles: false })
   expect(callNamed("@me/plugin/hidden")).toBeUndefined()

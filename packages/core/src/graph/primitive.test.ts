@@ -22,12 +22,12 @@ describe("definePrimitive", () => {
       mx.definePrimitive({ name: "@other/pack/triple", infer, scalar: (s, [x]) => s.add(x, s.add(x, x)) })
     define()
     expect(define).toThrowErrorMatchingInlineSnapshot(
-      `[RegistryError: [@other/pack/triple] is already registered by @other/pack, and @other/pack registers it again. Two copies of one package in node_modules do this; so does a package that uses another package's name]`,
+      `[RegistryError: [@other/pack/triple] is already registered by @other/pack, and @other/pack registers it again. Two copies of one package in node_modules do this (\`npm ls @other/pack\` shows them); so does a package that uses another package's name]`,
     )
     expect(() =>
       mx.definePrimitive({ name: "softmax", infer, scalar: (_s, [x]) => x }),
     ).toThrowErrorMatchingInlineSnapshot(
-      `[RegistryError: [softmax] is already registered by @lazuli/core, and @lazuli/core registers it again. Two copies of one package in node_modules do this; so does a package that uses another package's name]`,
+      `[RegistryError: [softmax] is already registered by @lazuli/core, and @lazuli/core registers it again. Two copies of one package in node_modules do this (\`npm ls @lazuli/core\` shows them); so does a package that uses another package's name]`,
     )
   })
 

@@ -3,7 +3,7 @@
  * Also what follows from scalar semantics: its program, and its expansion into primitives of one instruction each.
  */
 import { calls, nameCall } from "./calls"
-import { copiesHint } from "./copies"
+import { copiesHint, takenHint } from "./copies"
 import { type Dtype, isDtype } from "./dtype"
 import { ArgumentError, describe, nearest, RegistryError, TransformError } from "./errors"
 import {
@@ -268,7 +268,7 @@ function checkDefinition(definition: PrimitiveDefinition<ParamSchema>, api: numb
       name,
       `is already registered by ${registrantOf(name) ?? known.source}, and ${registrant(new Error()) ?? sourceOf(name)} registers it again`,
       {
-        hint: "Two copies of one package in node_modules do this; so does a package that uses another package's name",
+        hint: takenHint(sourceOf(name)),
       },
     )
   }
