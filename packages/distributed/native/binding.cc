@@ -159,7 +159,7 @@ napi_value check(Call& call) {
   }
   const std::string name = call.text(3);
   world.begin(name.c_str(), group->id(), uint64_t(call.number(2)));
-  world.check_device(Clock::now() - std::chrono::microseconds(int64_t(seconds * 1e6)));
+  world.check_device(world.now() - std::chrono::microseconds(int64_t(seconds * 1e6)));
   return nullptr;
 }
 

@@ -45,6 +45,33 @@ test.each(cases)(
   30_000,
 )
 
+test("a machine that stops all ranks for longer than the limit does no harm", async () => {
+  const pids: number[] = []
+  const said: string[] = []
+  const joined = { count: 0, at: 0 }
+  const signal = (name: NodeJS.Signals): void => {
+    for (const pid of pids) process.kill(pid, name)
+  }
+  const { code } = await runJob([await programOf("fault-rank"), "600", "1"], 3, {
+    backend: "ring",
+    timeLimit: LIMIT,
+    print(line, rank, error) {
+      if (error) return void said.push(`${rank}: ${line}`)
+      const { pid, joined: is, ...rest } = JSON.parse(line)
+      if (pid) pids.push(pid)
+      else if (!is) said.push(JSON.stringify(rest))
+      else if (++joined.count === 3) {
+        signal("SIGSTOP")
+        joined.at = performance.now()
+        setTimeout(() => signal("SIGCONT"), 2 * LIMIT * 1000)
+      }
+    },
+  })
+  expect(performance.now() - joined.at).toBeGreaterThan(2 * LIMIT * 1000)
+  expect(code, said.join("\n")).toBe(0)
+  expect(said.filter((line) => line === '{"done":true}')).toHaveLength(3)
+}, 60_000)
+
 const mpirun = "/usr/bin/mpirun"
 /** The exit of a job that mpirun does not end when a rank fails, and what its ranks print. */
 function underMpi(fault: string): Promise<string[]> {

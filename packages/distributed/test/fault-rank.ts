@@ -10,7 +10,7 @@ import { jobOf } from "../src/job"
 import type { JoinOptions } from "../src/native"
 
 const [, , steps, seed] = process.argv.map(Number)
-const say = (about: object): void => console.log(JSON.stringify({ at: Date.now(), ...about }))
+const say = (about: object): void => console.log(JSON.stringify(about))
 try {
   const job = jobOf(process.env) as JoinOptions
   say({ pid: process.pid, port: job.port })

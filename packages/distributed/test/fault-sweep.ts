@@ -1,19 +1,19 @@
 /**
- * `npm run faults -- [runs] [limit] [seed]`: jobs of two to four ranks to which something happens at a random moment, one after the other.
- * Every rank must then throw an error that names a rank within the limit, or come to a right end; no process, port or shared memory may be
- * left.
+ * `npm run faults -- [runs] [limit] [seed] [first]`: jobs of two to four ranks to which something happens at a random moment, one after the
+ * other. Every rank must then throw an error that names a rank within the limit, or come to a right end; no process, port or shared memory
+ * may be left. A run depends on the seed and its own number alone: `first` continues an interrupted sweep, or repeats one run.
  */
 import { readdirSync } from "node:fs"
 import { connect } from "node:net"
 import { type Harm, startRelay } from "./relay"
 import { programOf, runJob } from "./run-job"
 
-const [runs = 900, limit = 0.3, seed = 1] = process.argv.slice(2).map(Number)
+const [runs = 900, limit = 0.3, seed = 1, first = 0] = process.argv.slice(2).map(Number)
 /** Seconds that a loaded machine may add to the limit. */
 const SLACK = 2
 const STEPS = 400
 
-let state = seed >>> 0
+let state = 0
 function random(below: number): number {
   state = (state + 0x6d2b79f5) >>> 0
   let t = Math.imul(state ^ (state >>> 15), state | 1)
@@ -35,7 +35,19 @@ const FAULTS: Fault[] = [
   "none",
 ]
 
+/** Milliseconds in which this process ran: a machine that stops all processes for a while stops this clock too. */
+let ran = 0
+const TICK = 20
+let ticked = performance.now()
+setInterval(() => {
+  const now = performance.now()
+  ran += Math.min(now - ticked, 10 * TICK)
+  ticked = now
+}, TICK).unref()
+const clock = (): number => ran + Math.min(performance.now() - ticked, 10 * TICK)
+
 interface Said {
+  /** By this process's clock. */
   readonly at: number
   readonly pid?: number
   readonly port?: number
@@ -69,7 +81,11 @@ const isOpen = (port: number): Promise<boolean> =>
   })
 
 /** One job; the problems that it had, and the seconds from the fault to the last error. */
-async function trial(program: string): Promise<{ fault: Fault; took: number; problems: string[] }> {
+async function trial(
+  program: string,
+  number: number,
+): Promise<{ fault: Fault; met: boolean; took: number; problems: string[] }> {
+  state = Math.imul(seed + 1, 0x9e3779b1) ^ Math.imul(number + 1, 0x85ebca6b)
   const fault = FAULTS[random(FAULTS.length)]
   const ranks = 2 + random(3)
   const isSignal = fault === "kill" || fault === "stop"
@@ -83,8 +99,9 @@ async function trial(program: string): Promise<{ fault: Fault; took: number; pro
   let struck = 0
   const stop = new AbortController()
   // A loaded machine may take long over all steps; it hangs where none is done.
-  const guard = setTimeout(() => stop.abort(), (limit + 40) * 1000)
-  await runJob([program, String(STEPS), String(seed)], ranks, {
+  let heard = clock()
+  const guard = setInterval(() => clock() - heard > (limit + 40) * 1000 && stop.abort(), 1000)
+  await runJob([program, String(STEPS), String(random(2 ** 31))], ranks, {
     backend,
     timeLimit: limit,
     signal: stop.signal,
@@ -92,17 +109,17 @@ async function trial(program: string): Promise<{ fault: Fault; took: number; pro
     print(line, rank, error) {
       if (error || !line.startsWith("{")) return
       const it = JSON.parse(line) as Said
-      said[rank].push(it)
-      guard.refresh()
+      heard = clock()
+      said[rank].push({ ...it, at: heard })
       if (!it.joined || ++joined < ranks || !isSignal) return
       setTimeout(() => {
-        struck = Date.now()
+        struck = clock()
         const pid = said[victim][0].pid as number
         if (isAlive(pid)) process.kill(pid, fault === "kill" ? "SIGKILL" : "SIGSTOP")
       }, moment)
     },
   })
-  clearTimeout(guard)
+  clearInterval(guard)
   relay?.close()
   const problems: string[] = []
   if (stop.signal.aborted) problems.push("it hung")
@@ -126,17 +143,20 @@ async function trial(program: string): Promise<{ fault: Fault; took: number; pro
       if (port !== undefined && (await isOpen(port))) problems.push(`port ${port} is left`)
     }
   if (sharedMemory() !== "") problems.push(`shared memory is left: ${sharedMemory()}`)
-  return { fault: `${fault} by ${backend}` as Fault, took, problems }
+  return { fault: `${fault} by ${backend}` as Fault, met: joined === ranks, took, problems }
 }
 
 const program = await programOf("fault-rank")
 const counts = new Map<string, { runs: number; slowest: number }>()
 let failures = 0
 let done = 0
+/** Runs in which all ranks joined. */
+let together = 0
 let stopped = false
 for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => (stopped = true))
-for (let i = 0; i < runs && !stopped; i++) {
-  const { fault, took, problems } = await trial(program)
+for (let i = first; i < first + runs && !stopped; i++) {
+  const { fault, met, took, problems } = await trial(program, i)
+  if (met) together++
   const entry = counts.get(fault) ?? { runs: 0, slowest: 0 }
   counts.set(fault, { runs: entry.runs + 1, slowest: Math.max(entry.slowest, took) })
   done++
@@ -144,8 +164,9 @@ for (let i = 0; i < runs && !stopped; i++) {
     failures++
     console.log(`run ${i}, ${fault}: ${problems.join("; ")}`)
   }
+  if (done % 50 === 0) console.log(`${done} runs, ${failures} failed`)
 }
 for (const [fault, { runs: n, slowest }] of [...counts].sort())
   console.log(`${fault.padEnd(18)} ${String(n).padStart(4)} runs, slowest ${slowest.toFixed(2)} s`)
-console.log(`${done} runs with a limit of ${limit} s: ${failures} failed`)
+console.log(`${done} runs with a limit of ${limit} s, all ranks joined in ${together}: ${failures} failed`)
 process.exitCode = failures > 0 ? 1 : 0

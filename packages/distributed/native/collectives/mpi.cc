@@ -106,7 +106,7 @@ class Mpi : public Transport {
  private:
   static void call(Group& group, std::function<int()> body) {
     static Caller* caller = new Caller;
-    const Instant since = Clock::now();
+    const Instant since = group.world().now();
     const auto task = caller->start(std::move(body));
     while (!caller->wait(task, std::chrono::milliseconds(20))) group.world().check_all(since);
     mpi_library()->check(task->result);

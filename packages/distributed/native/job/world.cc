@@ -60,12 +60,29 @@ World::World(const JoinOptions& options) : options_(options) {
       fcntl(fd, F_SETFD, FD_CLOEXEC);
       fcntl(fd, F_SETFL, O_NONBLOCK);
     }
-  const Instant now = Clock::now();
-  for (auto& member : members_) member->heard = now;
+  tick();
+  for (auto& member : members_) member->heard = now();
   watcher_ = std::thread([this] { watch(); });
 }
 
 World::~World() { leave(); }
+
+Instant World::now() const {
+  const Instant end = end_.load(std::memory_order_acquire);
+  return std::min(end, Clock::now() - lost_.load(std::memory_order_acquire));
+}
+
+Clock::duration World::beat() const {
+  return std::clamp(seconds(limit() / 8), Clock::duration(std::chrono::milliseconds(5)),
+                    Clock::duration(std::chrono::milliseconds(250)));
+}
+
+// Of the watching thread, at least once a beat.
+void World::tick() {
+  const Instant running = now();
+  lost_.store(Clock::now() - running, std::memory_order_release);
+  end_.store(running + 2 * beat(), std::memory_order_release);
+}
 
 void World::begin(const char* name, uint32_t group, uint64_t sequence) {
   if (failed_.load(std::memory_order_acquire)) {
@@ -90,7 +107,6 @@ void World::end() {
 void World::note(int rank, const std::string& text) {
   if (failure_) return;
   failure_ = std::make_unique<Failure>(rank, text, true);
-  failed_at_ = Clock::now();
   failed_.store(true, std::memory_order_release);
 }
 
@@ -132,7 +148,7 @@ void World::check(int peer, Instant since) {
     std::lock_guard lock(guard_);
     throw *failure_;
   }
-  const auto waited = Clock::now() - since;
+  const auto waited = now() - since;
   bool left;
   {
     std::lock_guard lock(guard_);
@@ -146,12 +162,12 @@ void World::check(int peer, Instant since) {
 void World::check_others(Instant since, bool may_last) {
   int culprit = -1;
   std::string text;
-  const auto waited = Clock::now() - since;
+  const auto waited = now() - since;
   if (!has_failed() && waited < std::chrono::milliseconds(100)) return;
   {
     std::lock_guard lock(guard_);
     if (failure_) throw *failure_;
-    const auto now = Clock::now();
+    const Instant now = this->now();
     const bool late = waited > seconds(limit());
     for (int r = 0; r < size() && culprit < 0; r++) {
       if (r == rank()) continue;
@@ -183,7 +199,7 @@ void World::suspect(int peer) {
   int at = peer;
   {
     std::lock_guard lock(guard_);
-    const auto now = Clock::now();
+    const Instant now = this->now();
     for (int steps = 0;; steps++) {
       const Member& member = *members_[at];
       if (now - member.heard > seconds(limit() / 2)) {
@@ -237,7 +253,7 @@ bool World::hear(Member& from, int rank) {
     const ssize_t n = recv(from.control.fd(), bytes, sizeof bytes, 0);
     if (n == 0) return false;
     if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
-    from.heard = Clock::now();
+    from.heard = now();
     from.incoming.append(bytes, size_t(n));
     while (from.incoming.size() >= sizeof(Message)) {
       Message message;
@@ -277,7 +293,7 @@ void World::tell_all_of(const Failure& failure) {
 }
 
 void World::watch() {
-  const auto beat = std::clamp<int64_t>(int64_t(limit() * 1000 / 8), 5, 250);
+  const int milliseconds = int(std::chrono::duration_cast<std::chrono::milliseconds>(beat()).count());
   std::vector<pollfd> fds;
   std::vector<int> ranks;
   Instant next = Clock::now();
@@ -293,7 +309,8 @@ void World::watch() {
           ranks.push_back(i);
         }
     }
-    poll(fds.data(), nfds_t(fds.size()), int(beat));
+    poll(fds.data(), nfds_t(fds.size()), milliseconds);
+    tick();
     char drain[64];
     while (read(wake_[0], drain, sizeof drain) > 0) {
     }
@@ -308,7 +325,7 @@ void World::watch() {
     }
     if (failure_ && !told_) tell_all_of(*failure_);
     if (Clock::now() >= next) {
-      next = Clock::now() + std::chrono::milliseconds(beat);
+      next = Clock::now() + beat();
       tell_all(kBeat, rank(), "");
     }
     for (auto& member : members_)

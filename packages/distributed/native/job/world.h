@@ -64,9 +64,14 @@ class World {
   double limit() const { return options_.limit; }
   Member& member(int rank) { return *members_[rank]; }
 
+  // The time in which this process ran. It stands still where the watching thread does not run: what stops
+  // this process, as a suspended machine does, says nothing about the others.
+  Instant now() const;
+
   void begin(const char* name, uint32_t group, uint64_t sequence);
   void end();
-  // Called while nothing comes from (or goes to) a rank: throws when that has gone on for too long.
+  // Called while nothing comes from (or goes to) a rank: throws when that has gone on for too long, since a
+  // moment by now().
   void check(int peer, Instant since);
   // The same while it is not known who keeps this one waiting.
   void check_all(Instant since) { check_others(since, false); }
@@ -92,6 +97,8 @@ class World {
   void accept_members(const Socket& listener);
   void hear_members();
   void tell_all_of(const Failure& failure);
+  Clock::duration beat() const;
+  void tick();
   void watch();
   void tell_all(uint32_t type, int rank, const std::string& text);
   bool hear(Member& from, int rank);
@@ -106,9 +113,11 @@ class World {
   std::mutex guard_;  // of all that the thread and operations share
   Status status_;
   std::atomic<bool> failed_{false};
+  // now() is the clock's time less what was lost, but not beyond the end.
+  std::atomic<Clock::duration> lost_{Clock::duration::zero()};
+  std::atomic<Instant> end_{Instant::max()};
   std::unique_ptr<Failure> failure_;
   bool told_ = false, leaving_ = false;
-  Instant failed_at_{};
   int wake_[2] = {-1, -1};
   std::thread watcher_;
 };
