@@ -14,14 +14,14 @@ def sizes_to(largest):
     yield largest
 
 
-def times_of(rounds, operations, barrier, run):
-    laps = []
-    for i in range(rounds + 3):
+def times_of(n, rounds, operations, barrier, run):
+    laps, warm = [], max(3, min(1000, (4 << 20) // n) // operations)
+    for i in range(rounds + warm):
         barrier()
         begin = time.perf_counter()
         for _ in range(operations):
             run()
-        if i >= 3:
+        if i >= warm:
             laps.append((time.perf_counter() - begin) * 1e6 / operations)
     laps.sort()
     return {"median": laps[len(laps) // 2], "least": laps[0]}
@@ -32,8 +32,8 @@ def measure(largest, barrier, all_reduce):
     for n in sizes_to(largest):
         run = all_reduce(n)
         rounds, row = max(6, min(400, (64 << 20) // n)), max(2, min(50, (16 << 20) // n))
-        rows["call"][n] = times_of(rounds, 1, barrier, run)
-        rows["in a row"][n] = times_of(max(4, rounds >> 3), row, barrier, run)
+        rows["call"][n] = times_of(n, rounds, 1, barrier, run)
+        rows["in a row"][n] = times_of(n, max(4, rounds >> 3), row, barrier, run)
     return rows
 
 

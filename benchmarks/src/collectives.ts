@@ -25,16 +25,24 @@ const sizesTo = (largest: number): number[] => {
   return [...sizes, largest]
 }
 const roundsOf = (bytes: number): number => Math.max(6, Math.min(400, Math.floor((64 << 20) / bytes)))
+/** Rounds before them, after which even a program's own code is compiled. */
+const warmOf = (bytes: number): number => Math.min(1000, Math.floor((4 << 20) / bytes))
 /** Operations in a row. */
 const rowOf = (bytes: number): number => Math.max(2, Math.min(50, Math.floor((16 << 20) / bytes)))
 
-function timesOf(rounds: number, operations: number, begin: () => void, run: () => void): Times[string] {
+function timesOf(
+  bytes: number,
+  [rounds, operations]: [number, number],
+  begin: () => void,
+  run: () => void,
+): Times[string] {
   const laps: number[] = []
-  for (let i = 0; i < rounds + 3; i++) {
+  const warm = Math.max(3, Math.floor(warmOf(bytes) / operations))
+  for (let i = 0; i < rounds + warm; i++) {
     begin()
     const start = performance.now()
     run()
-    if (i >= 3) laps.push(((performance.now() - start) * 1000) / operations)
+    if (i >= warm) laps.push(((performance.now() - start) * 1000) / operations)
   }
   laps.sort((a, b) => a - b)
   return { median: laps[laps.length >> 1], least: laps[0] }
@@ -45,22 +53,33 @@ function measure(largest: number): Rows {
   const group = mx.distributed.init(true)
   const { communicator } = group as unknown as { communicator: Communicator }
   const rows: Rows = { call: {}, eval: {}, "in a row": {} }
-  const nothing = { input: new Uint8Array(0), output: new Uint8Array(0), count: 0, peer: 0, shape: 0 }
+  // Made once: to make one takes longer than the call.
+  const arrival = {
+    ...{ kind: "barrier", reduction: "sum", dtype: mx.float32, name: "barrier" },
+    ...{ input: new Uint8Array(0), output: new Uint8Array(0), count: 0, peer: 0, shape: 0 },
+  } as const
   for (const bytes of sizesTo(largest)) {
     const [rounds, count] = [roundsOf(bytes), bytes / 4]
     // Filled, so that every page is there.
     const [input, output] = [0, 0].map((zero) => new Uint8Array(bytes).fill(zero))
     // By the backend itself, which ranks leave as closely together as others' do.
-    const barrier = (): void =>
-      communicator.run({ ...nothing, kind: "barrier", reduction: "sum", dtype: mx.float32, name: "barrier" })
-    const work = { kind: "allReduce", reduction: "sum", dtype: mx.float32, peer: 0, name: "allSum" } as const
-    const call = (): void => communicator.run({ ...work, input, output, count, shape: count })
-    rows.call[bytes] = timesOf(rounds, 1, barrier, call)
+    const barrier = (): void => communicator.run(arrival)
+    const work = {
+      ...arrival,
+      kind: "allReduce",
+      name: "allSum",
+      input,
+      output,
+      count,
+      shape: count,
+    } as const
+    const call = (): void => communicator.run(work)
+    rows.call[bytes] = timesOf(bytes, [rounds, 1], barrier, call)
     // Without that it would be one zero which is read many times.
     const x = mx.contiguous(mx.zeros([count]))
     mx.eval(x)
     // Its memory is for the next one, as others' results are in the same place every time.
-    rows.eval[bytes] = timesOf(rounds, 1, barrier, () => {
+    rows.eval[bytes] = timesOf(bytes, [rounds, 1], barrier, () => {
       const y = mx.distributed.allSum(x, { group })
       mx.eval(y)
       y.dispose()
@@ -71,7 +90,7 @@ function measure(largest: number): Rows {
       for (let i = 0; i < operations; i++) y = mx.distributed.allSum(y, { group })
       return y
     })
-    rows["in a row"][bytes] = timesOf(Math.max(4, rounds >> 3), operations, barrier, () => {
+    rows["in a row"][bytes] = timesOf(bytes, [Math.max(4, rounds >> 3), operations], barrier, () => {
       const y = row(x)
       mx.eval(y)
       y.dispose()

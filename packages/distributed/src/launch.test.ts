@@ -28,14 +28,16 @@ test.each([2])("%i processes add up an array, under transforms", async (n) => {
 })
 
 test.each([
-  ["ring", 3],
-  ["shm", 2],
-  ["shm", 3],
+  ["ring", 3, "0"],
+  ["ring", 2, "1"],
+  ["shm", 2, "0"],
+  ["shm", 3, "0"],
 ] as const)(
-  "every collective by %s on %i ranks",
-  async (backend, n) => {
+  "every collective by %s on %i ranks, second thread %s",
+  async (backend, n, second) => {
     if (backend === "shm" && process.platform !== "linux") return
-    const { code, out, errors } = await runJob([await programOf("collectives")], n, { backend })
+    const env = { LAZULI_SECOND_THREAD: second }
+    const { code, out, errors } = await runJob([await programOf("collectives")], n, { backend, env })
     expect(code, errors.flat().join("\n")).toBe(0)
     for (const [line] of out) expect(JSON.parse(line)).toEqual({ wrong: [], fallbacks: [] })
   },

@@ -16,7 +16,7 @@ void Exchange::begin(Group& group, const Work& work, uint64_t sequence) {
 void Exchange::send(int to, const void* data, size_t bytes, int after) {
   size_t at = 0;
   do {
-    const size_t n = std::min(kPiece, bytes - at);
+    const size_t n = std::min(most_, bytes - at);
     add(to, Out{static_cast<const char*>(data) + at, uint32_t(n), after});
     open_++;
     at += n;
@@ -28,7 +28,7 @@ int Exchange::receive(int from, void* target, size_t bytes, const void* with) {
   const int first = int(arrived_.size());
   size_t at = 0;
   do {
-    const size_t n = std::min(kPiece, bytes - at);
+    const size_t n = std::min(most_, bytes - at);
     add(from, In{static_cast<char*>(target) + at, uint32_t(n),
                  with ? static_cast<const char*>(with) + at : nullptr, int(arrived_.size())});
     arrived_.push_back(0);
@@ -42,7 +42,7 @@ void Exchange::finish(const In& piece, const char* from) {
   if (piece.with)
     reduce(work_->reduction, work_->dtype, piece.target, piece.with, from,
            int64_t(piece.bytes / size_of(work_->dtype)));
-  arrived_[size_t(piece.number)] = 1;
+  __atomic_store_n(&arrived_[size_t(piece.number)], 1, __ATOMIC_SEQ_CST);
   open_--;
 }
 

@@ -3,6 +3,7 @@
 #ifndef LAZULI_DISTRIBUTED_EXCHANGE_H
 #define LAZULI_DISTRIBUTED_EXCHANGE_H
 
+#include <atomic>
 #include <vector>
 
 #include "collectives/group.h"
@@ -12,9 +13,9 @@ namespace lazuli::dist {
 // One serves the operations of a group, one after another. Kinds of messages are its subclasses.
 class Exchange {
  public:
+  // Data go in pieces of at most so many bytes.
+  explicit Exchange(size_t most) : most_(most) {}
   virtual ~Exchange() = default;
-  // Data go in pieces of at most this many bytes.
-  static constexpr size_t kPiece = 256 * 1024;
 
   void begin(Group& group, const Work& work, uint64_t sequence);
   // Sends bytes to a rank of the group. A piece goes out once `after`, an incoming piece, is there (−1: at
@@ -63,7 +64,10 @@ class Exchange {
   virtual void add(int to, const Out& piece) = 0;
   virtual void add(int from, const In& piece) = 0;
 
-  bool may_go(const Out& piece) const { return piece.after < 0 || arrived_[size_t(piece.after)]; }
+  // Another thread may ask.
+  bool may_go(const Out& piece) const {
+    return piece.after < 0 || __atomic_load_n(&arrived_[size_t(piece.after)], __ATOMIC_SEQ_CST);
+  }
   // A piece is in its target, or in `from` if it is to be reduced.
   void finish(const In& piece, const char* from);
   // @throws Failure where a member is in another operation
@@ -73,9 +77,10 @@ class Exchange {
   Group* group_ = nullptr;
   const Work* work_ = nullptr;
   Label label_;
-  size_t open_ = 0;  // pieces on their way
+  std::atomic<size_t> open_ = 0;  // pieces on their way
 
  private:
+  const size_t most_;
   std::vector<char> arrived_;  // by number of the incoming piece
 };
 

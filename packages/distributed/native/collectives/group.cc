@@ -21,12 +21,15 @@ Group::Group(std::shared_ptr<World> world, std::vector<int> members, uint32_t id
   transport_ = ring_.get();
 }
 
-bool Group::is_crowded() const {
+int Group::members_here() const {
   const char* mine = world_->member(world_->rank()).seat.host;
-  const auto here = std::count_if(members_.begin(), members_.end(), [&](int member) {
+  return int(std::count_if(members_.begin(), members_.end(), [&](int member) {
     return std::strcmp(world_->member(member).seat.host, mine) == 0;
-  });
-  return here > std::max(1, int(std::thread::hardware_concurrency()));
+  }));
+}
+
+bool Group::is_crowded() const {
+  return members_here() > std::max(1, int(std::thread::hardware_concurrency()));
 }
 
 void Group::connect(const std::string& backend) {

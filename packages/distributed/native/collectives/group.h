@@ -71,7 +71,8 @@ class Group {
   int rank() const { return rank_; }
   int size() const { return int(members_.size()); }
   int world_rank(int rank) const { return members_[size_t(rank)]; }
-  // There are more members on this host than processors.
+  int members_here() const;  // on this host
+  // There are more of them than processors.
   bool is_crowded() const;
   uint32_t id() const { return id_; }
   World& world() const { return *world_; }

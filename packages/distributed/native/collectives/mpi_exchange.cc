@@ -1,8 +1,9 @@
 // Messages by MPI. The first of an operation to a member says which operation that is, with the first piece
-// in it if that is small. Nothing is waited for in MPI, which could not be given up.
+// in it, or its beginning, if that is small. Nothing is waited for in MPI, which could not be given up.
 #include <lazuli/kernel.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "collectives/exchange.h"
@@ -11,6 +12,8 @@
 namespace lazuli::dist {
 namespace {
 
+// A message costs the members a conversation, so that smaller pieces take longer.
+constexpr size_t kPiece = 1024 * 1024;
 // Pieces of a member on their way at a time.
 constexpr size_t kAhead = 4;
 // Fruitless looks between yields, and the time between looks at how the other members are.
@@ -22,14 +25,24 @@ struct Letter {
   char data[4096 - sizeof(Label) - 64];  // below the size from which Open MPI asks first
 };
 constexpr size_t kInside = sizeof(Letter::data);
+// A first piece of at most so many bytes goes as a letter and one more message that MPI sends without asking.
+constexpr size_t kTwo = kInside + sizeof(Letter);
+
+// The bytes of a first piece that are in the letter.
+size_t inside_of(size_t bytes) { return bytes > kTwo ? 0 : std::min(bytes, kInside); }
 
 class MpiExchange : public Exchange {
  public:
   MpiExchange(const Group& group, MpiHandle comm)
-      : mpi_(*mpi_library()), comm_(comm), crowded_(group.is_crowded()), lanes_(size_t(group.size())) {}
+      : Exchange(kPiece),
+        mpi_(*mpi_library()),
+        comm_(comm),
+        crowded_(group.is_crowded()),
+        lanes_(size_t(group.size())) {}
 
   void run() override {
-    Instant moved_at = Clock::now(), checked_at = moved_at;
+    World& world = group_->world();
+    Instant moved_at = world.now(), checked_at = moved_at;
     bool moved = false;
     for (unsigned looks = 1; open_ > 0; looks++) {
       if (move()) {
@@ -39,29 +52,26 @@ class MpiExchange : public Exchange {
       // Others may run for a while before this one does again.
       if (!crowded_ && looks % kYield != 0) continue;
       sched_yield();
-      const Instant now = Clock::now();
-      if (now - checked_at < kCheck && !group_->world().has_failed()) continue;
+      const Instant now = world.now();
+      if (now - checked_at < kCheck && !world.has_failed()) continue;
       checked_at = now;
       if (moved) moved_at = now;
       moved = false;
-      group_->world().check(group_->world_rank(awaited()), moved_at);
+      world.check(group_->world_rank(awaited()), moved_at);
     }
   }
 
  private:
-  struct Sending {
-    MpiHandle request;
-    size_t pieces;
-  };
   // A member, by rank of the group.
   struct Lane {
     Line<Out> out;
     Line<In> in;
-    Line<Sending> sending;
+    Line<MpiHandle> sending;
     bool introduced = false, met = false;
     MpiHandle meeting = nullptr;
-    size_t posted = 0;  // of `in`, beginning with the first
-    size_t taken = 0;   // pieces so far
+    size_t met_bytes = 0;  // of the first piece, in their letter
+    size_t posted = 0;     // of `in`, beginning with the first
+    size_t taken = 0;      // pieces so far
     MpiHandle receiving[kAhead];
     std::vector<char> scratch[kAhead];
     Letter letter, theirs;
@@ -74,6 +84,7 @@ class MpiExchange : public Exchange {
       lane.sending.clear();
       lane.introduced = lane.met = false;
       lane.meeting = nullptr;
+      lane.met_bytes = 0;
       lane.posted = lane.taken = 0;
     }
   }
@@ -87,8 +98,8 @@ class MpiExchange : public Exchange {
       const int rank = group_->world_rank(int(r));
       if (!lane.out.empty()) moved |= push(lane, rank);
       if (!lane.in.empty()) moved |= pull(lane, rank);
-      while (!lane.sending.empty() && done(lane.sending.front().request)) {
-        open_ -= lane.sending.front().pieces;
+      while (!lane.sending.empty() && done(lane.sending.front())) {
+        open_--;
         lane.sending.pop();
         moved = true;
       }
@@ -99,20 +110,24 @@ class MpiExchange : public Exchange {
   bool push(Lane& lane, int rank) {
     bool moved = false;
     while (!lane.out.empty() && lane.sending.size() < kAhead && may_go(lane.out.front())) {
-      const Out piece = lane.out.front();
-      const bool first = !lane.introduced, inside = first && piece.bytes <= kInside;
-      Sending sending{nullptr, 1};
-      if (first) {
+      Out& piece = lane.out.front();
+      MpiHandle request = nullptr;
+      bool whole = true;
+      if (lane.introduced) {
+        send(piece.data, piece.bytes, rank, &request);
+      } else {
         lane.introduced = true;
         lane.letter.label = label_;
-        if (inside && piece.bytes) std::memcpy(lane.letter.data, piece.data, piece.bytes);
-        send(&lane.letter, sizeof(Label) + (inside ? piece.bytes : 0), rank, &sending.request);
-        if (!inside) open_++;
-      } else {
-        send(piece.data, piece.bytes, rank, &sending.request);
+        const size_t inside = inside_of(piece.bytes);
+        if (inside) std::memcpy(lane.letter.data, piece.data, inside);
+        send(&lane.letter, sizeof(Label) + inside, rank, &request);
+        whole = inside == piece.bytes;
+        piece.data += inside;
+        piece.bytes -= uint32_t(inside);
+        if (!whole) open_++;
       }
-      lane.sending.push(sending);
-      if (inside || !first) lane.out.pop();
+      lane.sending.push(request);
+      if (whole) lane.out.pop();
       moved = true;
     }
     return moved;
@@ -125,10 +140,12 @@ class MpiExchange : public Exchange {
       compare(rank, lane.theirs.label);
       lane.met = true;
       const In& piece = lane.in.front();
-      if (piece.bytes <= kInside) {
+      lane.met_bytes = inside_of(piece.bytes);
+      if (lane.met_bytes == piece.bytes) {
         if (!piece.with && piece.bytes) std::memcpy(piece.target, lane.theirs.data, piece.bytes);
         finish(piece, lane.theirs.data);
         lane.in.pop();
+        lane.met_bytes = 0;
       }
     }
     bool moved = false;
@@ -136,7 +153,10 @@ class MpiExchange : public Exchange {
       while (lane.posted < kAhead && lane.posted < lane.in.size()) {
         const In& piece = lane.in[lane.posted];
         const size_t slot = (lane.taken + lane.posted) % kAhead;
-        receive(target_of(lane, piece, slot), piece.bytes, rank, &lane.receiving[slot]);
+        char* const target = target_of(lane, piece, slot);
+        if (lane.met_bytes) std::memcpy(target, lane.theirs.data, lane.met_bytes);
+        receive(target + lane.met_bytes, piece.bytes - lane.met_bytes, rank, &lane.receiving[slot]);
+        lane.met_bytes = 0;
         lane.posted++;
       }
       const size_t slot = lane.taken % kAhead;

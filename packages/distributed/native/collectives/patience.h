@@ -19,12 +19,13 @@ class Patience {
   // Calls `there` until it is true, or until waiting asleep is likelier to pay.
   template <class There>
   bool wait(There there) {
-    const auto most = ++waits_ % kProbe == 0 ? kMost : time_;
     const Instant begin = Clock::now();
+    const auto most = ++waits_ % kProbe == 0 ? kMost : time_;
     do {
       for (int i = 0; i < (crowded_ ? 1 : kTries); i++) {
         if (there()) {
-          time_ = std::min(2 * time_, kMost);
+          // A probe that pays tells at once how long a wait takes.
+          time_ = std::min(2 * std::max(time_, Clock::now() - begin), kMost);
           return true;
         }
         if (crowded_)
@@ -46,7 +47,7 @@ class Patience {
 #endif
   }
   static constexpr int kTries = 16;
-  static constexpr unsigned kProbe = 128;  // so that better times are noticed
+  static constexpr unsigned kProbe = 32;  // so that better times are noticed
   static constexpr Clock::duration kMost = std::chrono::microseconds(200),
                                    kLeast = std::chrono::nanoseconds(500);
   const bool crowded_;

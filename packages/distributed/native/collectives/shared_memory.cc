@@ -252,7 +252,7 @@ class SharedMemory : public Transport {
     Segment& theirs = *segments_[rank];
     const auto there = [&] { return is_shown(rank, round); };
     if (patience_.wait(there)) return;
-    const Instant since = Clock::now();
+    const Instant since = group.world().now();
     const timespec slice{0, std::clamp<long>(long(group.world().limit() * 1e8), 1000000, 20000000)};
     theirs.sleepers.fetch_add(1, std::memory_order_seq_cst);
     try {

@@ -1,15 +1,19 @@
 // Messages over the connections between ranks, each piece behind a header that says to which operation it
-// belongs. Anything unexpected is a failure.
+// belongs. Anything unexpected is a failure. Where there are processors for it, a second thread sends what is
+// large while this one receives.
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <deque>
 
 #include "collectives/exchange.h"
 #include "collectives/patience.h"
+#include "collectives/second_thread.h"
 #include "wire/checksum.h"
 
 #ifndef MSG_NOSIGNAL
@@ -34,27 +38,50 @@ uint32_t check_of(const Header& header) {
 
 // Bytes that are worth the waking of a sleeper.
 constexpr size_t kWorth = 64 * 1024;
+constexpr size_t kPiece = 256 * 1024;
+// Pieces, of both directions, that are worth the waking of the second thread.
+constexpr size_t kMany = 8;
 
 class SocketExchange : public Exchange {
  public:
-  explicit SocketExchange(bool crowded) : patience_(crowded) {}
+  SocketExchange(bool crowded, bool alone) : Exchange(kPiece), patience_(crowded), alone_(alone) {}
 
   void run() override {
-    const auto move = [this] {
-      bool moved = false;
-      for (Lane& lane : lanes_) {
-        if (!lane.out.empty()) moved |= push(lane);
-        if (!lane.in.empty()) moved |= pull(lane);
+    World& world = group_->world();
+    Instant moved_at = world.now();
+    const bool large = !alone_ && open_ >= kMany && has_both();
+    if (large && !sender_) sender_ = std::make_unique<SecondThread>([this] { push_all(); });
+    // However this ends, the second thread does not go on.
+    struct Sending {
+      SecondThread* thread;
+      explicit Sending(SecondThread* it) : thread(it) {
+        if (it) it->start();
       }
-      return moved;
-    };
-    Instant moved_at = Clock::now();
+      ~Sending() { stop(); }
+      void stop() {
+        if (thread) thread->stop();
+        thread = nullptr;
+      }
+    } sending(large ? sender_.get() : nullptr);
     while (open_ > 0) {
-      if (patience_.wait(move))
-        moved_at = Clock::now();
+      // Once all is there, the rest is sent by this thread, which looks at how the others are.
+      if (sending.thread && !sending.thread->is_working()) sending.stop();
+      if (sending.thread && !has_in()) sending.stop();
+      const bool second = sending.thread != nullptr;
+      const auto move = [this, second] {
+        bool moved = false;
+        for (Lane& lane : lanes_) {
+          if (!second && !lane.out.empty()) moved |= push(lane);
+          if (!lane.in.empty()) moved |= pull(lane);
+        }
+        return moved;
+      };
+      if (patience_.wait(move) || (second && pushed_.exchange(false)))
+        moved_at = world.now();
       else
-        sleep(moved_at);
+        sleep(moved_at, second);
     }
+    sending.stop();
     for (Lane& lane : lanes_) wake_by(lane, 1);
   }
 
@@ -100,12 +127,53 @@ class SocketExchange : public Exchange {
     return it;
   }
 
+  bool has_in() const {
+    return std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return !lane.in.empty(); });
+  }
+  bool has_both() const {
+    return has_in() &&
+           std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return !lane.out.empty(); });
+  }
+
+  // The second thread's part: everything that goes out. It touches nothing of a connection but that.
+  void push_all() {
+    Patience patience(false);
+    for (;;) {
+      bool left = false;
+      const auto move = [&] {
+        bool moved = false;
+        left = false;
+        for (Lane& lane : lanes_) {
+          if (lane.out.empty()) continue;
+          moved |= push(lane);
+          left |= !lane.out.empty();
+        }
+        if (moved) pushed_.store(true);
+        return moved || !left || sender_->is_stopped();
+      };
+      const bool moved = patience.wait(move);
+      if (!left || sender_->is_stopped()) return;
+      if (moved) continue;
+      // Until a connection takes more, or what is to go on has come.
+      sending_fds_.clear();
+      for (Lane& lane : lanes_)
+        if (!lane.out.empty() && may_go(lane.out.front())) sending_fds_.push_back({lane.fd, POLLOUT, 0});
+      if (!sending_fds_.empty())
+        poll(sending_fds_.data(), nfds_t(sending_fds_.size()), 2);
+      else
+        sender_->sleep([this] {
+          return std::any_of(lanes_.begin(), lanes_.end(),
+                             [this](Lane& lane) { return !lane.out.empty() && may_go(lane.out.front()); });
+        });
+    }
+  }
+
   bool push(Lane& lane);
   bool pull(Lane& lane);
   void check_header(Lane& lane) const;
 
   // Sleeps until a connection can take or give something.
-  void sleep(Instant since) {
+  void sleep(Instant since, bool second) {
     fds_.clear();
     int waiting = -1;
     for (Lane& lane : lanes_) {
@@ -116,7 +184,7 @@ class SocketExchange : public Exchange {
         const size_t missing = sizeof(Header) + lane.in.front().bytes - lane.in_done;
         wake_by(lane, int(std::min(missing, kWorth)));
       }
-      if (!lane.out.empty() && may_go(lane.out.front())) events |= POLLOUT;
+      if (!second && !lane.out.empty() && may_go(lane.out.front())) events |= POLLOUT;
       if (!events) continue;
       fds_.push_back({lane.fd, events, 0});
       if (waiting < 0 || (events & POLLIN)) waiting = lane.world_rank;
@@ -132,10 +200,23 @@ class SocketExchange : public Exchange {
   }
 
   Patience patience_;
+  const bool alone_;
+  std::atomic<bool> pushed_{false};  // by the second thread, since this one looked
+  std::vector<pollfd> sending_fds_;
   std::deque<Lane> lanes_;
   std::vector<std::pair<int, int>> turns_;  // by rank: the connections of the next pieces, out and in
   std::vector<pollfd> fds_;
+  // The last, so that it ends before what it uses.
+  std::unique_ptr<SecondThread> sender_;
 };
+
+// True if no second thread is wanted: LAZULI_SECOND_THREAD says 0 or 1; otherwise members take two processors
+// each where there are so many.
+bool goes_alone(const Group& group) {
+  const char* asked = std::getenv("LAZULI_SECOND_THREAD");
+  if (asked && *asked) return std::strcmp(asked, "0") == 0;
+  return 2 * group.members_here() > int(std::thread::hardware_concurrency());
+}
 
 bool SocketExchange::push(Lane& lane) {
   bool moved = false;
@@ -209,6 +290,7 @@ bool SocketExchange::pull(Lane& lane) {
     if (checksum(target, piece.bytes) != header.data_check)
       fail(lane.world_rank, "sent damaged data: the checksum of a piece is wrong");
     finish(piece, target);
+    if (sender_) sender_->wake();
     lane.in.pop();
     lane.in_done = 0;
     lane.checked = false;
@@ -228,7 +310,7 @@ void SocketExchange::check_header(Lane& lane) const {
 }  // namespace
 
 std::unique_ptr<Exchange> make_socket_exchange(const Group& group) {
-  return std::make_unique<SocketExchange>(group.is_crowded());
+  return std::make_unique<SocketExchange>(group.is_crowded(), goes_alone(group));
 }
 
 }  // namespace lazuli::dist

@@ -7,7 +7,7 @@
 
 namespace lazuli::dist {
 
-// CRC32C of three thirds, taken at once, and of their checksums.
+// CRC32C of three thirds, taken at once, and of their checksums; of large data, of what a faster one leaves.
 uint32_t checksum(const void* data, size_t bytes);
 
 }  // namespace lazuli::dist

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <thread>
 
@@ -28,6 +29,37 @@ void prepare(int fd, bool connection) {
   if (connection) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 #ifdef SO_NOSIGPIPE
   setsockopt(fd, SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof on);
+#endif
+}
+
+#ifdef __linux__
+// Bytes on their way between two processes of a host, where the system permits so many.
+constexpr int kLocalBuffer = 2 * 1024 * 1024;
+
+bool permits_buffer() {
+  long most = 0;
+  if (FILE* file = fopen("/proc/sys/net/core/wmem_max", "r")) {
+    if (fscanf(file, "%ld", &most) != 1) most = 0;
+    fclose(file);
+  }
+  return most >= kLocalBuffer;
+}
+#endif
+
+// Within a host nothing is lost, and an algorithm that paces by measured times, as BBR does, takes longer.
+void hasten_local(int fd) {
+#ifdef __linux__
+  sockaddr_in own{}, peer{};
+  socklen_t sizes[] = {sizeof own, sizeof peer};
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&own), &sizes[0]) != 0 ||
+      getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &sizes[1]) != 0 ||
+      own.sin_addr.s_addr != peer.sin_addr.s_addr)
+    return;
+  setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+  static const bool permitted = permits_buffer();
+  if (permitted) setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kLocalBuffer, sizeof kLocalBuffer);
+#else
+  (void)fd;
 #endif
 }
 
@@ -147,6 +179,7 @@ Socket accept_from(const Socket& listener, Instant deadline) {
     const int fd = ::accept(listener.fd(), nullptr, nullptr);
     if (fd >= 0) {
       prepare(fd, true);
+      hasten_local(fd);
       return Socket(fd);
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -168,7 +201,10 @@ Socket connect_to(const std::string& host, int port, Instant deadline) {
       socklen_t size = sizeof failed;
       getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &failed, &size);
     }
-    if (failed == 0) return socket;
+    if (failed == 0) {
+      hasten_local(socket.fd());
+      return socket;
+    }
     if (Clock::now() + std::chrono::milliseconds(20) >= deadline)
       throw SocketError{"cannot connect to " + host + ":" + std::to_string(port) + ": " +
                         std::strerror(failed)};
