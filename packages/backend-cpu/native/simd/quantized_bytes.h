@@ -171,8 +171,9 @@ HWY_INLINE void codes_of(const char* from, int64_t lanes, __m512i (&codes)[lane_
 }
 
 // Four rows of codes times kVectors arranged vectors, x_step apart, which meet each code that is unpacked
-// once.
-template <int kBits, int kVectors, int kDigits>
+// once. kTogether rows share what is read of vectors; one after another they are read as they lie, and take
+// little of the first cache. What comes next is asked for into the second one: the first holds the vectors.
+template <int kBits, int kVectors, int kDigits, int kTogether>
 LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
   using V = hn::Vec<Floats>;
   const Floats d;
@@ -182,75 +183,82 @@ LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, const Arranged& a, flo
   constexpr bool kApart = kBits == 8 && kDigits == 3;
   const int64_t groups = p.columns / p.format.group, stride = 4 * p.stride;
   const int shift = __builtin_ctzll(uint64_t(p.format.group) / lane_codes(kBits));
-  const int64_t ahead = rows_ahead(kRows, p.stride);
+  const int64_t ahead = rows_ahead(kTogether, p.stride);
   const char *from = reinterpret_cast<const char*>(p.words), *next = from + ahead * stride;
-  const float* x = a.x + (kDigits > 1 ? padded(groups) : 0);
-  int64_t lanes = p.columns / lane_codes(kBits);
-  V sum[kVectors][kRows];
-  LZ_UNROLL for (int m = 0; m < kVectors; m++) {
-    LZ_UNROLL for (int r = 0; r < kRows; r++) sum[m][r] = hn::Zero(d);
-  }
-  for (int64_t group = 0; group < groups; group += 16) {
-    V factor[kVectors][kRows];
-    LZ_UNROLL for (int r = 0; r < kRows; r++) {
-      const auto some = [&](const void* data, int64_t step) HWY_ATTR {
-        const int64_t at = r * step + group, size = p.kind == ScaleKind::float32 ? 4 : 2;
-        hwy::Prefetch(static_cast<const char*>(data) + (at + ahead * step) * size);
-        return some_scales(data, p.kind, at, groups - group);
-      };
-      const V scale = some(p.scales, p.scale_stride);
-      LZ_UNROLL for (int m = 0; m < kVectors; m++) factor[m][r] =
-          kDigits > 1 ? hn::Mul(scale, hn::LoadU(d, a.x + m * a.x_step + group)) : scale;
-      if (p.biases == nullptr) continue;
-      const V bias = some(p.biases, p.bias_stride);
-      LZ_UNROLL for (int m = 0; m < kVectors; m++) sum[m][r] =
-          hn::MulAdd(bias, hn::LoadU(d, a.sums + m * a.sums_step + group), sum[m][r]);
+  V sums[kVectors][kRows];
+  LZ_UNROLL for (int first = 0; first < kRows; first += kTogether) {
+    const float* x = a.x + (kDigits > 1 ? padded(groups) : 0);
+    int64_t lanes = p.columns / lane_codes(kBits);
+    V sum[kVectors][kTogether];
+    LZ_UNROLL for (int m = 0; m < kVectors; m++) {
+      LZ_UNROLL for (int r = 0; r < kTogether; r++) sum[m][r] = hn::Zero(d);
     }
-    // The lanes of 16 groups are as many steps as a group has lanes.
-    auto lane = hn::Iota(u, 0);
-    const int64_t steps = std::min<int64_t>(int64_t(1) << shift, (lanes + 15) / 16);
-    for (int64_t step = 0; step < steps; step++, lanes -= 16) {
-      const auto of_group = hn::IndicesFromVec(d, hn::ShiftRightSame(lane, shift));
-      lane = hn::Add(lane, hn::Set(u, 16));
-      __m512i codes[kRows][kSteps];
-      LZ_UNROLL for (int r = 0; r < kRows; r++, next += step_bytes(kBits)) {
-        hwy::Prefetch(next);
-        codes_of<kBits>(from + r * stride, lanes, codes[r]);
+    const char* row = from + first * stride;
+    for (int64_t group = 0; group < groups; group += 16) {
+      V factor[kVectors][kTogether];
+      LZ_UNROLL for (int r = 0; r < kTogether; r++) {
+        const auto some = [&](const void* data, int64_t step) HWY_ATTR {
+          const int64_t at = (first + r) * step + group, size = p.kind == ScaleKind::float32 ? 4 : 2;
+          hwy::Prefetch(static_cast<const char*>(data) + (at + ahead * step) * size);
+          return some_scales(data, p.kind, at, groups - group);
+        };
+        const V scale = some(p.scales, p.scale_stride);
+        LZ_UNROLL for (int m = 0; m < kVectors; m++) factor[m][r] =
+            kDigits > 1 ? hn::Mul(scale, hn::LoadU(d, a.x + m * a.x_step + group)) : scale;
+        if (p.biases == nullptr) continue;
+        const V bias = some(p.biases, p.bias_stride);
+        LZ_UNROLL for (int m = 0; m < kVectors; m++) sum[m][r] =
+            hn::MulAdd(bias, hn::LoadU(d, a.sums + m * a.sums_step + group), sum[m][r]);
       }
-      LZ_UNROLL for (int m = 0; m < kVectors; m++) {
-        const float* digits = x + m * a.x_step;
-        __m512i part[kRows];
-        V high[kRows];
-        LZ_UNROLL for (int r = 0; r < kRows; r++) part[r] = _mm512_setzero_si512();
-        LZ_UNROLL for (int byte = 0; byte < kDigits; byte++) {
-          if (byte > 0) {
-            LZ_UNROLL for (int r = 0; r < kRows; r++) {
-              if (kApart && byte == 2) {
-                high[r] = V{_mm512_cvtepi32_ps(part[r])};
-                part[r] = _mm512_setzero_si512();
-              } else {
-                part[r] = _mm512_slli_epi32(part[r], 8);
+      // The lanes of 16 groups are as many steps as a group has lanes.
+      auto lane = hn::Iota(u, 0);
+      const int64_t steps = std::min<int64_t>(int64_t(1) << shift, (lanes + 15) / 16);
+      for (int64_t step = 0; step < steps; step++, lanes -= 16) {
+        const auto of_group = hn::IndicesFromVec(d, hn::ShiftRightSame(lane, shift));
+        lane = hn::Add(lane, hn::Set(u, 16));
+        __m512i codes[kTogether][kSteps];
+        LZ_UNROLL for (int r = 0; r < kTogether; r++, next += step_bytes(kBits)) {
+          _mm_prefetch(next, _MM_HINT_T1);
+          codes_of<kBits>(row + r * stride, lanes, codes[r]);
+        }
+        LZ_UNROLL for (int m = 0; m < kVectors; m++) {
+          const float* digits = x + m * a.x_step;
+          __m512i part[kTogether];
+          V high[kTogether];
+          LZ_UNROLL for (int r = 0; r < kTogether; r++) part[r] = _mm512_setzero_si512();
+          LZ_UNROLL for (int byte = 0; byte < kDigits; byte++) {
+            if (byte > 0) {
+              LZ_UNROLL for (int r = 0; r < kTogether; r++) {
+                if (kApart && byte == 2) {
+                  high[r] = V{_mm512_cvtepi32_ps(part[r])};
+                  part[r] = _mm512_setzero_si512();
+                } else {
+                  part[r] = _mm512_slli_epi32(part[r], 8);
+                }
               }
             }
+            LZ_UNROLL for (int s = 0; s < kSteps; s++) {
+              const __m512i bytes = _mm512_loadu_si512(digits + 16 * (kSteps * byte + s));
+              LZ_UNROLL for (int r = 0; r < kTogether; r++) part[r] =
+                  _mm512_dpbusd_epi32(part[r], codes[r][s], bytes);
+            }
           }
-          LZ_UNROLL for (int s = 0; s < kSteps; s++) {
-            const __m512i bytes = _mm512_loadu_si512(digits + 16 * (kSteps * byte + s));
-            LZ_UNROLL for (int r = 0; r < kRows; r++) part[r] =
-                _mm512_dpbusd_epi32(part[r], codes[r][s], bytes);
+          LZ_UNROLL for (int r = 0; r < kTogether; r++) {
+            V value{_mm512_cvtepi32_ps(part[r])};
+            if constexpr (kApart) value = hn::MulAdd(high[r], hn::Set(d, 256.0f), value);
+            if constexpr (kDigits == 1) value = hn::Mul(value, hn::LoadU(d, digits + 16 * kSteps));
+            sum[m][r] = hn::MulAdd(value, hn::TableLookupLanes(factor[m][r], of_group), sum[m][r]);
           }
         }
-        LZ_UNROLL for (int r = 0; r < kRows; r++) {
-          V value{_mm512_cvtepi32_ps(part[r])};
-          if constexpr (kApart) value = hn::MulAdd(high[r], hn::Set(d, 256.0f), value);
-          if constexpr (kDigits == 1) value = hn::Mul(value, hn::LoadU(d, digits + 16 * kSteps));
-          sum[m][r] = hn::MulAdd(value, hn::TableLookupLanes(factor[m][r], of_group), sum[m][r]);
-        }
+        row += step_bytes(kBits);
+        x += step_floats(kBits, kDigits);
       }
-      from += step_bytes(kBits);
-      x += step_floats(kBits, kDigits);
+    }
+    LZ_UNROLL for (int m = 0; m < kVectors; m++) {
+      LZ_UNROLL for (int r = 0; r < kTogether; r++) sums[m][first + r] = sum[m][r];
     }
   }
-  LZ_UNROLL for (int m = 0; m < kVectors; m++) lane_sums(sum[m], y + m * y_step);
+  LZ_UNROLL for (int m = 0; m < kVectors; m++) lane_sums(sums[m], y + m * y_step);
 }
 
 // The rows from one on.
@@ -264,14 +272,17 @@ HWY_INLINE PackedRows rows_from(PackedRows p, int64_t row) {
 
 template <int kBits, int kVectors, int kDigits>
 void dot_bytes_of(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
+  // Products of a load of codes, beyond which reading vectors for each row takes longer than memory.
+  constexpr int kMostLooks = 4;
+  constexpr int kTogether = kVectors * lane_steps(kBits) * kDigits <= kMostLooks ? 1 : 4;
   int64_t row = 0;
   for (; row + 4 <= p.rows; row += 4)
-    dot_bytes<kBits, kVectors, kDigits>(rows_from(p, row), a, y + row, y_step);
+    dot_bytes<kBits, kVectors, kDigits, kTogether>(rows_from(p, row), a, y + row, y_step);
   for (; row < p.rows; row++) {
     PackedRows four = rows_from(p, row);
     four.stride = four.scale_stride = four.bias_stride = 0;
     float same[kVectors * 4];
-    dot_bytes<kBits, kVectors, kDigits>(four, a, same, 4);
+    dot_bytes<kBits, kVectors, kDigits, kTogether>(four, a, same, 4);
     for (int m = 0; m < kVectors; m++) y[m * y_step + row] = same[4 * m];
   }
 }
