@@ -53,8 +53,8 @@ const padArgs = operation(
  * are given by
  * `lengths`, which add up to N, or by `offsets`, where each begins and N at the end. `maxLength` is the length of the longest by default;
  * inside vmap and compile it must be given. {@link unpadSegments} undoes it.
- * @throws IndexError, when computed, for a run that is longer than `maxLength`, or offsets that do not fit. (GPU backends leave such rows
- * out.)
+ * @throws IndexError for offsets that do not fit, at once where they are a list; when computed, for others and for a run that is longer
+ *   than `maxLength`. (GPU backends leave such rows out.)
  * @throws ShapeError when lengths in a list do not add up to the rows
  * @example
  * mx.padSegments(mx.array([1, 2, 3]), { lengths: [1, 2] }).tolist() // => [[1, 0], [2, 3]]
@@ -90,7 +90,8 @@ const totalOf = (op: string, offsets: Array): number =>
 /**
  * The rows of runs without what pads them: [runs, longest, …] gives [N, …], where `lengths` add up to N. It undoes {@link padSegments}.
  * `totalLength` is N; it must be given inside vmap and compile.
- * @throws IndexError, when computed, for a run that is longer than the rows there are, or offsets that do not fit. (GPU backends cut them.)
+ * @throws IndexError for offsets that do not fit, at once where they are a list; when computed, for others and for a run that is longer
+ *   than the rows there are. (GPU backends cut them.)
  * @example
  * mx.unpadSegments(mx.array([[1, 0], [2, 3]]), { lengths: [1, 2] }).tolist() // => [1, 2, 3]
  */

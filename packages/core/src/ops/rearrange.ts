@@ -143,6 +143,8 @@ function repeatedPositions(counts: readonly number[]): Int32Array {
       )
     return sum + count
   }, 0)
+  if (total >= 2 ** 31)
+    throw new ShapeError("repeat", `repeats must add up to less than 2^31, received a sum of ${total}`)
   const positions = new Int32Array(total)
   let at = 0
   counts.forEach((count, i) => {

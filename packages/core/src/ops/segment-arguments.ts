@@ -14,7 +14,7 @@ import { scatter } from "./gather"
 import { concatenate } from "./join"
 import { asIndices } from "./positions"
 import { cumsum } from "./scan"
-import { segmentIds } from "./segments"
+import { checkBounds, segmentIds } from "./segments"
 import { sliceRange } from "./slice"
 
 /** The rows that belong together: an id for each, with -1 as some large number, or offsets of runs in order. */
@@ -124,13 +124,14 @@ function theOneGiven<K extends string>(
   )
 }
 
-/** The offsets of runs of `total` rows, or of any number for null. @throws ArgumentError, ShapeError */
+/** The offsets of runs of `total` rows, or of any number for null. Lists are checked. @throws ArgumentError, ShapeError, IndexError */
 export function readRuns(op: string, total: number | null, given: SegmentArguments): Array {
   const way = theOneGiven(op, given, ["lengths", "offsets"])
   if (way === "lengths") return offsetsOfLengths(op, given.lengths, total)
   const offsets = asLine(op, way, given.offsets)
   if (offsets.shape[0] === 0)
     throw new ShapeError(op, "offsets must have at least one element, received none")
+  if (isList(given.offsets)) checkBounds(op, given.offsets as number[], total)
   return offsets
 }
 

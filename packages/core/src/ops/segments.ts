@@ -21,19 +21,24 @@ function checkOffsets(op: string, offsets: Meta): void {
     throw new ShapeError(op, `offsets must have shape [batch, runs + 1], received ${format(offsets.shape)}`)
 }
 
-/** The offsets of one example, from 0 to n without a descent. @throws IndexError */
+/** Checks offsets: from 0 to n, or to any number for null, without a descent. @throws IndexError */
+export function checkBounds(op: string, bounds: readonly number[], n: number | null): void {
+  const [first] = bounds
+  const last = bounds[bounds.length - 1]
+  if (first !== 0) throw new IndexError(op, `offsets must begin with 0, received ${first}`)
+  for (let s = 1; s < bounds.length; s++)
+    if (bounds[s] < bounds[s - 1])
+      throw new IndexError(op, `offsets must not descend, received ${bounds[s]} after ${bounds[s - 1]}`)
+  if (n !== null && last !== n)
+    throw new IndexError(op, `offsets must end with the ${n} rows, received ${last}`)
+}
+
+/** The offsets of one example. @throws IndexError */
 function boundsOf(op: string, offsets: HostArray, example: number, n: number): number[] {
   const count = offsets.shape[1]
-  const bounds: number[] = []
-  for (let s = 0; s < count; s++) {
-    const bound = Number(offsets.data[example * count + s])
-    if (s === 0 && bound !== 0) throw new IndexError(op, `offsets must begin with 0, received ${bound}`)
-    if (s > 0 && bound < bounds[s - 1])
-      throw new IndexError(op, `offsets must not descend, received ${bound} after ${bounds[s - 1]}`)
-    bounds.push(bound)
-  }
-  if (bounds[count - 1] !== n)
-    throw new IndexError(op, `offsets must end with the ${n} rows, received ${bounds[count - 1]}`)
+  const at = example * count
+  const bounds = globalThis.Array.from({ length: count }, (_, s) => Number(offsets.data[at + s]))
+  checkBounds(op, bounds, n)
   return bounds
 }
 

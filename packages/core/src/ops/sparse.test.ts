@@ -142,20 +142,32 @@ it("what is refused", () => {
     refused(() => mx.csrMatmul(values.reshape([2, 3]), columns, [0, 6], dense)),
     refused(() => mx.sampledMatmul(dense, mx.ones([2, 2]), [0], [0])),
     refused(() => mx.sampledMatmul(dense, dense, [0], [5])),
+    refused(() => mx.sampledMatmul(dense, dense, mx.array([5], mx.int32), [0])),
+    // In 32 bits these were 0.
+    ...[mx.int64, mx.uint64].map((dtype) =>
+      refused(() =>
+        vmap((r: mx.Array) => mx.cooMatmul(mx.ones([1]), r, [0], mx.ones([1, 1]), { numRows: 2 }))(
+          mx.array([[2n ** 32n], [1n]], dtype),
+        ),
+      ),
+    ),
   ]).toMatchInlineSnapshot(`
     [
-      "IndexError: [sparseMatmul] row 3 is out of bounds for a matrix with 3 rows",
-      "IndexError: [sparseMatmul] column 4 is out of bounds for a matrix with 4 columns",
-      "IndexError: [sparseMatmul] row -1 is out of bounds for a matrix with 4 rows",
+      "IndexError: [cooMatmul] row 3 is out of bounds for a matrix with 3 rows",
+      "IndexError: [cooMatmul] column 4 is out of bounds for a matrix with 4 columns",
+      "IndexError: [cooMatmul] row -1 is out of bounds for a matrix with 4 rows",
       "ShapeError: [cooMatmul] rows must have one number for each of 6 values, received 1",
       "ArgumentError: [cooMatmul] needs numRows: expected a non-negative integer, received nothing",
       "DTypeError: [cooMatmul] needs floating or complex operands, received int32 and int32",
       "DTypeError: [cooMatmul] rows must be integers, received float32",
-      "IndexError: [segmentIds] offsets must not descend, received 6 after 7",
+      "IndexError: [csrMatmul] offsets must not descend, received 6 after 7",
       "ShapeError: [csrMatmul] offsets must have at least one element, received none",
       "ShapeError: [csrMatmul] needs values of one dimension and a vector or a matrix, received shapes (2, 3) and (5, 3)",
       "ShapeError: [sampledMatmul] needs matrices with rows of the same length, received shapes (5, 3) and (2, 2)",
       "IndexError: [sampledMatmul] column 5 is out of bounds for a matrix with 5 columns",
+      "IndexError: [sampledMatmul] row 5 is out of bounds for a matrix with 5 rows",
+      "IndexError: [sparseMatmul] row 2147483647 is out of bounds for a matrix with 4 rows",
+      "IndexError: [sparseMatmul] row 2147483647 is out of bounds for a matrix with 4 rows",
     ]
   `)
 })

@@ -2,7 +2,7 @@
  * Products of sparse matrices with dense ones. A sparse matrix is its values with the row and the column of each; of rows in order, offsets
  * say where each begins (CSR). The two primitives are each other's derivatives.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
+import { asArrayArgument, isList, operation, type StreamOptions } from "../graph/args"
 import { complex64, int32, isInexact, isInteger, promote } from "../graph/dtype"
 import { DTypeError, IndexError, ShapeError } from "../graph/errors"
 import type { Array, HostArray, Meta } from "../graph/graph"
@@ -17,8 +17,8 @@ import { segmentIds } from "./segments"
 import { moveToFront } from "./view"
 
 /** Checks numbers as positions in `count` rows or columns. @throws IndexError */
-function positionsIn(op: string, what: string, list: HostArray, count: number): number[] {
-  return globalThis.Array.from(list.data as ArrayLike<number | bigint>, (value) => {
+function positionsIn(op: string, what: string, list: ArrayLike<number | bigint>, count: number): number[] {
+  return globalThis.Array.from(list, (value) => {
     const at = Number(value)
     if (at < 0 || at >= count)
       throw new IndexError(op, `${what} ${at} is out of bounds for a matrix with ${count} ${what}s`)
@@ -66,10 +66,12 @@ const inFront = (x: Array, axis: number | null, size: number): Array =>
 
 /** Positions of all examples in the stack of their rows, `count` each; those out of bounds stay so. */
 function stackedPositions(list: Array, axis: number | null, size: number, count: number): Array {
-  const each = toDtype(inFront(list, axis, size), int32)
+  const given = inFront(list, axis, size)
+  // Wider ones are compared before they are cut to 32 bits.
+  const each = given.dtype.size < 4 ? toDtype(given, int32) : given
   const inside = each.greaterEqual(0).logicalAnd(each.less(count))
   const shift = arange(size, { dtype: int32 }).multiply(count).expandDims(1)
-  return where(inside, each.add(shift), 2 ** 31 - 1).flatten()
+  return where(inside, toDtype(each, int32).add(shift), 2 ** 31 - 1).flatten()
 }
 
 type ProductParams = { rows: number; sorted: boolean }
@@ -92,8 +94,8 @@ const sparseProduct: Apply<ProductParams> = definePrimitive({
   reference: ([values, rows, columns, dense], [out], { rows: count }) => {
     const n = dense.shape[1]
     const [r, c] = [
-      positionsIn("sparseMatmul", "row", rows, count),
-      positionsIn("sparseMatmul", "column", columns, dense.shape[0]),
+      positionsIn("sparseMatmul", "row", rows.data as ArrayLike<number | bigint>, count),
+      positionsIn("sparseMatmul", "column", columns.data as ArrayLike<number | bigint>, dense.shape[0]),
     ]
     const sums = new Float64Array(out.data.length)
     const add = multiply(values, dense)
@@ -155,8 +157,8 @@ const sampledProduct: Apply<{ sorted: boolean }> = definePrimitive({
   reference: ([a, b, rows, columns], [out]) => {
     const n = a.shape[1]
     const [r, c] = [
-      positionsIn("sampledMatmul", "row", rows, a.shape[0]),
-      positionsIn("sampledMatmul", "column", columns, b.shape[0]),
+      positionsIn("sampledMatmul", "row", rows.data as ArrayLike<number | bigint>, a.shape[0]),
+      positionsIn("sampledMatmul", "column", columns.data as ArrayLike<number | bigint>, b.shape[0]),
     ]
     const sums = new Float64Array(out.data.length)
     const add = multiply(a, b)
@@ -213,14 +215,15 @@ function operands(
   }
 }
 
-/** A list that has one number for each value. */
-function lineOf(op: string, name: string, given: unknown, count: number): Array {
+/** Rows or columns, `count` of them unless that is null, below `size`, which is checked of lists. */
+function lineOf(op: string, name: string, given: unknown, count: number | null, size: number): Array {
   const line = asLine(op, name, given)
-  if (line.shape[0] !== count)
+  if (count !== null && line.shape[0] !== count)
     throw new ShapeError(
       op,
       `${name} must have one number for each of ${count} values, received ${line.shape[0]}`,
     )
+  if (isList(given)) positionsIn(op, name.slice(0, -1), given as number[], size)
   return line
 }
 
@@ -236,7 +239,7 @@ const csrArgs = operation(
     const op = "csrMatmul"
     const { v, x, finish } = operands(op, values, dense)
     const count = v.shape[0]
-    const line = lineOf(op, "columns", columns, count)
+    const line = lineOf(op, "columns", columns, count, x.shape[0])
     const bounds = readRuns(op, count, { offsets })
     const rows = segmentIds([bounds.expandDims(0)], { size: count }).squeeze(0)
     return finish(sparseProduct([v, rows, line, x], { rows: bounds.shape[0] - 1, sorted: true }))
@@ -247,7 +250,8 @@ const csrArgs = operation(
  * before `offsets[i + 1]`, at these `columns`. The result has offsets.length − 1 rows. Values at one position add up. Differentiable in the
  * values and in the dense operand. MLX has no such function.
  * @method false
- * @throws IndexError, when computed, for a column outside the dense operand or offsets that descend. (GPU backends leave such values out.)
+ * @throws IndexError for a column outside the dense operand or offsets that descend: at once where lists are given, when computed for
+ *   arrays. (GPU backends leave such values out.)
  * @throws ShapeError unless there is a column for each value
  * @example
  * // [[1, 0, 2], [0, 0, 0], [0, 3, 0]]
@@ -285,7 +289,8 @@ const cooArgs = operation(
   ): Array => {
     const op = "cooMatmul"
     const { v, x, finish } = operands(op, values, dense)
-    const [r, c] = [lineOf(op, "rows", rows, v.shape[0]), lineOf(op, "columns", columns, v.shape[0])]
+    const r = lineOf(op, "rows", rows, v.shape[0], numRows)
+    const c = lineOf(op, "columns", columns, v.shape[0], x.shape[0])
     return finish(sparseProduct([v, r, c, x], { rows: numRows, sorted }))
   },
 )
@@ -296,7 +301,8 @@ const cooArgs = operation(
  * in the dense operand.
  * @method false
  * @named numRows sorted
- * @throws IndexError, when computed, for a row or a column out of bounds. (GPU backends leave such values out.)
+ * @throws IndexError for a row or a column out of bounds: at once where lists are given, when computed for arrays. (GPU backends leave
+ *   such values out.)
  * @throws ShapeError unless there are a row and a column for each value
  * @example
  * const [values, rows, columns] = [mx.array([1, 2, 3]), mx.array([0, 2, 0], mx.int32), mx.array([1, 0, 1], mx.int32)]
@@ -330,8 +336,8 @@ const sampledArgs = operation(
         op,
         `needs floating or complex operands, received ${a.dtype.name} and ${b.dtype.name}`,
       )
-    const r = asLine(op, "rows", rows)
-    const c = lineOf(op, "columns", columns, r.shape[0])
+    const r = lineOf(op, "rows", rows, null, a.shape[0])
+    const c = lineOf(op, "columns", columns, r.shape[0], b.shape[0])
     return sampledProduct([toDtype(a, dtype), toDtype(b, dtype), r, c], { sorted })
   },
 )
@@ -340,7 +346,8 @@ const sampledArgs = operation(
  * derivative of {@link cooMatmul} by its values. `sorted: true` promises ascending rows, by which the derivative gains on GPUs.
  * @method false
  * @named sorted
- * @throws IndexError, when computed, for a row or a column out of bounds. (GPU backends give NaN.)
+ * @throws IndexError for a row or a column out of bounds: at once where lists are given, when computed for arrays. (GPU backends give
+ *   NaN.)
  * @throws ShapeError unless the rows of a and b have one length
  * @example
  * const [a, b] = [mx.array([[1, 2], [3, 4]]), mx.array([[10, 0], [0, 100]])]
