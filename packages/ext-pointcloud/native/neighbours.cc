@@ -40,12 +40,12 @@ const double* by_axes(const lz_call* call, const lz_operand& x) {
 template <class T>
 struct Neighbours {
   static void run(const lz_call* call) {
-    const char* op = "neighbours";
     const lz_operand &points = call->in[0], &queries = call->in[1], &y = call->out[0];
     const lazuli::params::Neighbours params(*call);
     const int64_t k = params.k, n = points.shape[0], width = points.shape[1];
     const double most = params.radius * params.radius;
     const bool nearest = params.order == lazuli::params::Neighbours::Order::nearest;
+    const char* op = nearest ? "knn" : "ballQuery";
     const int64_t* of_points = offsets_of(call, op, call->in[2], n);
     const int64_t* of_queries = offsets_of(call, op, call->in[3], queries.shape[0]);
     if (y.size == 0) return;
@@ -94,7 +94,7 @@ struct Farthest {
   static void run(const lz_call* call) {
     const lz_operand &points = call->in[0], &y = call->out[0];
     const int64_t n = points.shape[0], width = points.shape[1], count = y.shape[1];
-    const int64_t* offsets = offsets_of(call, "farthestPoints", call->in[1], n);
+    const int64_t* offsets = offsets_of(call, "farthestPointSampling", call->in[1], n);
     if (y.size == 0) return;
     const double* from = by_axes<T>(call, points);
     const double price = 100 + double(count) * double(n) / double(y.shape[0]) * (0.5 + 0.4 * double(width));

@@ -2,17 +2,7 @@
 import * as mx from "@lazuli/core"
 import { format } from "@lazuli/core/plugin"
 import { asLine, type Integers } from "./positions"
-
-/** A reduction over the points of a cloud. */
-export type CloudReduction = "sum" | "mean" | "max" | "min"
-
-const reductions: Readonly<Record<CloudReduction, (x: mx.Array, parts: { lengths: mx.Array }) => mx.Array>> =
-  {
-    sum: (x, parts) => mx.segmentSum(x, parts),
-    mean: (x, parts) => mx.segmentMean(x, parts),
-    max: (x, parts) => mx.segmentMax(x, parts),
-    min: (x, parts) => mx.segmentMin(x, parts),
-  }
+import { reductions, type SegmentReduction, segmentReduce } from "./segments"
 
 /**
  * Clouds of several sizes. Their points lie one cloud after another in `points` (N, …), of which `lengths` says how many each cloud has. A
@@ -35,6 +25,7 @@ export class PointCloudBatch {
   /** @throws ShapeError unless the lengths add up to the points */
   constructor(points: mx.Array, lengths: Integers) {
     const op = "PointCloudBatch"
+    if (!(points instanceof mx.Array)) throw new mx.ArgumentError(op, "expected an array of points")
     if (points.ndim === 0) throw new mx.ShapeError(op, "expected points, received a 0-d array")
     const list = asLine(op, "lengths", lengths).tolist() as (number | bigint)[]
     const offsets = [0]
@@ -58,6 +49,8 @@ export class PointCloudBatch {
     const op = "PointCloudBatch"
     if (clouds.length === 0) throw new mx.ShapeError(op, "expected clouds, received none")
     const [first] = clouds
+    if (!clouds.every((cloud) => cloud instanceof mx.Array))
+      throw new mx.ArgumentError(op, "expected clouds, each an array of points")
     for (const cloud of clouds)
       if (cloud.ndim === 0 || cloud.shape.slice(1).join() !== first.shape.slice(1).join())
         throw new mx.ShapeError(
@@ -70,9 +63,16 @@ export class PointCloudBatch {
     )
   }
 
-  /** A batch of the first `lengths[i]` points of each row of an array (clouds, longest, …). */
+  /** A batch of the first `lengths[i]` points of each row of an array (clouds, longest, …). @throws ShapeError for longer ones */
   static fromPadded(padded: mx.Array, lengths: Integers): PointCloudBatch {
-    return new PointCloudBatch(mx.unpadSegments(padded, { lengths }), lengths)
+    const op = "PointCloudBatch.fromPadded"
+    const each = (asLine(op, "lengths", lengths).tolist() as (number | bigint)[]).map(Number)
+    if (!(padded instanceof mx.Array) || padded.ndim < 2)
+      throw new mx.ArgumentError(op, "expected an array (clouds, longest, …)")
+    const wrong = each.find((length) => length < 0 || length > padded.shape[1])
+    if (wrong !== undefined)
+      throw new mx.ShapeError(op, `expected lengths from 0 to ${padded.shape[1]}, received ${wrong}`)
+    return new PointCloudBatch(mx.unpadSegments(padded, { lengths: each }), each)
   }
 
   /** The number of clouds. */
@@ -111,6 +111,11 @@ export class PointCloudBatch {
     of?: "points" | "clouds"
     key?: mx.Array | null
   } = {}): PointCloudBatch {
+    if (of !== "points" && of !== "clouds")
+      throw new mx.ArgumentError(
+        "PointCloudBatch.shuffle",
+        `of must be "points" or "clouds", received ${JSON.stringify(of)}`,
+      )
     if (of === "clouds") return this.gather(mx.random.permutation(this.length, { key }))
     // Sorted by cloud, and by random numbers inside of each: the second sort keeps the order of the first.
     const random = mx.argsort(mx.random.uniform({ shape: [this.points.shape[0]], key }))
@@ -135,16 +140,16 @@ export class PointCloudBatch {
   }
 
   /** The points of each cloud put together: (clouds, …). What a cloud without points gives is that of `mx.segmentSum` and its kin. */
-  reduce(reduction: CloudReduction): mx.Array {
-    if (!Object.hasOwn(reductions, reduction))
+  reduce(reduction: SegmentReduction): mx.Array {
+    if (!reductions.includes(reduction))
       throw new mx.ArgumentError(
         "PointCloudBatch.reduce",
         `there is no reduction ${JSON.stringify(reduction)}`,
         {
-          hint: `It is one of ${Object.keys(reductions).join(", ")}`,
+          hint: `It is one of ${reductions.join(", ")}`,
         },
       )
-    return reductions[reduction](this.points, { lengths: mx.array(this.lengths.slice(), mx.int32) })
+    return segmentReduce(this.points, { lengths: mx.array(this.lengths.slice(), mx.int32), reduction })
   }
 
   /** The clouds with other values at their points. @throws ShapeError unless there are as many */

@@ -1,7 +1,7 @@
 /** Distances of points, whose derivative is 0 where points are equal. */
 import * as mx from "@lazuli/core"
 import { type Apply, definePrimitive, format, operation, promoteOperands } from "@lazuli/core/plugin"
-import { asLine, type Integers, unsigned } from "./positions"
+import { asPositions, type Integers, unsigned } from "./positions"
 
 const PACKAGE = "@lazuli/ext-pointcloud"
 /** By their numbers in kernels. */
@@ -78,6 +78,9 @@ const pairDistances: Apply<{ metric: Metric }> = definePrimitive({
     return { shape: i.shape, dtype: x.dtype }
   },
   decompose: ([x, y, i, k], { metric }) => {
+    const { dtype } = x
+    if (dtype.size === 2)
+      return pairDistances([x.astype(mx.float32), y.astype(mx.float32), i, k], { metric }).astype(dtype)
     const [from, to] = [mx.take(x, unsigned(i), 0), mx.take(y, unsigned(k), 0)]
     if (metric === "cosine") return mx.subtract(1, normal(from).multiply(normal(to)).sum(1))
     const squares = from.subtract(to).square().sum(1)
@@ -97,16 +100,16 @@ const indexedArgs = operation(
   ): mx.Array => {
     const op = "indexedDistance"
     const [a, b] = operands(op, x, y)
-    const first = asLine(op, "xIndices", xIndices)
-    const second = asLine(op, "yIndices", yIndices, first.shape[0])
+    const first = asPositions(op, "xIndices", xIndices, a.shape[0])
+    const second = asPositions(op, "yIndices", yIndices, b.shape[0], first.shape[0])
     return pairDistances([a, b, first, second], { metric })
   },
 )
 /**
  * The distances of chosen pairs: point xIndices[t] of x (N, D) to point yIndices[t] of y (M, D) gives the t-th of (T).
  * @named metric
- * @throws ShapeError unless points have as many coordinates; IndexError, when computed, for a position out of bounds. (GPU backends give
- *   NaN for such pairs.)
+ * @throws ShapeError unless points have as many coordinates; IndexError for a position out of bounds: at once where lists are given,
+ *   when computed for arrays. (GPU backends give NaN for such pairs.)
  * @example
  * const x = mx.array([[0, 0], [3, 4]])
  * indexedDistance(x, x, [0, 1], [1, 1], { metric: 'squared' }).tolist() // => [25, 0]

@@ -51,7 +51,8 @@ describe.runIf(process.platform === "linux")("on Metal", () => {
   })
   test("products out of bounds are left out, and nothing gives zeros", () => {
     const [a, b] = [mx.ones([3, 1, 1, 2]), mx.ones([2, 1, 2])]
-    const run = (): mx.Array => mvmr(a, b, [0, 5, -1], [1, 1, 0], { numRows: 3 })
+    const run = (): mx.Array =>
+      mvmr(a, b, mx.array([0, 5, -1], mx.int32), mx.array([1, 1, 0], mx.int32), { numRows: 3 })
     expect(mx.stream(mx.gpu, run).flatten().tolist()).toEqual([0, 2, 0])
     agrees(() => mvmr(mx.ones([0, 1, 1, 2]), b, [], [], { numRows: 2 }))
     agrees(() => vvor(mx.ones([0, 1, 1]), b, [], [], [], { numRows: 2 }))
@@ -70,7 +71,8 @@ describe.runIf(process.platform === "linux")("on Metal", () => {
     const [i, k] = [whole(900, 50, 3), whole(900, 31, 4)]
     agrees(() => indexedDistance(x, y, i, k, { metric }), 1e-6)
     agrees(() => indexedDistance(x, x, i.astype(mx.uint8), i.astype(mx.int64), { metric }), 1e-6)
-    const outside = (): mx.Array => indexedDistance(x, y, [0, 50, -1, 3], [31, 0, 0, 3], { metric })
+    const [left, right] = [mx.array([0, 50, -1, 3], mx.int32), mx.array([31, 0, 0, 3], mx.int32)]
+    const outside = (): mx.Array => indexedDistance(x, y, left, right, { metric })
     expect(mx.stream(mx.gpu, () => mx.isnan(outside())).tolist()).toEqual([true, true, true, false])
   })
 

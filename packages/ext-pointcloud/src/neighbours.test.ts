@@ -243,6 +243,7 @@ test("what is refused", () => {
     return "nothing"
   }
   const x = mx.ones([4, 3])
+  const ends = (...values: number[]): mx.Array => mx.array([0, ...values], mx.int32)
   expect([
     refused(() => knn(x, mx.ones([2, 2]), 1)),
     refused(() => knn(x, x, 0)),
@@ -252,6 +253,17 @@ test("what is refused", () => {
     refused(() => knn(x, x, 1, { offsets: [0, 3], queryOffsets: [0, 4] })),
     refused(() => knn(x, x, 1, { offsets: [1, 4], queryOffsets: [0, 4] })),
     refused(() => knn(x, x, 1, { offsets: [], queryOffsets: [] })),
+    refused(() => knn(x, x, 1, { offsets: ends(3, 2, 4), queryOffsets: [0, 1, 2, 4] })),
+    refused(() => ballQuery(x, x, 1, 1, { offsets: [0, 2, 4], queryOffsets: ends(2, 3) })),
+    refused(() => farthestPointSampling(x, 2, { offsets: ends(5) })),
+    // Of several examples too, whatever the others have.
+    ...[ends(2, 3), ends(-1, 4), ends(5, 4), mx.array([0n, 2n ** 32n, 4n], mx.int64)].flatMap((wrong) => {
+      const both = mx.stack([ends(2, 4).astype(wrong.dtype), wrong])
+      return [
+        refused(() => vmap((offsets: mx.Array) => farthestPointSampling(x, 2, { offsets }))(both)),
+        refused(() => vmap((offsets: mx.Array) => knn(x, x, 1, { offsets, queryOffsets: [0, 2, 4] }))(both)),
+      ]
+    }),
     refused(() => knn(x.astype(mx.complex64), x, 1)),
     refused(() => ballQuery(x, x, -1, 2)),
     refused(() => farthestPointSampling(x, -1)),
@@ -265,10 +277,21 @@ test("what is refused", () => {
       "ArgumentError: [knn] k must be an integer of at least 1, received the number 0",
       "ShapeError: [knn] expected points of shape (points, coordinates), received (12,)",
       "ShapeError: [knn] expected as many clouds of points as of queries, received 2 and 1",
-      "IndexError: [neighbours] offsets must not descend, received 4 after 5",
-      "IndexError: [neighbours] offsets must end with the 4 rows, received 3",
-      "IndexError: [neighbours] offsets must begin with 0, received 1",
+      "IndexError: [knn] offsets must not descend, received 4 after 5",
+      "IndexError: [knn] offsets must end with the 4 rows, received 3",
+      "IndexError: [knn] offsets must begin with 0, received 1",
       "ShapeError: [knn] offsets must have at least one element, received none",
+      "IndexError: [knn] offsets must not descend, received 2 after 3",
+      "IndexError: [ballQuery] offsets must end with the 4 rows, received 3",
+      "IndexError: [farthestPointSampling] offsets must end with the 4 rows, received 5",
+      "IndexError: [farthestPointSampling] offsets must not descend, received -1 after 2",
+      "IndexError: [knn] offsets must not descend, received -1 after 2",
+      "IndexError: [farthestPointSampling] offsets must not descend, received -1 after 2",
+      "IndexError: [knn] offsets must not descend, received -1 after 2",
+      "IndexError: [farthestPointSampling] offsets must not descend, received -1 after 2",
+      "IndexError: [knn] offsets must not descend, received -1 after 2",
+      "IndexError: [farthestPointSampling] offsets must not descend, received -1 after 2",
+      "IndexError: [knn] offsets must not descend, received -1 after 2",
       "DTypeError: [knn] expected real points, received complex64",
       "ArgumentError: [ballQuery] radius must be a non-negative number, received the number -1",
       "ArgumentError: [farthestPointSampling] count must be a non-negative integer, received the number -1",

@@ -50,13 +50,17 @@ function unshifted(found: mx.Array, size: number, count: number): mx.Array {
   return mx.where(each.less(0), each, each.subtract(shift))
 }
 
+type Order = "nearest" | "first"
+/** The function that asks for neighbours in an order. */
+const nameOf = (order: Order): string => (order === "nearest" ? "knn" : "ballQuery")
+
 /** points [P, D], queries [Q, D], offsets of the clouds of both → int32 [Q, k]: positions of points, −1 where there are fewer. */
-const neighbours: Apply<{ k: number; radius: number; order: "nearest" | "first" }> = definePrimitive({
+const neighbours: Apply<{ k: number; radius: number; order: Order }> = definePrimitive({
   name: `${PACKAGE}/neighbours`,
   api: 1,
   params: { k: "i64", radius: "f64", order: ["nearest", "first"] },
-  infer: ([points, queries, ...offsets], { k }) => {
-    const op = "neighbours"
+  infer: ([points, queries, ...offsets], { k, order }) => {
+    const op = nameOf(order)
     checkClouds(op, points, offsets)
     checkClouds(op, queries, offsets)
     if (points.shape[1] !== queries.shape[1] || points.dtype !== queries.dtype)
@@ -72,8 +76,9 @@ const neighbours: Apply<{ k: number; radius: number; order: "nearest" | "first" 
     return { shape: [queries.shape[0], k], dtype: mx.int32 }
   },
   reference: ([points, queries, ofPoints, ofQueries], [out], { k, radius, order }) => {
-    const bounds = boundsOf("neighbours", ofPoints, points.shape[0])
-    cloudsOf(boundsOf("neighbours", ofQueries, queries.shape[0])).forEach((cloud, q) => {
+    const op = nameOf(order)
+    const bounds = boundsOf(op, ofPoints, points.shape[0])
+    cloudsOf(boundsOf(op, ofQueries, queries.shape[0])).forEach((cloud, q) => {
       const found: [distance: number, point: number][] = []
       for (let p = bounds[cloud]; p < bounds[cloud + 1]; p++) {
         const distance = squaredDistance(points, p, queries, q)
@@ -100,11 +105,11 @@ const farthest: Apply<{ count: number }> = definePrimitive({
   api: 1,
   params: { count: "i64" },
   infer: ([points, offsets], { count }) => {
-    checkClouds("farthestPoints", points, [offsets])
+    checkClouds("farthestPointSampling", points, [offsets])
     return { shape: [offsets.shape[0] - 1, count], dtype: mx.int32 }
   },
   reference: ([points, offsets], [out], { count }) => {
-    const bounds = boundsOf("farthestPoints", offsets, points.shape[0])
+    const bounds = boundsOf("farthestPointSampling", offsets, points.shape[0])
     for (let cloud = 0; cloud + 1 < bounds.length; cloud++) {
       const [first, size] = [bounds[cloud], bounds[cloud + 1] - bounds[cloud]]
       const far = new Array<number>(size).fill(Number.POSITIVE_INFINITY)
@@ -161,7 +166,7 @@ function search(
   op: string,
   points: mx.Array,
   queries: mx.Array,
-  params: { k: number; radius: number; order: "nearest" | "first" },
+  params: { k: number; radius: number; order: Order },
   offsets: Integers | null | undefined,
   queryOffsets: Integers | null | undefined,
 ): mx.Array {
@@ -203,7 +208,8 @@ const knnArgs = operation(
  * equally near ones the first. −1 stands where a cloud has fewer points. With `offsets` and `queryOffsets` queries see the points of their
  * own cloud alone. Memory beside the result does not grow with P · Q.
  * @named offsets queryOffsets
- * @throws ShapeError when coordinates or numbers of clouds differ; IndexError, when computed, for offsets that descend
+ * @throws ShapeError when coordinates or numbers of clouds differ; IndexError for offsets that descend: at once where they are a list,
+ *   when computed for an array. (GPU backends cut those to the points.)
  * @example
  * const points = mx.array([[0], [1], [5]])
  * knn(points, mx.array([[0.9], [4]]), 2).tolist() // => [[1, 0], [2, 1]]
@@ -241,7 +247,8 @@ const ballArgs = operation(
  * At most k points no farther than `radius` from each query, in the order of the points: int32 (Q, k), −1 behind them. Points, queries and
  * clouds are as {@link knn} takes them.
  * @named offsets queryOffsets
- * @throws ShapeError when coordinates or numbers of clouds differ; IndexError, when computed, for offsets that descend
+ * @throws ShapeError when coordinates or numbers of clouds differ; IndexError for offsets that descend: at once where they are a list,
+ *   when computed for an array. (GPU backends cut those to the points.)
  * @example
  * const points = mx.array([[0], [1], [5]])
  * ballQuery(points, mx.array([[0.9], [4]]), 1, 2).tolist() // => [[0, 1], [2, -1]]
@@ -271,7 +278,8 @@ const farthestArgs = operation(
  * Positions of `count` points that lie far from each other: the first point, and then each time the one farthest from all before it, of
  * equally far ones the first. Points (P, D) give int32 (count), −1 after the last point; with `offsets` of clouds (clouds, count).
  * @named offsets
- * @throws IndexError, when computed, for offsets that descend
+ * @throws IndexError for offsets that descend: at once where they are a list, when computed for an array. (GPU backends cut those to the
+ *   points.)
  * @example
  * farthestPointSampling(mx.array([[0], [1], [5], [3]]), 3).tolist() // => [0, 2, 3]
  */

@@ -78,6 +78,12 @@ describe.each(backends)("on the %s backend", (backend) => {
     )
   })
 
+  test("positions in lists are refused before anything is computed", () => {
+    expect(() => mvmr(a, b, [9, ...bIndices.slice(1)], outs.sorted, { numRows: K })).toThrow(mx.IndexError)
+    expect(() => mvmr(a, b, bIndices, [-1, ...outs.sorted.slice(1)], { numRows: K })).toThrow(mx.IndexError)
+    expect(() => vvor(x, b, xIndices, bIndices, outs.sorted, { numRows: 4 })).toThrow(mx.IndexError)
+  })
+
   test("gradients are those of the composition", () => {
     const out = mx.array(outs.unsorted, mx.int32)
     const plain = (p: mx.Array, q: mx.Array): mx.Array =>
@@ -241,6 +247,14 @@ test("what is refused", () => {
     refused(() => mvmr(a, b, [...bIndices.slice(1), 4], outs.sorted, options)),
     refused(() => mvmr(a, b, [...bIndices.slice(1), -1], outs.sorted, options)),
     refused(() => mvmr(a, b, bIndices, outs.sorted, { numRows: 3 })),
+    refused(() => mvmr(a, b, mx.array([...bIndices.slice(1), 4], mx.int32), outs.sorted, options)),
+    refused(() => vvor(x, b, [...xIndices.slice(1), 5], bIndices, outs.sorted, options)),
+    // In 32 bits this was 0.
+    refused(() =>
+      vmap((at: mx.Array) => mvmr(a.index(":1"), b, [0], at, { numRows: 1 }))(
+        mx.array([[0n], [2n ** 32n]], mx.int64),
+      ),
+    ),
     refused(() => mvmr(a, b, [0], outs.sorted, options)),
     refused(() => mvmr(a, b.index(":", ":", "1:"), bIndices, outs.sorted, options)),
     refused(() => mvmr(b, b, bIndices, outs.sorted, options)),
@@ -263,6 +277,9 @@ test("what is refused", () => {
       "IndexError: [mvmr] index 4 is out of bounds for axis 0 with size 4",
       "IndexError: [mvmr] index -1 is out of bounds for axis 0 with size 4",
       "IndexError: [mvmr] index 4 is out of bounds for axis 0 with size 3",
+      "IndexError: [mvmr] index 4 is out of bounds for axis 0 with size 4",
+      "IndexError: [vvor] index 5 is out of bounds for axis 0 with size 5",
+      "IndexError: [mvmr] index 2147483647 is out of bounds for axis 0 with size 2",
       "ShapeError: [mvmr] expected 7 bIndices, received 1",
       "ShapeError: [mvmr] operands of shapes (7, 2, 3, 11) and (4, 2, 10) do not fit",
       "ShapeError: [mvmr] expected a of 4 and b of 3 dimensions, received shapes (4, 2, 11) and (4, 2, 11)",

@@ -11,7 +11,7 @@ import {
   operation,
   promoteOperands,
 } from "@lazuli/core/plugin"
-import { asLine, type Integers, inFront, stackPositions, unsigned } from "./positions"
+import { asPositions, type Integers, inFront, stackPositions, unsigned } from "./positions"
 
 const PACKAGE = "@lazuli/ext-pointcloud"
 type Params = { rows: number }
@@ -29,6 +29,9 @@ function check(op: string, [x, b, ...lists]: readonly Meta[], ndim: number): voi
     if (list.shape.length !== 1 || list.shape[0] !== lists[0].shape[0])
       throw new mx.ShapeError(op, "expected three lists of positions of the same length")
 }
+
+/** Operands of 16 bits as those that have kernels everywhere: sums are rounded once. */
+const inFloat32 = (operands: readonly mx.Array[]): mx.Array[] => operands.map((x) => x.astype(mx.float32))
 
 const plus = (a: mx.Array | null, b: mx.Array | null): mx.Array | null => (a && b ? a.add(b) : (a ?? b))
 const unlisted = (lists: readonly (number | null)[]): boolean => lists.every((axis) => axis === null)
@@ -63,6 +66,8 @@ const matrixProducts: Apply<Params> = definePrimitive({
     return { shape: [rows, groups, height], dtype: inputs[0].dtype }
   },
   decompose: ([a, b, ...lists], { rows }) => {
+    const { dtype } = a
+    if (dtype.size === 2) return matrixProducts([...inFloat32([a, b]), ...lists], { rows }).astype(dtype)
     const [i, j, o] = lists.map(unsigned)
     const products = mx
       .take(a, i, 0)
@@ -106,6 +111,8 @@ const outerProducts: Apply<Params> = definePrimitive({
     return { shape: [rows, groups, height, inputs[1].shape[2]], dtype: inputs[0].dtype }
   },
   decompose: ([x, b, ...lists], { rows }) => {
+    const { dtype } = x
+    if (dtype.size === 2) return outerProducts([...inFloat32([x, b]), ...lists], { rows }).astype(dtype)
     const [i, j, o] = lists.map(unsigned)
     const products = mx
       .take(x, i, 0)
@@ -172,8 +179,8 @@ const mvmrArgs = operation(
     const count = x.shape[0]
     const lists = [
       mx.arange(count, { dtype: mx.int32 }),
-      asLine("mvmr", "bIndices", bIndices, count),
-      asLine("mvmr", "outIndices", outIndices, count),
+      asPositions("mvmr", "bIndices", bIndices, y.shape[0], count),
+      asPositions("mvmr", "outIndices", outIndices, numRows, count),
     ]
     return matrixProducts([x, y, ...lists], { rows: numRows })
   },
@@ -182,7 +189,8 @@ const mvmrArgs = operation(
  * Matrices times gathered vectors, summed: out[outIndices[t]] += a[t] · b[bIndices[t]] in each group, for a (T, G, M, C), b (B, G, C) and
  * out (numRows, G, M). Rows without a product are 0. Differentiable in a and b; sums are taken in the order of the products.
  * @named numRows
- * @throws IndexError, when computed, for a position out of bounds. (GPU backends leave such products out.)
+ * @throws IndexError for a position out of bounds: at once where lists are given, when computed for arrays. (GPU backends leave such
+ *   products out.)
  * @throws ShapeError when shapes or the numbers of positions do not fit
  * @example
  * const [a, b] = [mx.ones([2, 1, 1, 2]), mx.array([[[1, 2]], [[3, 4]]])]
@@ -218,11 +226,11 @@ const vvorArgs = operation(
     numRows: number,
   ): mx.Array => {
     const [left, right] = operands("vvor", x, b, ["x", "b"], 3)
-    const first = asLine("vvor", "xIndices", xIndices)
+    const first = asPositions("vvor", "xIndices", xIndices, left.shape[0])
     const count = first.shape[0]
     const lists = [
-      asLine("vvor", "bIndices", bIndices, count),
-      asLine("vvor", "outIndices", outIndices, count),
+      asPositions("vvor", "bIndices", bIndices, right.shape[0], count),
+      asPositions("vvor", "outIndices", outIndices, numRows, count),
     ]
     return outerProducts([left, right, first, ...lists], { rows: numRows })
   },
@@ -232,7 +240,8 @@ const vvorArgs = operation(
  * b (B, G, C) and out (numRows, G, M, C). Rows without a product are 0. Differentiable in x and b; sums are taken in the order of the
  * products.
  * @named numRows
- * @throws IndexError, when computed, for a position out of bounds. (GPU backends leave such products out.)
+ * @throws IndexError for a position out of bounds: at once where lists are given, when computed for arrays. (GPU backends leave such
+ *   products out.)
  * @throws ShapeError when shapes or the numbers of positions do not fit
  * @example
  * const [x, b] = [mx.array([[[1, 2]]]), mx.array([[[3, 4]], [[5, 6]]])]
