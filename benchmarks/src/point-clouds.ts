@@ -37,6 +37,18 @@ const composedVvor =
       .multiply(mx.take(b, bAt, 0).expandDims(2))
     return mx.zeros([rows, G, M, C]).at(outAt).add(products)
   }
+/**
+ * Sums of runs without a kernel that adds rows at positions: cumulative sums, and the differences of those at the runs' ends. See
+ * docs/decisions/0017-composition-of-segment-sums.md.
+ */
+const composedSums =
+  (count: number): Op =>
+  (x, ids) => {
+    const ends = mx.searchsorted(ids, mx.arange(count, { dtype: mx.int32 }), { side: "right" })
+    const sums = mx.take(mx.cumsum(x, 0), mx.maximum(ends.subtract(1), 0), 0)
+    const upTo = mx.where(ends.equal(0).expandDims(1), 0, sums)
+    return mx.concatenate([upTo.index(":1"), upTo.index("1:").subtract(upTo.index(":-1"))])
+  }
 const composedSquares: Op = (x, y) => x.expandDims(1).subtract(y.expandDims(0)).square().sum(2)
 
 const withGradient =
@@ -87,7 +99,7 @@ export function pointCloudOperations(): Record<string, Operation> {
     ),
     [`segment sums of ${T} rows of 256`]: row(
       (x, ids) => mx.segmentSum(x, ids, { numSegments: 1000 }),
-      (x, ids) => mx.zeros([1000, 256]).at(ids).add(x),
+      composedSums(1000),
       () => [make([T, 256]), mx.sort(positions(T, 1000))],
     ),
     [`distances of ${POINTS} points to each other`]: row(
