@@ -119,6 +119,7 @@ export {
   applyNode,
   applyNodes,
   boundPending,
+  boundTrace,
   building,
   type Donation,
   type HostArray,

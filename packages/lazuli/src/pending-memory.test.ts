@@ -1,4 +1,6 @@
 /** Loops that nobody evaluates: what is pending is computed of itself, whatever its size, so that memory stays flat. */
+import { setFlagsFromString } from "node:v8"
+import { runInNewContext } from "node:vm"
 import { mx } from "lazuli"
 import { afterEach, describe, expect, test } from "vitest"
 
@@ -173,4 +175,23 @@ test("gradients of checkpoints, listed from the first layer to the last, keep th
     return gradients[0]
   })
   expect(peak).toBeLessThan(2 * 4 * LAYERS)
+})
+
+test("a long trace keeps no dead value for having taken long", () => {
+  setFlagsFromString("--expose-gc")
+  const collectYoung = (): void =>
+    (runInNewContext("gc") as (options: { type: "minor" }) => void)({ type: "minor" })
+  const STEPS = 1200
+  const loss = (x: mx.Array): mx.Array => {
+    let y = x
+    for (let i = 1; i <= STEPS; i++) {
+      y = y.add(1)
+      // Objects that survive two collections are old.
+      if (i % 300 === 0) collectYoung()
+    }
+    return y.max()
+  }
+  const { peak, value } = peakOf(() => mx.valueAndGrad(loss)(mx.zeros([10_000]))[0])
+  expect(value).toBe(STEPS)
+  expect(peak).toBeLessThan((STEPS * 40_000) / MB / 3)
 })

@@ -10,7 +10,7 @@ import {
   applicationOf,
   applyNodes,
   asCall,
-  boundPending,
+  boundTrace,
   currentStream,
   definePrimitive,
   handles,
@@ -86,11 +86,12 @@ function twinOf(x: Array): Array {
  * Runs a trace for the transform `op`: evaluation keeps the graphs of marked nodes meanwhile. `body` is given the number of the trace.
  */
 export function trace<T>(op: string, body: (epoch: number) => T): T {
-  boundPending()
+  const floor = boundTrace()
   tracing.depth++
   try {
     return ofTrees(op, () => body(newEpoch()))
   } finally {
+    handles.floor = floor
     if (--tracing.depth === 0) releaseKept()
   }
 }

@@ -79,8 +79,12 @@ function computePending(nodes: readonly Node[]): void {
 const LAST_HANDLES = 4096
 
 handles.overflow = () => {
+  if (running || !handles.tracking) return
   // A trace ends before its graph is too large, and is asked again.
-  if (running || !handles.tracking || tracing.depth > 0 || tracing.abstract > 0) return
+  if (tracing.depth > 0 || tracing.abstract > 0) {
+    lifetimes.watchRecent()
+    return
+  }
   if (!lifetimes.mayPressPending()) return
   lifetimes.sweepRecent(LAST_HANDLES)
   const nodes = lifetimes.pendingNodes("any")

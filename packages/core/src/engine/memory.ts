@@ -5,7 +5,7 @@
  * Which storages die inside one evaluation is decided in evaluate.ts, without asking anybody.
  */
 import { type Backend, listBackends, onBackend } from "../graph/backend"
-import { type Array, handles, isLarge, Mark, Node, Ref } from "../graph/graph"
+import { type Array, handles, isLarge, LEAST_MADE, Mark, Node, Ref } from "../graph/graph"
 import type { Memory, Storage } from "../graph/storage"
 import type { Bytes } from "./memory-budget"
 import { type Collection, drain, MemoryLimit, statsOf } from "./memory-limit"
@@ -164,6 +164,21 @@ class Lifetimes {
   /** Sees to it that {@link pendingNodes} knows the small pending arrays made since the last time; see {@link PendingArrays.sweep}. */
   sweepRecent(some = 0): void {
     this.pending.sweep(some)
+  }
+
+  /**
+   * Lets the handles of a long trace die while they are young. Those that {@link handles} kept until the evaluation would be old by then,
+   * and their memory kept with them, as only a collection of everything finds old ones dead.
+   */
+  watchRecent(): void {
+    const { budget } = handles
+    if (this.references) {
+      this.sweepRecent(Infinity)
+      this.flush(this.references)
+    }
+    // The weight of pending arrays is asked after the trace.
+    handles.budget = budget
+    handles.floor = budget - LEAST_MADE
   }
 
   /** Pending nodes whose handles may be alive, as far as they are known: what they are computed from is kept for them. */

@@ -2,11 +2,8 @@
  * Arrays that nobody has asked for yet: what they weigh together (see pending-weight.ts), and which of their handles must be known. Who
  * computes them is evaluate.ts's to decide.
  */
-import { type Array, handles, Mark, type Node, PENDING_BYTES, Ref } from "../graph/graph"
+import { type Array, handles, LEAST_MADE, Mark, type Node, PENDING_BYTES, Ref, tracing } from "../graph/graph"
 import { newRecount, weigh } from "./pending-weight"
-
-/** Looking at what pending arrays come to must pay: at least so many bytes of nodes are made in between. */
-const LEAST_MADE = PENDING_BYTES / 8
 
 /** The small pending node of a handle; null where there is none. */
 function pendingOf(handle: Array): Node | null {
@@ -21,14 +18,18 @@ export class PendingArrays {
   private weight = 0
   /** Of `handles.recent`, so many were weighed. */
   private weighedCount = 0
+  /** Nodes of a trace, which is weighed once it is over: what reads them twice is not there before. */
+  private later: Node[] = []
 
   /** Weighs a node, if it is pending and was not weighed. */
   add(node: Node): void {
-    this.weight += weigh(node)
+    if (tracing.depth + tracing.abstract === 0) this.weight += weigh(node)
+    else if (node.storage === null) this.later.push(node)
   }
 
   /** Weighs small arrays made since the last time. Returns true if there may be too much by now. */
   weighRecent(): boolean {
+    this.weighLater()
     const { recent, recentCount } = handles
     for (let i = this.weighedCount; i < recentCount; i++) {
       const node = pendingOf(recent[i] as Array)
@@ -43,6 +44,7 @@ export class PendingArrays {
    * weak reference of their own, so that they are known. So do the last `some`, also where others read them: those may be dead.
    */
   sweep(some: number): void {
+    if (this.later.length > 0) this.weighLater()
     const { recent, fresh, recentCount } = handles
     for (let i = 0; i < recentCount; i++) {
       const handle = recent[i] as Array
@@ -57,6 +59,12 @@ export class PendingArrays {
     handles.recentCount = 0
     this.weighedCount = 0
     handles.budget = PENDING_BYTES - this.weight
+  }
+
+  private weighLater(): void {
+    const pending = this.later.filter((node) => node.storage === null)
+    this.later = []
+    for (const node of pending) this.add(node)
   }
 
   /** Weighs pending nodes anew, by what is known to be alive now. Returns true if they are too much. */

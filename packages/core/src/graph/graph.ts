@@ -279,6 +279,8 @@ export const handles = {
   recentCount: 0,
   /** Bytes of nodes that may still be made before somebody looks at what pending arrays come to. */
   budget: 0,
+  /** The budget below which {@link boundPending} has somebody look. */
+  floor: 0,
   /** See {@link boundPending}. */
   overflow: (): void => {},
   /** Called when there are {@link MANY_FRESH}: those that die young are cheap to find. */
@@ -290,6 +292,8 @@ export const handles = {
 /** A pending graph of this weight (see pending-weight.ts) is computed by itself. */
 export const PENDING_BYTES = 64 * 2 ** 20
 handles.budget = PENDING_BYTES
+/** Looking at what pending arrays come to must pay: at least so many bytes of nodes are made in between. */
+export const LEAST_MADE = PENDING_BYTES / 8
 /** So many handles of large nodes wait for their weak references together. */
 const MANY_FRESH = 1024
 /** The bytes that a node of a pending graph takes, roughly. */
@@ -432,17 +436,29 @@ const NO_INPUTS: readonly Node[] = []
 
 /** Computes what is pending where that has come to too much; before an operation adds to the graph. */
 export function boundPending(): void {
-  if (handles.budget < 0) handles.overflow()
+  if (handles.budget < handles.floor) handles.overflow()
+}
+
+/**
+ * Begins a trace, in which nothing is computed of itself: {@link handles}.overflow looks after its handles now and then. Returns the floor
+ * to put back at its end.
+ */
+export function boundTrace(): number {
+  boundPending()
+  const { floor } = handles
+  handles.floor = handles.budget - LEAST_MADE
+  return floor
 }
 
 /** Runs the body of a trace whose arrays have no values: nothing is computed of itself meanwhile. */
 export function abstractly<T>(body: () => T): T {
-  boundPending()
+  const floor = boundTrace()
   tracing.abstract++
   try {
     return body()
   } finally {
     tracing.abstract--
+    handles.floor = floor
   }
 }
 
