@@ -105,9 +105,11 @@ describe.skipIf(!clang)(`clang reads the kernels${reason}`, () => {
     const sources = cudaSources()
     expect([...new Set(sources.map(({ file }) => file))]).toEqual([
       "attention-few.cu",
+      "attention-groups.cu",
       "attention-rows.cu",
       "attention-tiles.cu",
       "attention.cu",
+      "convolution.cu",
       "few-rows.cu",
       "matrices.cu",
       "quantized.cu",

@@ -90,11 +90,16 @@ const NATIVE_FORMS: Readonly<Record<string, readonly string[]>> = {
     "LZ_FEATURES 128, LZ_ROWS 8, LZ_WARPS 4, LZ_MASK 1, LZ_CAUSAL 0, LZ_PARTS 0",
     "LZ_FEATURES 256, LZ_ROWS 3, LZ_WARPS 4, LZ_MASK 0, LZ_CAUSAL 1, LZ_PARTS 0, LZ_BRAIN",
   ],
+  "attention-groups.cu": [
+    "LZ_FEATURES 64, LZ_CAUSAL 1, LZ_MODE 1, LZ_BRAIN",
+    "LZ_FEATURES 128, LZ_CAUSAL 1, LZ_MODE 2, LZ_BRAIN",
+    "LZ_FEATURES 80, LZ_CAUSAL 0, LZ_MODE 2",
+  ],
   "attention-rows.cu": ["LZ_MASK 0", "LZ_MASK 1, LZ_BRAIN", "LZ_MASK 2"],
   "attention-tiles.cu": [
     "LZ_FEATURES 64, LZ_CAUSAL 1, LZ_MODE 0, LZ_WIDE",
     "LZ_FEATURES 32, LZ_CAUSAL 0, LZ_MODE 1, LZ_BRAIN",
-    "LZ_FEATURES 8, LZ_CAUSAL 1, LZ_MODE 2",
+    "LZ_FEATURES 128, LZ_CAUSAL 1, LZ_MODE 2",
   ],
   "few-rows.cu": [
     "LZ_BITS 16, LZ_COUNT 1, LZ_TILES 1, LZ_ADD 1, LZ_BRAIN",
@@ -131,9 +136,11 @@ export function cudaSources(): KernelSource[] {
 /** Headers of those, by name. */
 export const cudaHeaderTexts = (): Readonly<Record<string, string>> => ({
   ...Object.fromEntries(cudaHeaders().map(({ name, text }) => [name, text])),
-  "tensor-core.cuh": readFileSync(
-    new URL("../packages/backend-cuda/kernels/tensor-core.cuh", import.meta.url),
-    "utf8",
+  ...Object.fromEntries(
+    ["tensor-core.cuh", "warp-group.cuh"].map((name) => [
+      name,
+      readFileSync(new URL(`../packages/backend-cuda/kernels/${name}`, import.meta.url), "utf8"),
+    ]),
   ),
 })
 

@@ -1,14 +1,14 @@
 /* Attention and its derivative on tensor cores in 19 bits, for floats by three products of halves, whose error is that of float32 (Markidis
  * et al., "NVIDIA Tensor Core Programmability", 2018). A block has 64 rows, 16 to each of its 4 warps, and goes through the other side 64
  * rows at a time: queries for results and for their own derivative, keys for that of keys and values, which sums over the query heads that
- * share a key head. Before this text stand LZ_FEATURES (a multiple of 8, at most 64), LZ_CAUSAL, LZ_MODE (0 results, 1 derivatives of
+ * share a key head. Before this text stand LZ_FEATURES (a multiple of 8, at most 128), LZ_CAUSAL, LZ_MODE (0 results, 1 derivatives of
  * queries, 2 of keys and values), LZ_WIDE for float32 and, for bfloat16, LZ_BRAIN. */
 #define LZ_KERNELS
 #include "tensor-core.cuh"
 
 constexpr int D = LZ_FEATURES, ROWS = 64, THREADS = 128;
 /* Elements from a row to the next: rows and columns of fragments are then in different banks. */
-constexpr int PITCH = 68;
+constexpr int PITCH = D <= 64 ? 68 : 132;
 constexpr int TILE = ROWS * PITCH;
 constexpr float LOG2E = 1.4426950408889634f;
 

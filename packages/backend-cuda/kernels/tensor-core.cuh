@@ -49,6 +49,13 @@ inline void multiply_short(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+/* The same where nothing was there before. */
+inline void multiply_first(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+      : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));
+}
 inline u32 bits_of(float x) { return __float_as_uint(x); }
 inline float float_from(u32 bits) { return __uint_as_float(bits); }
 inline u32 pack(float low, float high) {
@@ -157,6 +164,10 @@ inline void multiply_short(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
       c[2 + i] += lower * r;
     }
   }
+}
+inline void multiply_first(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  for (float& x : c) x = 0.0f;
+  multiply_short(c, a, b0, b1);
 }
 inline float power_of_two(float x) { return exp2f(x); }
 inline float from_neighbour(float x, int mask) {

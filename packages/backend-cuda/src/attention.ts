@@ -1,8 +1,8 @@
 /**
  * Attention: of a few queries as few-queries.ts says, otherwise of 16-bit floats by cuDNN where that takes an application, with its
- * derivative, or else on tensor cores by kernels of CUDA's own: kernels/attention.cu for results, and kernels/attention-tiles.cu for
- * derivatives, and for float32. More features, sinks and older GPUs are served by the kernels of gpu-kernels, and so are derivatives with
- * masks.
+ * derivative, or else on tensor cores by kernels of CUDA's own: kernels/attention.cu for results, kernels/attention-groups.cu for their
+ * derivatives on Hopper, and kernels/attention-tiles.cu for derivatives elsewhere, and for float32. More features, sinks and older GPUs
+ * are served by the kernels of gpu-kernels, and so are derivatives with masks.
  */
 import {
   broadcastStrides,
@@ -132,13 +132,24 @@ function encode(node: Node, queue: DispatchQueue): void {
 
 /** Rows that a block of kernels/attention-tiles.cu keeps, elements from one to the next, and its most features. */
 const TILE_ROWS = 64
-const TILE_PITCH = 68
-const TILE_FEATURES = 64
+const pitchOf = (features: number): number => (features <= 64 ? 68 : 132)
+const TILE_FEATURES = 128
+/** Bytes of a block of kernels/attention-tiles.cu: of the derivatives of keys also two numbers of each query. */
+const tileBytes = (mode: number, features: number): number =>
+  4 * TILE_ROWS * ((mode === 0 ? 3 : 4) * pitchOf(features) + (mode === 2 ? 2 : 0))
+
+/** Rows and threads of a block of kernels/attention-groups.cu. */
+const GROUP_ROWS = 128
+const GROUP_THREADS = 256
+/** Its own two matrices, two by two that come with numbers of their rows, and bytes up to a multiple of 1,024. */
+const groupBytes = (features: number): number =>
+  2 * (2 * GROUP_ROWS + 4 * TILE_ROWS) * (features <= 64 ? 64 : 128) + 4 * 4 * TILE_ROWS + 1024
+
 /** Fewer queries have kernels of their own. */
 const MANY_QUERIES = 16
 
-/** True of attention without a mask of its own, of float32, or the derivative of any type. */
-function takesTiles(node: Node, backward: boolean): boolean {
+/** True of attention without a mask of its own, of float32, or the derivative of any type, where a block has so many bytes. */
+function takesTiles(node: Node, backward: boolean, bytes: () => number): boolean {
   const [q, k, v] = node.inputs
   const { hasMask, hasSinks } = node.params
   const operands = operandsOf(node, backward)
@@ -154,11 +165,13 @@ function takesTiles(node: Node, backward: boolean): boolean {
     q.shape[0] * Math.max(q.shape[1], k.shape[1]) <= MOST_HEADS &&
     !hasMask &&
     !hasSinks &&
-    isCountable(node)
+    isCountable(node) &&
+    tileBytes(backward ? 2 : 0, features) <= bytes()
   )
 }
 
-function encodeTiles(node: Node, queue: DispatchQueue, backward: boolean): void {
+/** `inGroups` tells to use the kernel for products of groups of warps. */
+function encodeTiles(node: Node, queue: DispatchQueue, backward: boolean, inGroups: boolean): void {
   const [q, k, v] = node.inputs
   const op = node.primitive?.name as string
   const { scale, causal } = node.params as { scale: number; causal: boolean }
@@ -182,21 +195,22 @@ function encodeTiles(node: Node, queue: DispatchQueue, backward: boolean): void 
     ].join("\n")
     const [qs, ks, vs, gs = qs] = views.map(({ strides }) => strides.slice(0, 3))
     const layout = [...qs, ...ks, ...vs, ...gs, heads, heads / keyHeads, queries, keys]
-    const rows = mode === 2 ? keys : queries
+    const blocks = Math.ceil((mode === 2 ? keys : queries) / (inGroups ? GROUP_ROWS : TILE_ROWS))
+    const threads = inGroups ? GROUP_THREADS : THREADS
+    const file = inGroups ? "attention-groups.cu" : "attention-tiles.cu"
     queue.dispatch({
       op,
       kernel: {
-        key: `cuda attention tiles ${words}`,
+        key: `cuda ${file} ${words}`,
         name: "attend",
-        source: () => nativeSource("attention-tiles.cu", words),
+        source: () => nativeSource(file, words),
         isNative: true,
       },
       arguments: [...inputs, ...written, BigInt64Array.from(layout, BigInt), Float32Array.of(scale)],
       writes: written.map(({ storage }) => storage),
-      grid: [Math.ceil(rows / TILE_ROWS) * THREADS, batch * (mode === 2 ? keyHeads : heads), 1],
-      threadgroup: [THREADS, 1, 1],
-      // Of the derivatives of keys also two numbers of each query.
-      threadgroupMemory: [4 * TILE_ROWS * ((mode === 0 ? 3 : 4) * TILE_PITCH + (mode === 2 ? 2 : 0))],
+      grid: [blocks * threads, batch * (mode === 2 ? keyHeads : heads), 1],
+      threadgroup: [threads, 1, 1],
+      threadgroupMemory: [inGroups ? groupBytes(features) : tileBytes(mode, features)],
     })
   }
   aligned(queue, viewOf(q), (qs, a) =>
@@ -225,15 +239,25 @@ function encodeTiles(node: Node, queue: DispatchQueue, backward: boolean): void 
   )
 }
 
-/**
- * The families; `isModern` tells whether the GPU has the instructions of the own kernel: of Ampere or later. `library` prepares a graph, or
- * is null where cuDNN is not there.
- */
-export function attentionFamilies(isModern: () => boolean, library: () => Prepare | null): Families {
+/** A GPU as attention asks about it. */
+export interface AttentionFacts {
+  /** Tensor cores of Ampere or later. */
+  isModern(): boolean
+  /** Those of Hopper, and the compiler without which its instructions are not to be had. */
+  hasGroups(): boolean
+  /** Shared memory of a block. */
+  bytes(): number
+}
+
+/** The families; `library` prepares a graph, or is null where cuDNN is not there. */
+export function attentionFamilies(
+  { isModern, hasGroups, bytes }: AttentionFacts,
+  library: () => Prepare | null,
+): Families {
   const graphOf = graphFinder(library)
   const fewOf = (node: Node): boolean => isOfFewQueries(node) && isModern()
   const ownOf = (node: Node): boolean => takes(node) && isModern()
-  const tilesOf = (node: Node, backward: boolean): boolean => takesTiles(node, backward) && isModern()
+  const tilesOf = (node: Node, backward: boolean): boolean => takesTiles(node, backward, bytes) && isModern()
   const rest = (node: Node): Family => familyOf(node.primitive as Primitive) as Family
   return {
     scaledDotProductAttention: {
@@ -244,7 +268,7 @@ export function attentionFamilies(isModern: () => boolean, library: () => Prepar
         if (isFew) encodeFewQueries(node, queue)
         else if (graph !== null) encodeGraph(node, queue, graph, false)
         else if (ownOf(node)) encode(node, queue)
-        else if (tilesOf(node, false)) encodeTiles(node, queue, false)
+        else if (tilesOf(node, false)) encodeTiles(node, queue, false, false)
         else rest(node).encode(node, queue)
       },
     },
@@ -253,7 +277,8 @@ export function attentionFamilies(isModern: () => boolean, library: () => Prepar
       encode(node, queue) {
         const graph = graphOf(node, true)
         if (graph !== null) encodeGraph(node, queue, graph, true)
-        else if (tilesOf(node, true)) encodeTiles(node, queue, true)
+        else if (tilesOf(node, true))
+          encodeTiles(node, queue, true, node.inputs[0].dtype !== float32 && hasGroups())
         else rest(node).encode(node, queue)
       },
     },

@@ -73,14 +73,16 @@ function inlineOf({ inline }: DispatchForm): (number | undefined)[] {
   }
 }
 
-/** The header of this package's own kernels. */
-const TENSOR_CORE = "tensor-core.cuh"
+/** The headers of this package's own kernels. */
+const HEADERS = ["tensor-core.cuh", "warp-group.cuh"]
+/** Source with this has instructions of one generation of GPUs alone. */
+const ONE_GENERATION = `#include "${HEADERS[1]}"`
 
 /** A source that is CUDA's already: its arguments are addresses, and bytes where they come with the launch. */
 function nativeOf(source: string, name: string, { inline, threads }: DispatchForm): CudaSource {
   return {
     source,
-    headers: [...cudaHeaders(), { name: TENSOR_CORE, text: nativeText(TENSOR_CORE) }],
+    headers: [...cudaHeaders(), ...HEADERS.map((header) => ({ name: header, text: nativeText(header) }))],
     kernels: [
       {
         name,
@@ -167,7 +169,7 @@ const argumentsOf = (
   `${name}.cu`,
   headers.map((header) => header.name),
   headers.map((header) => header.text),
-  [`--gpu-architecture=sm_${major}${minor}`, ...options],
+  [`--gpu-architecture=sm_${major}${minor}${source.includes(ONE_GENERATION) ? "a" : ""}`, ...options],
 ]
 
 /** The file that has, or will have, what these arguments make. */

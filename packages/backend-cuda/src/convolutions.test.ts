@@ -7,8 +7,8 @@ import * as mx from "@lazuli/core"
 import { grad } from "@lazuli/transforms"
 import { beforeAll, expect, it, vi } from "vitest"
 import { failing } from "../test/double"
+import { cudaRuntime } from "./index"
 import { candidatesFor } from "./libraries"
-import "./index"
 
 beforeAll(() => mx.setBackend("cuda", "gpu"))
 
@@ -63,6 +63,48 @@ it("and their gradients agree for one to three axes, strides, dilations and grou
   agrees((x, w) => mx.convTranspose2d(x, w, { stride: 2, padding: 1 }), [1, 10, 10, 2], [3, 3, 3, 2])
   agrees((x, w) => mx.conv2d(x, w), [1, 4, 4, 2], [2, 2, 2, 2], mx.float64)
 }, 240_000)
+
+/** The number of times that the kernel for many channels is made ready while `body` runs. */
+function exactly(body: () => void): number {
+  const asked = vi.spyOn(cudaRuntime, "newPipeline")
+  body()
+  const count = asked.mock.calls.filter(([, name]) => name === "convolve").length
+  asked.mockRestore()
+  return count
+}
+
+it("of many channels agree with strides, dilations, read backwards, and where a number is infinite", () => {
+  const count = exactly(() => {
+    agrees((x, w) => mx.conv2d(x, w, { padding: 1 }), [2, 9, 8, 32], [32, 3, 3, 32])
+    agrees((x, w) => mx.conv2d(x, w, { stride: [2, 1], dilation: [1, 2] }), [1, 9, 10, 64], [70, 2, 3, 64])
+    const infinite = (): mx.Array => {
+      const x = mx.where(mx.arange(288).equal(133), Infinity, values([288], 3)).reshape([1, 3, 3, 32])
+      return mx.conv2d(x, values([2, 3, 3, 32], 5), { padding: 1 })
+    }
+    const [got, want] = [mx.gpu, mx.cpu].map((device) => mx.stream(device, () => infinite().tolist()))
+    expect(got).toEqual(want)
+  })
+  expect(count).toBe(1)
+}, 240_000)
+
+it("of many channels have the precision of float32", () => {
+  const wave = (shape: number[], phase: number): mx.Array =>
+    mx
+      .sin(
+        mx
+          .arange(shape.reduce((a, b) => a * b))
+          .multiply(0.7)
+          .add(phase),
+      )
+      .reshape(shape)
+  const f = (): mx.Array => mx.conv2d(wave([1, 6, 7, 96], 1), wave([4, 3, 3, 96], 2), { padding: 1 })
+  const got = mx.stream(mx.gpu, () => f().toTypedArray())
+  const want = mx.stream(mx.cpu, () => f().toTypedArray())
+  const most = Math.max(...(want as Float32Array).map(Math.abs))
+  got.forEach((x, i) => {
+    expect(Math.abs((x as number) - (want[i] as number))).toBeLessThan(1e-6 * most)
+  })
+}, 120_000)
 
 it("without an algorithm run by kernels", () => {
   const f = (): unknown =>

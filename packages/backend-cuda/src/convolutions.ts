@@ -1,8 +1,9 @@
 /**
- * Convolutions by cuDNN: which applications it takes, and how they are described to it. Gradients are convolutions too, and are recognized:
- * of the images by a kernel that is read backwards, of the kernel by one that spans the results.
+ * Convolutions: in float32 by exact-convolutions.ts where that takes an application, otherwise by cuDNN: which applications it takes, and
+ * how they are described to it. Gradients are convolutions too, and are recognized: of the images by a kernel that is read backwards, of
+ * the kernel by one that spans the results.
  */
-import { type Node, type Storage, sizeOf } from "@lazuli/core/engine"
+import { float32, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
 import {
   type DispatchQueue,
   encodeCopy,
@@ -15,6 +16,7 @@ import {
   viewOf,
   withRowMajor,
 } from "@lazuli/gpu-kernels"
+import { encodeExact, isExact } from "./exact-convolutions"
 
 /** The command's code; native/cuda/device.cc has the same. */
 const CONVOLUTION = 33
@@ -23,8 +25,9 @@ const CONVOLUTION = 33
 const TYPES: Readonly<Record<string, number>> = { float32: 0, float64: 1, float16: 2, bfloat16: 9 }
 /** `cudnnMathType_t`: tensor cores for 16 bits, and for float32 (by 19 bits) where somebody asks for that. */
 const [ANY, TENSOR_CORES, EXACT] = [0, 1, 3]
+const isShort = (): boolean => process.env.LAZULI_CUDA_TF32 === "1"
 const mathOf = (dtype: string): number => {
-  if (dtype === "float32") return process.env.LAZULI_CUDA_TF32 === "1" ? ANY : EXACT
+  if (dtype === "float32") return isShort() ? ANY : EXACT
   return dtype === "float64" ? ANY : TENSOR_CORES
 }
 
@@ -213,8 +216,17 @@ function encode(node: Node, queue: DispatchQueue, { plain, words }: Described): 
     )
 }
 
-/** The family; `library` is cuDNN's test of a convolution, or null where the library is not there. */
-export function convolutionFamilies(library: () => ((words: Int32Array) => boolean) | null): Families {
+/**
+ * The family; `library` is cuDNN's test of a convolution, or null where the library is not there, `isModern` tells whether the GPU has
+ * tensor cores of Ampere or later, and `processors` how many it has.
+ */
+export function convolutionFamilies(
+  library: () => ((words: Int32Array) => boolean) | null,
+  isModern: () => boolean,
+  processors: () => number,
+): Families {
+  const takesExactly = (node: Node): boolean =>
+    node.dtype === float32 && !isShort() && isModern() && isExact(node, processors())
   /** By sizes and parameters; null where the library does not take it. */
   const known = new Map<string, Described | null>()
   const describedAs = (node: Node): Described | null => {
@@ -234,8 +246,11 @@ export function convolutionFamilies(library: () => ((words: Int32Array) => boole
   }
   return {
     conv: {
-      supports: (node) => isPossible(node) && describedAs(node) !== null,
-      encode: (node, queue) => encode(node, queue, describedAs(node) as Described),
+      supports: (node) => isPossible(node) && (takesExactly(node) || describedAs(node) !== null),
+      encode(node, queue) {
+        if (takesExactly(node)) encodeExact(node, queue)
+        else encode(node, queue, describedAs(node) as Described)
+      },
     },
   }
 }

@@ -36,6 +36,8 @@ const runtime = new CudaRuntime()
 
 /** True of GPUs with the tensor cores of Ampere or later. */
 const isModern = (): boolean => runtime.facts.major >= 8
+/** The generation whose tensor cores take products of groups of warps; later ones have other instructions. */
+const HOPPER = 9
 
 const { families: collectiveFamilies, collectives } = collectivesOf(runtime)
 
@@ -43,8 +45,19 @@ const { families: collectiveFamilies, collectives } = collectivesOf(runtime)
 const families: Record<string, Family> = {
   ...wideReductions,
   ...productFamilies(() => runtime.has("cublasLt"), isModern),
-  ...convolutionFamilies(() => runtime.convolvable),
-  ...attentionFamilies(isModern, () => runtime.prepareGraph),
+  ...convolutionFamilies(
+    () => runtime.convolvable,
+    isModern,
+    () => runtime.facts.processors,
+  ),
+  ...attentionFamilies(
+    {
+      isModern,
+      hasGroups: () => runtime.facts.major === HOPPER && !runtime.limited,
+      bytes: () => runtime.facts.maxShared,
+    },
+    () => runtime.prepareGraph,
+  ),
   ...quantizedFamilies(
     () => runtime.has("cublasLt"),
     isModern,

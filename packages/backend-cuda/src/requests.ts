@@ -65,7 +65,7 @@ export function kernelRequests(body: (backend: string) => void): KernelRequest[]
       createGpuBackend(notingRuntime(), NAME, -1, {
         ...wideReductions,
         ...attentionFamilies(
-          () => true,
+          { isModern: () => true, hasGroups: () => false, bytes: () => MEMORY },
           () => null,
         ),
         ...quantizedFamilies(

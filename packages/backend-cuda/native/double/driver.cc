@@ -8,6 +8,7 @@
 // single-launch (every launch but that of a graph), capture (no stream is captured into a graph),
 // lost (the next wait finds that a kernel has destroyed the context). With `two-devices` there are two GPUs.
 // With `skip` launches and libraries' work do nothing, which leaves the host's own time to be measured.
+// LAZULI_CUDA_DOUBLE_GPU=hopper gives the device Hopper's capability and shared memory.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -208,6 +209,8 @@ LZ_EXPORT int cuDeviceTotalMem_v2(size_t* bytes, int) {
   return kSuccess;
 }
 LZ_EXPORT int cuDeviceGetAttribute(int* value, int attribute, int) {
+  const char* model = std::getenv("LAZULI_CUDA_DOUBLE_GPU");
+  const bool is_hopper = model && std::strcmp(model, "hopper") == 0;
   switch (attribute) {
     case 1:
       *value = 1024;
@@ -220,14 +223,14 @@ LZ_EXPORT int cuDeviceGetAttribute(int* value, int attribute, int) {
       break;
     // A capability that no GPU has, so that nobody's kernels are taken for another's.
     case 75:
-      *value = 999;
+      *value = is_hopper ? 9 : 999;
       break;
     case 76:
       *value = 0;
       break;
     // The least that GPUs have since Ampere.
     case 97:
-      *value = 99 * 1024;
+      *value = (is_hopper ? 227 : 99) * 1024;
       break;
     case 115:
       *value = 1;

@@ -1,0 +1,64 @@
+/**
+ * The derivative of attention by the kernel for products of groups of warps, and of up to 128 features by the one for all tensor cores, on
+ * the test double: ragged sizes, grouped heads and widths agree with the reference.
+ */
+import "../test/hopper"
+import * as mx from "@lazuli/core"
+import { grad } from "@lazuli/transforms"
+import { beforeAll, expect, it, vi } from "vitest"
+import { failing } from "../test/double"
+import { cudaRuntime } from "./index"
+
+beforeAll(() => mx.setBackend("cuda", "gpu"))
+
+const wave = (shape: number[], dtype: mx.Dtype, phase: number): mx.Array =>
+  mx
+    .array(Float32Array.from({ length: shape.reduce((a, b) => a * b) }, (_, i) => Math.sin(i * 0.7 + phase)))
+    .reshape(shape)
+    .astype(dtype)
+
+/** Words of the sources of the two kernels alone. */
+const [GROUPS, TILES] = [`"warp-group.cuh"`, "PRODUCTS = 3"]
+
+/** Derivatives of every input agree, and a kernel of such a text was asked for. */
+function agree(
+  text: string,
+  [heads, keyHeads, queries, keys, features]: readonly number[],
+  dtype: mx.Dtype,
+  mask: "causal" | null,
+  tolerance: number,
+): void {
+  const q = (): mx.Array => wave([1, heads, queries, features], dtype, 0)
+  const [k, v] = [1, 2].map((phase) => (): mx.Array => wave([1, keyHeads, keys, features], dtype, phase))
+  const loss = (a: mx.Array, b: mx.Array, c: mx.Array): mx.Array =>
+    mx.fast
+      .scaledDotProductAttention(a, b, c, { scale: 0.3, mask })
+      .astype(mx.float32)
+      .multiply(wave([1, heads, queries, features], mx.float32, 3))
+      .sum()
+  const run = (): Float32Array[] =>
+    (grad(loss, { argnums: [0, 1, 2] })(q(), k(), v()) as mx.Array[]).map(
+      (each) => each.astype(mx.float32).toTypedArray() as Float32Array,
+    )
+  const asked = vi.spyOn(cudaRuntime, "newLibrary")
+  const got = failing("no-engine", () => mx.stream(mx.gpu, run))
+  expect(asked.mock.calls.some(([source]) => source.includes(text))).toBe(true)
+  asked.mockRestore()
+  const want = mx.stream(mx.cpu, run)
+  got.forEach((each, at) => {
+    const most = Math.max(...want[at].map(Math.abs))
+    each.forEach((x, i) => {
+      if (!(Math.abs(x - want[at][i]) <= tolerance * most)) expect([at, i, x]).toEqual([at, i, want[at][i]])
+    })
+  })
+}
+
+it("agrees in 16 bits for ragged sizes, both masks, shared heads and widths of one panel and two", () => {
+  agree(GROUPS, [2, 1, 70, 140, 16], mx.bfloat16, "causal", 2e-2)
+  agree(GROUPS, [1, 1, 132, 9, 72], mx.float16, null, 4e-3)
+  agree(GROUPS, [1, 1, 10, 33, 128], mx.bfloat16, "causal", 2e-2)
+}, 240_000)
+
+it("agrees in float32 for 72 features", () => {
+  agree(TILES, [1, 1, 9, 18, 72], mx.float32, "causal", 1e-5)
+}, 120_000)
