@@ -107,7 +107,7 @@ class Gpt(torch.nn.Module):
         self.head = torch.nn.Linear(width, words, bias=False)
 
     def forward(self, tokens, targets):
-        x = self.words(tokens) + self.positions(torch.arange(tokens.shape[1]))
+        x = self.words(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
         logits = self.head(self.norm(x))
