@@ -11,6 +11,7 @@ import {
   float64,
   int32,
   type Node,
+  primitiveByName,
   programOf,
   type ScalarValue,
   sameShape,
@@ -61,10 +62,22 @@ function numberOf(node: Node): number | null {
   return typeof value === "number" ? (round.get(node.dtype)?.(value) ?? null) : null
 }
 
+/** The constant that every element of a node is; null where that is not known. */
+export function elementOf(node: Node): Node | null {
+  let from = node
+  while (!isLeaf(from) && !isImmediate(from)) {
+    if (primitiveOf(from).rules.view === undefined || from.inputs.length !== 1) return null
+    from = from.inputs[0]
+  }
+  return !isLeaf(from) && from.dtype === node.dtype ? from : null
+}
+
 /** The value of an operation on constants alone. */
-function constantOf(op: string, { dtype, shape }: Node, inputs: readonly Node[]): Node | null {
+function constantOf(op: string, { dtype, shape }: Node, given: readonly Node[]): Node | null {
   const fit = round.get(dtype)
-  if (!fit || shape.length > 0 || !inputs.every(isImmediate)) return null
+  if (!fit) return null
+  const inputs = given.map(elementOf)
+  if (!isComplete(inputs)) return null
   const [a, b] = inputs.map(numberOf)
   if (a === null || b === null) return null
   let value: number
@@ -78,8 +91,11 @@ function constantOf(op: string, { dtype, shape }: Node, inputs: readonly Node[])
       value = op === "multiply" ? Math.imul(a, b as number) : fit(exact[op](a, b as number))
     } else value = fit(exact[op](a, b as number))
   }
-  return applyNodes(constant.primitive, [], { value, dtype })[0]
+  const [made] = applyNodes(constant.primitive, [], { value, dtype })
+  return shape.length === 0 ? made : applyNodes(primitiveByName("broadcastTo"), [made], { shape })[0]
 }
+
+const isComplete = (nodes: readonly (Node | null)[]): nodes is readonly Node[] => !nodes.includes(null)
 
 /** The input that an operation gives back: x·1, x/1, x − 0, x + (−0), and x + 0 of integers; a cast there and back. */
 function unchanged(op: string, application: Application, inputs: readonly Node[]): Node | null {

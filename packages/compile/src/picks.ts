@@ -4,21 +4,30 @@
  */
 import { arange, where } from "@lazuli/core"
 import { type Application, Array, applyNodes, type Node, sameShape, sizeOf } from "@lazuli/core/engine"
-import { isImmediate } from "./identities"
+import { elementOf, isImmediate } from "./identities"
 import { isLeaf, primitiveOf } from "./order"
 import { reapply } from "./rebuild"
 
-/** Rows of fewer bytes cost less than the work that replaces them. */
+/** Rows of fewer bytes cost less than the work that replaces them, unless that saves launches of kernels. */
 const MIN_BYTES = 4 << 20
 
-/** The same for an application that reads or writes one position along an axis; null where there is nothing to gain. */
-export function onePosition(application: Application, inputs: readonly Node[]): Node | null {
+/**
+ * The same for an application that reads or writes one position along an axis; null where there is nothing to gain. `launches` tells that
+ * each piece of work is a kernel that is launched.
+ */
+export function onePosition(
+  application: Application,
+  inputs: readonly Node[],
+  launches: boolean,
+): Node | null {
   const { primitive, params } = application
   if (!primitive.facts.along) return null
   const axis = params.axis as number
   const [x, index] = inputs
-  if (index.shape[axis] !== 1 || x.nbytes < MIN_BYTES) return null
-  return inputs.length === 2 ? pickedBefore(application, x, index, axis) : onlyAt(inputs, axis)
+  if (index.shape[axis] !== 1) return null
+  const isLarge = x.nbytes >= MIN_BYTES
+  if (inputs.length > 2) return isLarge || launches ? onlyAt(inputs, axis) : null
+  return isLarge ? pickedBefore(application, x, index, axis) : null
 }
 
 /** The element of elementwise work on one array of rows and on what each row has once. */
@@ -37,15 +46,9 @@ function pickedBefore(application: Application, x: Node, index: Node, axis: numb
   return reapply(x as Application, parts)[0]
 }
 
-const isZero = (node: Node): boolean => {
-  let from = node
-  while (!isLeaf(from) && primitiveOf(from).rules.view && from.inputs.length === 1) from = from.inputs[0]
-  return isImmediate(from) && from.params.value === 0
-}
-
 /** Zeros with a value at one position of each row. */
 function onlyAt([x, index, value]: readonly Node[], axis: number): Node | null {
-  if (!isZero(x)) return null
+  if (elementOf(x)?.params.value !== 0) return null
   const n = x.shape[axis]
   const at = new Array(index)
   const positive = index.dtype.kind === "unsigned" ? at : where(at.less(0), at.add(n), at)

@@ -105,7 +105,7 @@ class Simplifier {
     const { primitive } = application
     const instead = withoutComputing(application, inputs)
     if (instead) return [instead]
-    const picked = onePosition(application, inputs)
+    const picked = onePosition(application, inputs, this.backend.plans?.whole === true)
     if (picked) return this.rewriting([picked])
     if (isView(application))
       return [this.show(application, inputs[0], this.isReadElementwise(application) ? MAX_LIFTED : 0)]
