@@ -93,7 +93,7 @@ const NATIVE_FORMS: Readonly<Record<string, readonly string[]>> = {
   "attention-groups.cu": [
     "LZ_FEATURES 64, LZ_CAUSAL 1, LZ_MODE 1, LZ_BRAIN",
     "LZ_FEATURES 128, LZ_CAUSAL 1, LZ_MODE 2, LZ_BRAIN",
-    "LZ_FEATURES 80, LZ_CAUSAL 0, LZ_MODE 2",
+    "LZ_FEATURES 80, LZ_CAUSAL 0, LZ_MODE 0",
   ],
   "attention-rows.cu": ["LZ_MASK 0", "LZ_MASK 1, LZ_BRAIN", "LZ_MASK 2"],
   "attention-tiles.cu": [

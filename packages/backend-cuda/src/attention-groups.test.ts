@@ -1,5 +1,5 @@
 /**
- * The derivative of attention by the kernel for products of groups of warps, and of up to 128 features by the one for all tensor cores, on
+ * Attention and its derivative by the kernel for products of groups of warps, and of up to 128 features by the one for all tensor cores, on
  * the test double: ragged sizes, grouped heads and widths agree with the reference.
  */
 import "../test/hopper"
@@ -20,7 +20,7 @@ const wave = (shape: number[], dtype: mx.Dtype, phase: number): mx.Array =>
 /** Words of the sources of the two kernels alone. */
 const [GROUPS, TILES] = [`"warp-group.cuh"`, "PRODUCTS = 3"]
 
-/** Derivatives of every input agree, and a kernel of such a text was asked for. */
+/** Results and derivatives of every input agree, and a kernel of such a text was asked for. */
 function agree(
   text: string,
   [heads, keyHeads, queries, keys, features]: readonly number[],
@@ -30,14 +30,15 @@ function agree(
 ): void {
   const q = (): mx.Array => wave([1, heads, queries, features], dtype, 0)
   const [k, v] = [1, 2].map((phase) => (): mx.Array => wave([1, keyHeads, keys, features], dtype, phase))
+  const attend = (a: mx.Array, b: mx.Array, c: mx.Array): mx.Array =>
+    mx.fast.scaledDotProductAttention(a, b, c, { scale: 0.3, mask })
   const loss = (a: mx.Array, b: mx.Array, c: mx.Array): mx.Array =>
-    mx.fast
-      .scaledDotProductAttention(a, b, c, { scale: 0.3, mask })
+    attend(a, b, c)
       .astype(mx.float32)
       .multiply(wave([1, heads, queries, features], mx.float32, 3))
       .sum()
   const run = (): Float32Array[] =>
-    (grad(loss, { argnums: [0, 1, 2] })(q(), k(), v()) as mx.Array[]).map(
+    [attend(q(), k(), v()), ...(grad(loss, { argnums: [0, 1, 2] })(q(), k(), v()) as mx.Array[])].map(
       (each) => each.astype(mx.float32).toTypedArray() as Float32Array,
     )
   const asked = vi.spyOn(cudaRuntime, "newLibrary")

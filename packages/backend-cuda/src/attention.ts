@@ -1,8 +1,8 @@
 /**
  * Attention: of a few queries as few-queries.ts says, otherwise of 16-bit floats by cuDNN where that takes an application, with its
- * derivative, or else on tensor cores by kernels of CUDA's own: kernels/attention.cu for results, kernels/attention-groups.cu for their
- * derivatives on Hopper, and kernels/attention-tiles.cu for derivatives elsewhere, and for float32. More features, sinks and older GPUs
- * are served by the kernels of gpu-kernels, and so are derivatives with masks.
+ * derivative, or else on tensor cores by kernels of CUDA's own: kernels/attention-groups.cu for results without a mask and for derivatives
+ * on Hopper, kernels/attention.cu for other results, and kernels/attention-tiles.cu for derivatives elsewhere, and for float32. More
+ * features, sinks and older GPUs are served by the kernels of gpu-kernels, and so are derivatives with masks.
  */
 import {
   broadcastStrides,
@@ -141,9 +141,12 @@ const tileBytes = (mode: number, features: number): number =>
 /** Rows and threads of a block of kernels/attention-groups.cu. */
 const GROUP_ROWS = 128
 const GROUP_THREADS = 256
-/** Its own two matrices, two by two that come with numbers of their rows, and bytes up to a multiple of 1,024. */
-const groupBytes = (features: number): number =>
-  2 * (2 * GROUP_ROWS + 4 * TILE_ROWS) * (features <= 64 ? 64 : 128) + 4 * 4 * TILE_ROWS + 1024
+const STAGES = 3
+/** Its own matrices, those that come with numbers of their rows, and bytes up to a multiple of 1,024. */
+const groupBytes = (mode: number, features: number): number =>
+  2 * ((mode === 0 ? 1 : 2) * GROUP_ROWS + STAGES * 2 * TILE_ROWS) * (features <= 64 ? 64 : 128) +
+  (mode === 2 ? 4 * STAGES * 2 * TILE_ROWS : 0) +
+  1024
 
 /** Fewer queries have kernels of their own. */
 const MANY_QUERIES = 16
@@ -210,7 +213,7 @@ function encodeTiles(node: Node, queue: DispatchQueue, backward: boolean, inGrou
       writes: written.map(({ storage }) => storage),
       grid: [blocks * threads, batch * (mode === 2 ? keyHeads : heads), 1],
       threadgroup: [threads, 1, 1],
-      threadgroupMemory: [inGroups ? groupBytes(features) : tileBytes(mode, features)],
+      threadgroupMemory: [inGroups ? groupBytes(mode, features) : tileBytes(mode, features)],
     })
   }
   aligned(queue, viewOf(q), (qs, a) =>
@@ -257,6 +260,7 @@ export function attentionFamilies(
   const graphOf = graphFinder(library)
   const fewOf = (node: Node): boolean => isOfFewQueries(node) && isModern()
   const ownOf = (node: Node): boolean => takes(node) && isModern()
+  const groupsOf = (node: Node): boolean => !node.params.hasMask && hasGroups() && takes(node)
   const tilesOf = (node: Node, backward: boolean): boolean => takesTiles(node, backward, bytes) && isModern()
   const rest = (node: Node): Family => familyOf(node.primitive as Primitive) as Family
   return {
@@ -267,6 +271,7 @@ export function attentionFamilies(
         const graph = isFew ? null : graphOf(node, false)
         if (isFew) encodeFewQueries(node, queue)
         else if (graph !== null) encodeGraph(node, queue, graph, false)
+        else if (groupsOf(node)) encodeTiles(node, queue, false, true)
         else if (ownOf(node)) encode(node, queue)
         else if (tilesOf(node, false)) encodeTiles(node, queue, false, false)
         else rest(node).encode(node, queue)
