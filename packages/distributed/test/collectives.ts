@@ -79,6 +79,10 @@ for (const dtype of dtypes)
       same(`recv ${name}`, messages[rank % 2 === 0 ? 1 : 0], all[before])
     }
 
+// Large ones at once behind another, of which some members are done before others.
+const large = mx.ones([300_000])
+for (let i = 0; i < 40; i++) same(`sum ${i} of many`, distributed.allSum(large), mx.full([300_000], n))
+
 // Derivatives, by differences: a loss that is the same on all ranks, or a sum of losses; only this rank's input moves.
 const x = mx.array(Float64Array.from({ length: 2 * n }, (_, i) => Math.sin(i + 7 * rank)))
 const weights = mx.array(Float64Array.from({ length: 2 * n * n }, (_, i) => Math.cos(i)))

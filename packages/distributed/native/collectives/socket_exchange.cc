@@ -65,8 +65,10 @@ class SocketExchange : public Exchange {
     } sending(large ? sender_.get() : nullptr);
     while (open_ > 0) {
       // Once all is there, the rest is sent by this thread, which looks at how the others are.
-      if (sending.thread && !sending.thread->is_working()) sending.stop();
-      if (sending.thread && !has_in()) sending.stop();
+      if (sending.thread && (!sending.thread->is_working() || !has_in())) {
+        sending.stop();
+        continue;
+      }
       const bool second = sending.thread != nullptr;
       const auto move = [this, second] {
         bool moved = false;
