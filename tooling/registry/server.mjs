@@ -29,6 +29,8 @@ export function tools(folder) {
  */
 export async function startRegistry(scratch, options = {}) {
   const { packed = new Map(), port = await freePort() } = options
+  if (options.port && !(await isFree(options.port)))
+    throw new Error(`port ${options.port} is taken: perhaps by a registry that was started before`)
   const modules = tools("server")
   const published = publishedPackages().map((one) => ({
     one,
@@ -73,6 +75,9 @@ export async function startRegistry(scratch, options = {}) {
       said += text
     })
   const end = () => server.kill()
+  // It does not outlive this process, however that is ended.
+  process.once("exit", end)
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.once(signal, () => process.exit())
   try {
     await answers(url, () => server.exitCode !== null && `verdaccio ended: ${said}`)
     for (const { tarball } of published) await publish(url, tarball)
@@ -138,6 +143,14 @@ async function answers(url, ended) {
     }
   }
   throw new Error("verdaccio does not answer")
+}
+
+function isFree(port) {
+  return new Promise((done) => {
+    const probe = createServer()
+      .once("error", () => done(false))
+      .listen(port, "localhost", () => probe.close(() => done(true)))
+  })
 }
 
 function freePort() {

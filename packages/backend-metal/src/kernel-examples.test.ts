@@ -72,7 +72,7 @@ it("names what is missing from a dictionary, and what is too much", () => {
       outputDtypes: {},
     } as never),
   ).toThrowErrorMatchingInlineSnapshot(
-    `[ArgumentError: [k] inputs must be an object keyed by name, because the kernel names none, received an array of length 1]`,
+    `[ArgumentError: [k] inputs must be an object keyed by name, because the kernel names none, received a list of length 1]`,
   )
 })
 

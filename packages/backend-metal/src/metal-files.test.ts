@@ -437,7 +437,7 @@ describe("mistakes", () => {
         },
       })
     expect(() => offer({}, "/nowhere/kernels.metal")).toThrowErrorMatchingInlineSnapshot(
-      `[ArgumentError: [@test/metal-files] there is no Metal library /nowhere/kernels.metal. A package publishes it by naming its folder in "files" of package.json]`,
+      `[ArgumentError: [@test/metal-files] there is no Metal library /nowhere/kernels.metal. A package publishes it by naming its folder in "files" of package.json; a bundle leaves packages with kernels outside ("external")]`,
     )
     expect(() => offer({}, 3)).toThrowErrorMatchingInlineSnapshot(
       `[ArgumentError: [@test/metal-files] library must be the path or the URL of a .metal file, received the number 3]`,
@@ -446,7 +446,7 @@ describe("mistakes", () => {
       `[ArgumentError: [@test/metal-files] library must be the path or the URL of a .metal file, received null]`,
     )
     expect(() => offer({ overwrites: { out: ["z"] } })).toThrowErrorMatchingInlineSnapshot(
-      `[ArgumentError: [@test/metal-files/other] overwrites must give lists of inputs (x) by outputs (out), received an array of length 1 for "out"]`,
+      `[ArgumentError: [@test/metal-files/other] overwrites must give lists of inputs (x) by outputs (out), received a list of length 1 for "out"]`,
     )
   })
   test("in a file are said by the lines of the file that has them", () => {

@@ -184,7 +184,7 @@ describe("what a file cannot hold", () => {
     ]
     expect([shown({ undefined: true }), shown([1, 2]), shown("a")]).toEqual([
       "a plain object",
-      "an array of length 2",
+      "a list of length 2",
       '"a"',
     ])
     for (const [from, to, message] of cases)

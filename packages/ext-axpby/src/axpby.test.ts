@@ -215,10 +215,10 @@ test("what is refused", () => {
     `[ShapeError: [axpby] shapes (2, 3) and (2,) cannot be broadcast: 3 and 2 differ and neither is 1]`,
   )
   expect(() => axpby(x, x, "1" as never, 1)).toThrowErrorMatchingInlineSnapshot(
-    `[ArgumentError: [axpby] alpha must be a number, received string]`,
+    `[ArgumentError: [axpby] alpha must be a number, received the string "1"]`,
   )
   expect(() => axpby(x, x, { alpha: 1 } as never)).toThrowErrorMatchingInlineSnapshot(
-    `[ArgumentError: [axpby] beta must be a number, received undefined]`,
+    `[ArgumentError: [axpby] needs beta: expected a number, received nothing]`,
   )
   expect(() => axpby(x, x, { alpha: 1, betta: 1 } as never)).toThrowErrorMatchingInlineSnapshot(
     `[ArgumentError: [axpby] has no parameter "betta"; it takes x, y, alpha, beta, stream. Did you mean "beta"?]`,

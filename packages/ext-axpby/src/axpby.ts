@@ -59,19 +59,17 @@ const apply: Apply<AxpbyFactors> = definePrimitive({
   },
 })
 
-const number = (name: string, value: unknown): number => {
-  if (typeof value === "number") return value
-  throw new mx.ArgumentError("axpby", `${name} must be a number, received ${typeof value}`)
-}
-
-const body = operation(NAME, ["x", "y", "alpha", "beta"], (a: unknown, b: unknown, alpha, beta): mx.Array => {
-  const params = { alpha: number("alpha", alpha), beta: number("beta", beta) }
-  const [x, y] = promoteOperands("axpby", a, b, "x", "y").map((v) =>
-    mx.issubdtype(v.dtype, mx.inexact) ? v : v.astype(mx.float32),
-  )
-  const shape = broadcastShapes("axpby", x.shape, y.shape)
-  return apply([mx.broadcastTo(x, shape), mx.broadcastTo(y, shape)], params)
-})
+const body = operation(
+  NAME,
+  { x: "operand", y: "operand", alpha: "number", beta: "number" },
+  (a: mx.Operand, b: mx.Operand, alpha: number, beta: number): mx.Array => {
+    const [x, y] = promoteOperands("axpby", a, b, "x", "y").map((v) =>
+      mx.issubdtype(v.dtype, mx.inexact) ? v : v.astype(mx.float32),
+    )
+    const shape = broadcastShapes("axpby", x.shape, y.shape)
+    return apply([mx.broadcastTo(x, shape), mx.broadcastTo(y, shape)], { alpha, beta })
+  },
+)
 
 /**
  * alpha · x + beta · y. Shapes broadcast and dtypes promote; bool and integers become float32.

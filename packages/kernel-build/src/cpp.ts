@@ -65,7 +65,9 @@ export function isFresh(of: KernelPackage, platform: string): boolean {
   const path = join(of.folder, libraryPath(of, platform))
   if (!existsSync(path)) return false
   const made = statSync(path).mtimeMs
-  const native = readdirSync(join(of.folder, "native"), { recursive: true }) as string[]
+  const native = (readdirSync(join(of.folder, "native"), { recursive: true }) as string[]).filter(
+    (file) => !/\.(metal|cu)$/.test(file),
+  )
   const parts = [
     ...native.map((file) => join(of.folder, "native", file)),
     ...of.cpp.map((file) => join(of.folder, file)),

@@ -76,7 +76,7 @@ describe("customFunction", () => {
     )
     const few = customFunction((x: mx.Array, y: mx.Array) => x.multiply(y)).vjp((() => [null]) as never)
     expect(() => grad(few)(mx.array(1), mx.array(1))).toThrowErrorMatchingInlineSnapshot(
-      `[TransformError: [customFunction.vjp] must return an array of length 2, it returned an array of length 1]`,
+      `[TransformError: [customFunction.vjp] must return a list of length 2, it returned a list of length 1]`,
     )
   })
 })

@@ -212,7 +212,7 @@ describe("errors", () => {
       `[TransformError: [grad] the loss is uint32, which has no gradient. Compute it in a floating dtype]`,
     )
     expect(() => grad((v: mx.Array) => [v.sum()])(x)).toThrowErrorMatchingInlineSnapshot(
-      `[TransformError: [grad] the function must return the loss alone, it returned an array of length 1. Pass hasAux: true, or use valueAndGrad]`,
+      `[TransformError: [grad] the function must return the loss alone, it returned a list of length 1. Pass hasAux: true, or use valueAndGrad]`,
     )
     expect(() => grad((v: mx.Array) => v.sum(), { hasAux: true })(x)).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [grad] with hasAux the function must return [loss, aux], it returned an mx.Array]`,

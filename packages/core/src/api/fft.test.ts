@@ -208,7 +208,7 @@ test("errors", () => {
       "ShapeError: [fft.fft] the length of a transform must be positive, received 0",
       "ShapeError: [fft.irfft] the length of a transform must be positive, received -2",
       "ShapeError: [fft.irfft] the length of a transform must be positive, received 0",
-      "ArgumentError: [fft.fft] a must be an array, received an array of length 2. mx.array(data) makes one",
+      "ArgumentError: [fft.fft] a must be an array, received a list of length 2. mx.array(data) makes one",
       "ArgumentError: [fft.fft] has no parameter "nn"; it takes a, n, axis, norm, stream. Did you mean "n"?",
       "ArgumentError: [fft.fftfreq] n must be a positive integer, received the number 0",
       "ShapeError: [fft.fftshift] axis 3 is out of bounds for an array of 2 dimensions",

@@ -48,7 +48,7 @@ test("wrong values say what was expected and received", () => {
     `[ShapeError: [array] the lists are ragged: element 0 has shape (1,) and element 1 has shape (2,)]`,
   )
   expect(() => mx.array([1, 2, 3, 4], [2, 2] as never)).toThrowErrorMatchingInlineSnapshot(
-    `[DTypeError: [array] expected a dtype such as mx.float32, received an array of length 2. The shape is that of the data: mx.array(data).reshape(shape) gives another]`,
+    `[DTypeError: [array] expected a dtype such as mx.float32, received a list of length 2. The shape is that of the data: mx.array(data).reshape(shape) gives another]`,
   )
   expect(() => mx.array([1], "float32" as never)).toThrowErrorMatchingInlineSnapshot(
     `[DTypeError: [array] expected a dtype such as mx.float32, received the string "float32"]`,

@@ -113,7 +113,7 @@ export function describe(value: unknown): string {
       ? copyText(value, copy)
       : `the function ${bounded(value.name || "(anonymous)", MAX_NAME)}`
   }
-  if (globalThis.Array.isArray(value)) return `an array of length ${value.length}`
+  if (globalThis.Array.isArray(value)) return `a list of length ${value.length}`
   const copy = copyOf(value)
   if (copy !== undefined && copy !== CORE_COPY) return copyText(value, copy)
   const { dtype, shape, constructor } = value as Record<string, unknown>

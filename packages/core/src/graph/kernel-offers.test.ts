@@ -93,6 +93,6 @@ test("a definition is held to the rules and kinds that there are, and what it is
   )
   const odd = define("odd", { infer: () => ({ shape: [-1], dtype: "float32" }) }) as typeof same
   expect(() => odd([mx.ones([2])])).toThrowErrorMatchingInlineSnapshot(
-    `[RegistryError: [@me/kinds/odd] infer must give a shape of non-negative integers, received an array of length 1]`,
+    `[RegistryError: [@me/kinds/odd] infer must give a shape of non-negative integers, received a list of length 1]`,
   )
 })

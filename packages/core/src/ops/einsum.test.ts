@@ -288,7 +288,7 @@ test("errors", () => {
       "ShapeError: [einsum] operand 0 of shape (3, 6) does not have the axes of "ijk..."",
       "ShapeError: [einsum] "i" stands for the sizes 3 and 6 of one operand of shape (3, 6)",
       "ArgumentError: [einsum] subscripts must be a string, received the number 3",
-      "ArgumentError: [einsum] operand 0 must be an array, received an array of length 1. mx.array(data) makes one",
+      "ArgumentError: [einsum] operand 0 must be an array, received a list of length 1. mx.array(data) makes one",
       "ArgumentError: [einsum] has no parameter "device"; it takes subscripts, operands, stream",
     ]
   `)

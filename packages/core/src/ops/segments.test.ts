@@ -307,7 +307,7 @@ it("what is refused", () => {
       "ArgumentError: [segmentSum] numSegments goes with segmentIds, received lengths",
       "ArgumentError: [segmentSum] has no parameter "length"; it takes data, segmentIds, numSegments, sorted, lengths, offsets, stream. Did you mean "lengths"?",
       "ShapeError: [segmentSum] data must have rows, received a 0-d array",
-      "ArgumentError: [segmentSum] data must be an array, received an array of length 1. mx.array(data) makes one",
+      "ArgumentError: [segmentSum] data must be an array, received a list of length 1. mx.array(data) makes one",
     ]
   `)
 })

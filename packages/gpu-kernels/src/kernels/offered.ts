@@ -44,7 +44,7 @@ export function offeredPath(from: string, language: Language, library: unknown):
   const path = library instanceof URL ? fileURLToPath(library) : library
   if (existsSync(path)) return path
   throw new ArgumentError(from, `there is no ${language} library ${path}`, {
-    hint: 'A package publishes it by naming its folder in "files" of package.json',
+    hint: 'A package publishes it by naming its folder in "files" of package.json; a bundle leaves packages with kernels outside ("external")',
   })
 }
 
