@@ -73,6 +73,7 @@ function* bounded({ scratch, url }) {
   const { npm } = managers(scratch, url)
   yield { name: "npm installs", run: () => npm.install(folder, EVERYTHING) }
   yield { name: "axpby runs, differentiates, vectorizes and compiles", run: () => npm.run(folder, "use.mjs") }
+  yield { name: "Metal kernels, every access checked", run: () => npm.run(folder, "checked.mjs") }
   yield {
     name: "a new package with kernels in C++, Metal and CUDA passes its tests",
     run: () => scaffolded(scratch, folder, "cpp,metal,cuda"),
