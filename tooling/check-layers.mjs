@@ -37,9 +37,9 @@ const ALLOWED_IN_TESTS = ["core", "transforms", "compile", "conformance"]
 
 /** Packages whose tests may import everything: the kit tests itself on every backend and package there is. */
 const FREE_TESTS = ["conformance"]
-/** Further imports of the tests of some families: a package with kernels is tested on the backends that run them. */
+/** Further imports of the tests of some families: a package with kernels is tested on the backends that run them, and by what builds it. */
 const ALSO_IN_TESTS = {
-  ext: ["backend-cpu", "backend-metal", "backend-cuda"],
+  ext: ["backend-cpu", "backend-metal", "backend-cuda", "kernel-build"],
   distributed: ["backend-cpu"],
   lm: ["backend-metal", "backend-cuda"],
 }

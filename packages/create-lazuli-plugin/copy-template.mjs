@@ -7,6 +7,7 @@ const FILES = [
   ...[
     "axpby.ts",
     "conformance.test.ts",
+    "params.test.ts",
     "index.ts",
     "native-kernels.ts",
     "metal-kernels.ts",

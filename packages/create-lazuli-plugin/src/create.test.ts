@@ -32,6 +32,7 @@ test("with every kernel it is ext-axpby under another name", () => {
       "src/libraries.ts",
       "src/metal-kernels.ts",
       "src/native-kernels.ts",
+      "src/params.test.ts",
     ]
   `)
   for (const path of shared) {

@@ -37,6 +37,7 @@ export function pluginFiles(choice: PluginChoice, template: (path: string) => st
   take("src/axpby.ts")
   take("src/index.ts", (text) => (kernels.length > 0 ? text : without(text, /^import "\.\/kernels"\n\n/m)))
   take("src/conformance.test.ts", (text) => testFor(kernels, text))
+  if (kernels.includes("cpp")) take("src/params.test.ts")
   for (const kernel of kernels) {
     const { code, native } = PARTS[kernel]
     take(`src/${code}.ts`)

@@ -37,6 +37,16 @@ const BATCH_AXES: Readonly<Record<string, (x: mx.Array, i: number) => number>> =
   second: (x) => Math.min(1, x.ndim),
 }
 
+/** Runs a batch; an error says which, but for indices, which may not be meant for each other. */
+function batch<T>(run: () => T, what: string): T {
+  try {
+    return run()
+  } catch (error) {
+    if (error instanceof mx.IndexError) throw error
+    throw new CheckFailure(`${what}: ${(error as Error).message}`)
+  }
+}
+
 /** Compares batches of the inputs and the others with a loop, over every subset of the inputs. */
 function compareWithLoops(
   f: (...xs: mx.Array[]) => mx.Array[],
@@ -55,7 +65,10 @@ function compareWithLoops(
       if (tried.has(inAxes.join())) continue
       tried.add(inAxes.join())
       const stacked = inputs.map((x, i) => (inAxes[i] === null ? x : mx.stack([x, others[i], x], inAxes[i])))
-      const got = vmap(f, { inAxes, outAxes: 0 })(...stacked)
+      const got = batch(
+        () => vmap(f, { inAxes, outAxes: 0 })(...stacked),
+        `over inputs ${batched}, batch axis ${name}`,
+      )
       got.forEach((y, i) =>
         expectClose(
           `over inputs ${batched}, batch axis ${name}`,

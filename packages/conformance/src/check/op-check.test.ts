@@ -145,6 +145,12 @@ test("batches, promises, memory and compiled calls that are wrong", () => {
       },
       ({ inputs, axes }) => ({ outputs: [inputs[0]], axes }),
     ),
+    "throws for a batch": tile(
+      ([a], [out]) => out.data.set(a.data),
+      () => {
+        throw new mx.ShapeError("tile", "expected one axis")
+      },
+    ),
     "keeps what it makes": failures(
       axpby({
         vjp: (c) => {
@@ -170,6 +176,9 @@ test("batches, promises, memory and compiled calls that are wrong", () => {
       "keeps what it makes": "N bytes in N buffers were in use before, N in N after (sample N: floatN[N,N], floatN[N] with {"alpha":N,"beta":N})",
       "takes the wrong axis": {
         "vmap": "over inputs 0, batch axis last: element 1 is 5, expected 2 (sample 0: int32[3])",
+      },
+      "throws for a batch": {
+        "vmap": "over inputs 0, batch axis first: [tile] expected one axis (sample 0: int32[3])",
       },
       "writes too much": {
         "cpu": "Cannot convert 0 to a BigInt (sample 0: int32[3])",
