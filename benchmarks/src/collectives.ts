@@ -54,10 +54,18 @@ function measure(largest: number): Rows {
   const { communicator } = group as unknown as { communicator: Communicator }
   const rows: Rows = { call: {}, eval: {}, "in a row": {} }
   // Made once: to make one takes longer than the call.
-  const arrival = {
-    ...{ kind: "barrier", reduction: "sum", dtype: mx.float32, name: "barrier" },
-    ...{ input: new Uint8Array(0), output: new Uint8Array(0), count: 0, peer: 0, shape: 0 },
-  } as const
+  const empty = new Uint8Array(0)
+  const arrival: Parameters<Communicator["run"]>[0] = {
+    kind: "barrier",
+    name: "barrier",
+    reduction: "sum",
+    dtype: mx.float32,
+    input: empty,
+    output: empty,
+    count: 0,
+    peer: 0,
+    shape: 0,
+  }
   for (const bytes of sizesTo(largest)) {
     const [rounds, count] = [roundsOf(bytes), bytes / 4]
     // Filled, so that every page is there.
