@@ -457,9 +457,9 @@ const plans: Plans = {
     return WITH_EPILOGUE.has(primitive.name) && isFloating(node.dtype) && kernelOf(primitive) >= 0
   },
   encodeEpilogue: (node) => encodeMap(node, programId(node), Op.Epilogue),
-  takesPrologue({ primitive }) {
-    return primitive !== null && WITH_PROLOGUE.has(primitive.name) && kernelOf(primitive) >= 0
-  },
+  takesPrologue: ({ primitive }) =>
+    primitive !== null && WITH_PROLOGUE.has(primitive.name) && kernelOf(primitive) >= 0,
+  takesCompanions: ({ primitive }) => primitive?.name === "quantizedMatmul" && kernelOf(primitive) >= 0,
   encodePrologue: (node) => encodeMap(node, programId(node), Op.Prologue),
 }
 

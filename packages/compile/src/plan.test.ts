@@ -55,6 +55,7 @@ function recorder(lacking = ""): { backend: Backend; steps: Recorded[] } {
           return { id: 1 }
         },
         encode() {},
+        takesCompanions: ({ primitive }) => primitive?.name === "matmul",
       },
     },
   }
@@ -111,6 +112,24 @@ describe("memory", () => {
     const x = input(4, 6)
     const { steps } = planned([x], [x.T.reshape(3, 2, 4).sort(-1)])
     expect(steps.map(({ op, reads }) => [op, ...reads])).toEqual([["sort", "a"]])
+  })
+})
+
+describe("companions", () => {
+  test("follow the first product of what they read, if they wait for nothing", () => {
+    const [x, a, b, c] = [input(4, 8), input(8, 8), input(8, 8), input(8, 8)]
+    const [p, q, r] = [a, b, c].map((w) => x.matmul(w))
+    const late = x.matmul(q.sort(0).index("::1").reshape(8, 4))
+    const { steps } = planned([x, a, b, c], [p.cumsum(0).add(q.sort(1)).add(r.cumsum(1)), late])
+    const order = steps.map(({ op, reads }) => (op === "matmul" ? reads.join("") : op))
+    expect(order.slice(0, 3)).toEqual(["ab", "ac", "ad"])
+    expect(order.filter((op) => op.startsWith("a") && op !== "add")).toHaveLength(4)
+  })
+
+  test("with large results stay where they are read", () => {
+    const [x, a, b] = [input(512, 8), input(8, 64), input(8, 64)]
+    const { steps } = planned([x, a, b], [x.matmul(a).cumsum(0).add(x.matmul(b))])
+    expect(steps.slice(0, 3).map(({ op }) => op)).toEqual(["matmul", "cumsum", "matmul"])
   })
 })
 

@@ -15,6 +15,7 @@ import {
   Storage,
   type Strides,
 } from "@lazuli/core/engine"
+import { gatherCompanions } from "./companions"
 import { Epilogues, type Fate } from "./epilogues"
 import { fuse } from "./fuse"
 import { inOrder, isLeaf } from "./order"
@@ -69,6 +70,7 @@ export function makePlan(
   const steps = new PlanSteps(backend, inputs, fusedOutputs, strides)
   if (!steps.addAll(scheduled(backend, graph, fusedOutputs))) return null
   steps.bindOutputs()
+  gatherCompanions(steps)
   steps.noteUses()
   const joined = new Epilogues(steps, donated)
   joined.find()

@@ -11,6 +11,7 @@
 #include <memory>
 #include <new>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "kernels/blas.h"
@@ -43,45 +44,54 @@ std::unique_ptr<float[]> borrow(int64_t count, std::atomic<bool>& exhausted) {
 
 constexpr int64_t kFewRows = 8, kSomeRows = 64;
 
-// y = x Wᵀ for few rows of x: rows of W are read once, four at a time.
-void few_rows(const lz_call& call, const PackedProduct& p, const PackedJob& job) {
+// A product of few rows among several with the same rows, and its share of their tasks.
+struct FewRows {
+  const PackedProduct* p;
+  const PackedJob* job;
+  int64_t begin = 0, end = 0;
+};
+
+// y = x Wᵀ for few rows of x and one or more W: rows of these are read once. They are alike but for their
+// weights, columns and results.
+void few_rows(const lz_call& call, std::span<FewRows> products) {
   const QuantizedTable& table = quantized_table();
-  const int64_t size = (table.arranged_size(p.k, p.format) + 15) / 16 * 16, width = p.groups + kScalePad;
-  const int digits = p.rounded ? 1 : p.dtype == LZ_FLOAT32 ? 3 : 2;
-  float* arranged = scratch<float>(call, job.rows * size);
-  float* sums = scratch<float>(call, job.rows * width);
+  const PackedProduct& x = *products[0].p;
+  const int64_t x_first = products[0].job->first, x_rows = products[0].job->rows;
+  const int64_t size = (table.arranged_size(x.k, x.format) + 15) / 16 * 16, width = x.groups + kScalePad;
+  const int digits = x.rounded ? 1 : x.dtype == LZ_FLOAT32 ? 3 : 2;
+  float* arranged = scratch<float>(call, x_rows * size);
+  float* sums = scratch<float>(call, x_rows * width);
   bool bytes = true;
-  for (int64_t r = 0; r < job.rows; r++) {
-    const float* x = p.x + (job.first + r) * p.k;
-    if (!table.arrange(x, p.k, p.format, digits, arranged + r * size)) bytes = false;
-    for (int64_t g = 0; g < p.groups; g++) {
+  for (int64_t r = 0; r < x_rows; r++) {
+    const float* row = x.x + (x_first + r) * x.k;
+    if (!table.arrange(row, x.k, x.format, digits, arranged + r * size)) bytes = false;
+    for (int64_t g = 0; g < x.groups; g++) {
       // Groups have 16 elements at least.
       float sum[16] = {};
-      for (int64_t i = 0; i < p.format.group; i += 16) {
-        for (int64_t j = 0; j < 16; j++) sum[j] += x[g * p.format.group + i + j];
+      for (int64_t i = 0; i < x.format.group; i += 16) {
+        for (int64_t j = 0; j < 16; j++) sum[j] += row[g * x.format.group + i + j];
       }
       sums[r * width + g] = std::accumulate(sum, sum + 16, 0.0f);
     }
-    std::fill_n(sums + r * width + p.groups, kScalePad, 0.0f);
+    std::fill_n(sums + r * width + x.groups, kScalePad, 0.0f);
   }
   constexpr int64_t kRows = 16;
-  // Bytes meet scales where they lie. For others these are widened for many rows at once, or read where they
-  // lie too, if rows of them follow each other and no group needs padding.
-  const bool unpadded = p.scale_stride == p.groups && (!job.biases || p.bias_stride == p.groups) &&
-                        table.reads_no_padding(p.k, p.format);
-  const bool in_place = unpadded && p.scale.dtype == LZ_FLOAT32;
-  const int64_t step = unpadded ? p.groups : width;
-  const auto scales_at = [](const char* scales, int32_t dtype, int64_t at) {
-    return scales == nullptr ? nullptr : scales + at * itemsize(dtype);
-  };
-  const Arranged vectors{arranged, size, sums, width, job.rows};
-  const auto dot = [&](const PackedRows& rows, int64_t row) {
-    table.dot(rows, vectors, p.y + job.first * p.n + row, p.n);
-  };
-  const int64_t tasks = (p.n + kRows - 1) / kRows;
-  const double price = double(std::min(kRows, p.n)) * (20 + double(p.k) * (0.01 + 0.025 * double(job.rows)));
+  const Arranged vectors{arranged, size, sums, width, x_rows};
   std::atomic<bool> exhausted{false};
-  parallel(call, tasks, price, [&](int64_t begin, int64_t end) {
+  // Tasks of one product.
+  const auto work = [&](const PackedProduct& p, const PackedJob& job, int64_t begin, int64_t end) {
+    // Bytes meet scales where they lie. For others these are widened for many rows at once, or read where
+    // they lie too, if rows of them follow each other and no group needs padding.
+    const bool unpadded = p.scale_stride == p.groups && (!job.biases || p.bias_stride == p.groups) &&
+                          table.reads_no_padding(p.k, p.format);
+    const bool in_place = unpadded && p.scale.dtype == LZ_FLOAT32;
+    const int64_t step = unpadded ? p.groups : width;
+    const auto scales_at = [](const char* scales, int32_t dtype, int64_t at) {
+      return scales == nullptr ? nullptr : scales + at * itemsize(dtype);
+    };
+    const auto dot = [&](const PackedRows& rows, int64_t row) {
+      table.dot(rows, vectors, p.y + job.first * p.n + row, p.n);
+    };
     const int64_t last = std::min(p.n, end * kRows);
     PackedRows rows{p.format, nullptr, p.stride, 0, p.k, ScaleKind::float32, nullptr, nullptr, step, step};
     if (bytes) {
@@ -119,6 +129,20 @@ void few_rows(const lz_call& call, const PackedProduct& p, const PackedJob& job)
           p.read_scales(job, row + r, 0, p.groups, buffer + r * width, biases + r * width);
       }
       dot(rows, row);
+    }
+  };
+  int64_t tasks = 0, columns = 0;
+  for (FewRows& each : products) {
+    each.begin = tasks;
+    each.end = tasks += (each.p->n + kRows - 1) / kRows;
+    columns = std::max(columns, each.p->n);
+  }
+  const double price =
+      double(std::min(kRows, columns)) * (20 + double(x.k) * (0.01 + 0.025 * double(x_rows)));
+  parallel(call, tasks, price, [&](int64_t begin, int64_t end) {
+    for (const FewRows& each : products) {
+      const int64_t from = std::max(begin, each.begin), to = std::min(end, each.end);
+      if (from < to) work(*each.p, *each.job, from - each.begin, to - each.begin);
     }
   });
   require(call, !exhausted, "out of memory");
@@ -213,9 +237,11 @@ Way way_of(const PackedProduct& p, const PackedJob& job) {
 void multiply(const lz_call& call, const PackedProduct& p) {
   for (const PackedJob& job : p.jobs) {
     switch (way_of(p, job)) {
-      case Way::few:
-        few_rows(call, p, job);
+      case Way::few: {
+        FewRows alone{&p, &job};
+        few_rows(call, {&alone, 1});
         break;
+      }
       case Way::some:
         some_rows(call, p, job);
         break;
@@ -332,25 +358,69 @@ void finish(const lz_call& call, PackedProduct& p, const void* rows, int64_t cou
   if (narrow && !tiles) narrow_rows(call, p.y, epilogue);
 }
 
+// A call of quantizedMatmul with its operands.
+struct MatmulCall {
+  const lz_call& call;
+  Source w, scales, biases;
+  PackedProduct p;
+
+  explicit MatmulCall(const lz_call& c) : call(c), w(c.in[1]), scales(c.in[2]), biases(c.in[2]) {
+    constexpr const char* op = "quantizedMatmul";
+    p = read_product(call, op, 0, w, scales, biases);
+    const lz_operand &x = call.in[0], &y = call.out[0];
+    bool fits = y.ndim == x.ndim;
+    for (int d = 0; d < x.ndim - 2 && fits; d++) fits = x.shape[d] == w.shape[d] && y.shape[d] == x.shape[d];
+    require(call, fits, "[%s] the leading axes differ", op);
+    if (y.size == 0) return;
+    const int64_t rows = x.shape[x.ndim - 2];
+    Layout<3> batch;
+    for (int d = 0; d < x.ndim - 2; d++)
+      batch.push(x.shape[d], {w.strides[d], scales.strides[d], p.bias.data ? biases.strides[d] : 0});
+    const int64_t count = batch.size();
+    Cursor<3> at(batch, batch.ndim, 0);
+    for (int64_t b = 0; b < count; b++, at.next())
+      p.add(job_at(p, w, at.offset[0], at.offset[1], at.offset[2], b * rows, rows));
+  }
+  // True for a product of few rows with one matrix.
+  bool is_few() const { return p.k > 0 && p.jobs.size() == 1 && way_of(p, p.jobs[0]) == Way::few; }
+};
+
+// Calls with the same few rows: these are arranged once, and all weights are one piece of work.
+void multiply_together(const lz_call& call, std::span<const std::unique_ptr<MatmulCall>> all) {
+  const lz_operand& x = call.in[0];
+  const float* rows = nullptr;
+  std::vector<FewRows> products;
+  for (const auto& each : all) {
+    PackedProduct& p = each->p;
+    const lz_operand& y = each->call.out[0];
+    p.dtype = p.out_dtype = y.dtype;
+    if (rows == nullptr) rows = float_rows(call, p, contiguous<char>(call, x), x.size);
+    p.x = rows;
+    if (p.rounded) p.dtype = LZ_FLOAT32;
+    p.y = half_table().narrow[y.dtype] ? scratch<float>(call, y.size) : data<float>(y);
+    products.push_back({&p, &p.jobs[0]});
+  }
+  few_rows(call, products);
+  for (const auto& each : all)
+    if (half_table().narrow[each->p.out_dtype]) narrow_rows(each->call, each->p.y, {});
+}
+
 void quantized_matmul(const lz_call& call) {
-  constexpr const char* op = "quantizedMatmul";
-  require(call, call.n_in >= 3, "[%s] expected at least 3 inputs", op);
-  Source w(call.in[1]), scales(call.in[2]), biases(call.in[2]);
-  PackedProduct p = read_product(call, op, 0, w, scales, biases);
-  const lz_operand &x = call.in[0], &y = call.out[0];
-  bool fits = y.ndim == x.ndim;
-  for (int d = 0; d < x.ndim - 2 && fits; d++) fits = x.shape[d] == w.shape[d] && y.shape[d] == x.shape[d];
-  require(call, fits, "[%s] the leading axes differ", op);
-  if (y.size == 0) return;
-  const int64_t rows = x.shape[x.ndim - 2];
-  Layout<3> batch;
-  for (int d = 0; d < x.ndim - 2; d++)
-    batch.push(x.shape[d], {w.strides[d], scales.strides[d], p.bias.data ? biases.strides[d] : 0});
-  const int64_t count = batch.size();
-  Cursor<3> at(batch, batch.ndim, 0);
-  for (int64_t b = 0; b < count; b++, at.next())
-    p.add(job_at(p, w, at.offset[0], at.offset[1], at.offset[2], b * rows, rows));
-  finish(call, p, contiguous<char>(call, x), x.size);
+  require(call, call.n_in >= 3, "[quantizedMatmul] expected at least 3 inputs");
+  std::vector<std::unique_ptr<MatmulCall>> all;
+  all.push_back(std::make_unique<MatmulCall>(call));
+  MatmulCall& first = *all[0];
+  const auto others = companions(call);
+  bool together = !others.empty() && first.is_few();
+  for (size_t i = 0; i < others.size() && together; i++) {
+    all.push_back(std::make_unique<MatmulCall>(others[i]));
+    together = all.back()->is_few() && all.back()->p.scale.dtype == first.p.scale.dtype;
+  }
+  if (together) {
+    take_companions(call);
+    return multiply_together(call, all);
+  }
+  if (call.out[0].size > 0) finish(call, first.p, contiguous<char>(call, call.in[0]), call.in[0].size);
 }
 
 void gather_qmm(const lz_call& call) {

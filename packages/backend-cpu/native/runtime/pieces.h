@@ -7,6 +7,7 @@
 #include <lazuli/kernel.h>
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "runtime/map_call.h"
@@ -63,7 +64,16 @@ struct KernelContext : lz_context {
   const MapPieces* pieces = nullptr;  // work on the result
   const MapPieces* prologue =
       nullptr;  // work that makes the first operand, whose memory does not hold it yet
+  // Calls of the same kernel with the same first operand and parameters, which follow this one and may run
+  // with it: nothing that one of them writes is read or written by another.
+  std::span<const lz_call> companions;
 };
+
+// The calls that may run with this one; a kernel that takes them runs them.
+inline std::span<const lz_call> companions(const lz_call& call) {
+  return static_cast<KernelContext*>(call.ctx)->companions;
+}
+inline void take_companions(const lz_call& call) { static_cast<KernelContext*>(call.ctx)->companions = {}; }
 
 // The work that wants this call's result; null where there is none. A kernel that asks must run it on
 // everything.

@@ -46,6 +46,51 @@ Plan::Plan(const int64_t* words, size_t count, int n_in, int n_out, int64_t aren
   join();
 }
 
+// True if a kernel that is called twice may read its first operand once.
+bool Plan::is_alike(const Step& a, const Step& b) const {
+  if (a.kernel == nullptr || a.kernel != b.kernel || a.n_in != b.n_in || a.n_out != b.n_out || a.n_in == 0 ||
+      a.n_params != b.n_params || !std::equal(a.params, a.params + a.n_params, b.params) || a.prologue ||
+      b.prologue)
+    return false;
+  const lz_operand &x = operands_[a.first], &y = operands_[b.first];
+  const Location &p = locations_[a.first], &q = locations_[b.first];
+  return p.binding != kUnbound && p.binding == q.binding && p.offset == q.offset && x.dtype == y.dtype &&
+         x.ndim == y.ndim && std::equal(x.shape, x.shape + x.ndim, y.shape) &&
+         std::equal(x.strides, x.strides + x.ndim, y.strides);
+}
+
+bool Plan::are_apart(size_t first, int count) const {
+  for (int a = 0; a < count; a++) {
+    const Step& writer = steps_[first + size_t(a)];
+    const size_t results = writer.first + size_t(writer.n_in);
+    for (int b = 0; b < count; b++) {
+      if (a == b) continue;
+      const Step& other = steps_[first + size_t(b)];
+      for (size_t i = results; i < results + size_t(writer.n_out); i++) {
+        for (size_t k = other.first; k < other.first + size_t(other.n_in + other.n_out); k++)
+          if (locations_[k].binding != kUnbound && overlap(i, k)) return false;
+      }
+    }
+  }
+  return true;
+}
+
+bool Plan::run_alike(size_t first, Context& context, bool* taken, std::string* error) const {
+  lz_call calls[kMostAlike];
+  const int count = steps_[first].alike;
+  for (int i = 0; i < count; i++) {
+    const Step& step = steps_[first + size_t(i)];
+    const lz_operand* in = operands_.data() + step.first;
+    calls[i] = {step.n_in,   step.n_out,    in,       in + step.n_in,
+                step.params, step.n_params, &context, sizeof(lz_call)};
+  }
+  context.companions = {calls + 1, size_t(count - 1)};
+  const bool done = context.call(steps_[first].kernel, calls[0], error);
+  *taken = context.companions.empty();
+  context.companions = {};
+  return done;
+}
+
 void Plan::join() {
   for (size_t i = 0; i + 1 < steps_.size(); i++) {
     Step &step = steps_[i], &after = steps_[i + 1];
@@ -59,6 +104,9 @@ void Plan::join() {
       if (same)
         after.prologue = MapPieces::make(step.job, operands_.data() + step.first, x.shape[x.ndim - 1]);
     }
+    while (step.alike < kMostAlike && i + size_t(step.alike) < steps_.size() &&
+           is_alike(step, steps_[i + size_t(step.alike)]))
+      step.alike++;
     // Work before a kernel and work after it share a table of addresses: a kernel has one of them.
     if (!step.kernel || step.prologue || step.n_out != 1 || !after.is_epilogue) continue;
     const lz_operand& result = operands_[step.first + size_t(step.n_in)];
@@ -232,6 +280,12 @@ bool Plan::run(char** addresses, Context& context, std::string* error) const {
       } else {
         step.job.run(at);
       }
+      continue;
+    }
+    if (step.alike > 1 && are_apart(next, step.alike)) {
+      bool taken = false;
+      if (!run_alike(next, context, &taken, error)) return false;
+      if (taken) next += size_t(step.alike - 1);
       continue;
     }
     lz_call call{step.n_in, step.n_out, in, in + step.n_in, step.params, step.n_params, nullptr, 0};

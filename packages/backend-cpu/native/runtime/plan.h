@@ -53,6 +53,8 @@ class Plan {
     // Of a kernel: the step before, where that makes pieces of the first operand.
     std::unique_ptr<MapPieces> prologue;
     bool is_epilogue = false, is_prologue = false;
+    // Of a kernel: the steps from this one on that call it with the same first operand and parameters.
+    int alike = 1;
     uint32_t first = 0;  // into operands_, or into pairs_
     int n_in = 0, n_out = 0;
     const int64_t* params = nullptr;
@@ -73,6 +75,14 @@ class Plan {
   bool joins(const Step& kernel, const Step& work) const;
   // True if a kernel may write its result while the work that makes its operand still reads.
   bool is_prologue_of(const Step& work, const Step& kernel) const;
+  bool is_alike(const Step& a, const Step& b) const;
+  // True if, with the operands' addresses, steps that are alike write nothing that another one reads or
+  // writes.
+  bool are_apart(size_t first, int count) const;
+  static constexpr int kMostAlike = 8;
+  // Runs a kernel on steps that are alike; false, with the reason, when it failed. `taken` tells if it ran
+  // all.
+  bool run_alike(size_t first, Context& context, bool* taken, std::string* error) const;
   bool overlap(size_t a, size_t b) const;
   void need(uint32_t binding, int64_t low, int64_t high, int64_t alignment);
 

@@ -95,6 +95,8 @@ export interface Plans {
    * over nothing that the work reads, and the result's memory need never hold it.
    */
   encodePrologue?(node: Node): void
+  /** Tells that this application reads its first input once for itself and all that follow it with the same one and the same parameters. */
+  takesCompanions?(node: Node): boolean
 }
 
 /** A backend's account of its device, and recordings of its work. */
