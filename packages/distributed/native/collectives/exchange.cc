@@ -14,9 +14,10 @@ void Exchange::begin(Group& group, const Work& work, uint64_t sequence) {
 }
 
 void Exchange::send(int to, const void* data, size_t bytes, int after) {
+  const size_t most = most_of(bytes);
   size_t at = 0;
   do {
-    const size_t n = std::min(most_, bytes - at);
+    const size_t n = std::min(most, bytes - at);
     add(to, Out{static_cast<const char*>(data) + at, uint32_t(n), after});
     open_++;
     at += n;
@@ -26,9 +27,10 @@ void Exchange::send(int to, const void* data, size_t bytes, int after) {
 
 int Exchange::receive(int from, void* target, size_t bytes, const void* with) {
   const int first = int(arrived_.size());
+  const size_t most = most_of(bytes);
   size_t at = 0;
   do {
-    const size_t n = std::min(most_, bytes - at);
+    const size_t n = std::min(most, bytes - at);
     add(from, In{static_cast<char*>(target) + at, uint32_t(n),
                  with ? static_cast<const char*>(with) + at : nullptr, int(arrived_.size())});
     arrived_.push_back(0);

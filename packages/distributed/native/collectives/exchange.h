@@ -13,8 +13,6 @@ namespace lazuli::dist {
 // One serves the operations of a group, one after another. Kinds of messages are its subclasses.
 class Exchange {
  public:
-  // Data go in pieces of at most so many bytes.
-  explicit Exchange(size_t most) : most_(most) {}
   virtual ~Exchange() = default;
 
   void begin(Group& group, const Work& work, uint64_t sequence);
@@ -59,6 +57,8 @@ class Exchange {
     size_t at_ = 0;
   };
 
+  // Bytes of a piece, at most, of data of so many: a multiple of all elements' sizes.
+  virtual size_t most_of(size_t bytes) const = 0;
   // Forgets what is left of the operation before.
   virtual void clear() = 0;
   virtual void add(int to, const Out& piece) = 0;
@@ -80,7 +80,6 @@ class Exchange {
   std::atomic<size_t> open_ = 0;  // pieces on their way
 
  private:
-  const size_t most_;
   std::vector<char> arrived_;  // by number of the incoming piece
 };
 

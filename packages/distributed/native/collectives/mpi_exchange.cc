@@ -1,9 +1,8 @@
 // Messages by MPI. The first of an operation to a member says which operation that is, with the first piece
-// in it, or its beginning, if that is small. Nothing is waited for in MPI, which could not be given up.
+// in it if that is small. Nothing is waited for in MPI, which could not be given up.
 #include <lazuli/kernel.h>
 #include <sched.h>
 
-#include <algorithm>
 #include <cstring>
 
 #include "collectives/exchange.h"
@@ -25,20 +24,14 @@ struct Letter {
   char data[4096 - sizeof(Label) - 64];  // below the size from which Open MPI asks first
 };
 constexpr size_t kInside = sizeof(Letter::data);
-// A first piece of at most so many bytes goes as a letter and one more message that MPI sends without asking.
-constexpr size_t kTwo = kInside + sizeof(Letter);
-
-// The bytes of a first piece that are in the letter.
-size_t inside_of(size_t bytes) { return bytes > kTwo ? 0 : std::min(bytes, kInside); }
+static_assert(kInside % 16 == 0);
+// Up to so many bytes, several messages for which Open MPI does not ask cost less than one for which it does.
+constexpr size_t kUnasked = 3 * kInside;
 
 class MpiExchange : public Exchange {
  public:
   MpiExchange(const Group& group, MpiHandle comm)
-      : Exchange(kPiece),
-        mpi_(*mpi_library()),
-        comm_(comm),
-        crowded_(group.is_crowded()),
-        lanes_(size_t(group.size())) {}
+      : mpi_(*mpi_library()), comm_(comm), crowded_(group.is_crowded()), lanes_(size_t(group.size())) {}
 
   void run() override {
     World& world = group_->world();
@@ -69,14 +62,14 @@ class MpiExchange : public Exchange {
     Line<MpiHandle> sending;
     bool introduced = false, met = false;
     MpiHandle meeting = nullptr;
-    size_t met_bytes = 0;  // of the first piece, in their letter
-    size_t posted = 0;     // of `in`, beginning with the first
-    size_t taken = 0;      // pieces so far
+    size_t posted = 0;  // of `in`, beginning with the first
+    size_t taken = 0;   // pieces so far
     MpiHandle receiving[kAhead];
     std::vector<char> scratch[kAhead];
     Letter letter, theirs;
   };
 
+  size_t most_of(size_t bytes) const override { return bytes <= kUnasked ? kInside : kPiece; }
   void clear() override {
     for (Lane& lane : lanes_) {
       lane.out.clear();
@@ -84,7 +77,6 @@ class MpiExchange : public Exchange {
       lane.sending.clear();
       lane.introduced = lane.met = false;
       lane.meeting = nullptr;
-      lane.met_bytes = 0;
       lane.posted = lane.taken = 0;
     }
   }
@@ -110,24 +102,20 @@ class MpiExchange : public Exchange {
   bool push(Lane& lane, int rank) {
     bool moved = false;
     while (!lane.out.empty() && lane.sending.size() < kAhead && may_go(lane.out.front())) {
-      Out& piece = lane.out.front();
-      MpiHandle request = nullptr;
-      bool whole = true;
-      if (lane.introduced) {
-        send(piece.data, piece.bytes, rank, &request);
-      } else {
+      const Out piece = lane.out.front();
+      const bool first = !lane.introduced, inside = first && piece.bytes <= kInside;
+      MpiHandle sending = nullptr;
+      if (first) {
         lane.introduced = true;
         lane.letter.label = label_;
-        const size_t inside = inside_of(piece.bytes);
-        if (inside) std::memcpy(lane.letter.data, piece.data, inside);
-        send(&lane.letter, sizeof(Label) + inside, rank, &request);
-        whole = inside == piece.bytes;
-        piece.data += inside;
-        piece.bytes -= uint32_t(inside);
-        if (!whole) open_++;
+        if (inside && piece.bytes) std::memcpy(lane.letter.data, piece.data, piece.bytes);
+        send(&lane.letter, sizeof(Label) + (inside ? piece.bytes : 0), rank, &sending);
+        if (!inside) open_++;
+      } else {
+        send(piece.data, piece.bytes, rank, &sending);
       }
-      lane.sending.push(request);
-      if (whole) lane.out.pop();
+      lane.sending.push(sending);
+      if (inside || !first) lane.out.pop();
       moved = true;
     }
     return moved;
@@ -140,12 +128,10 @@ class MpiExchange : public Exchange {
       compare(rank, lane.theirs.label);
       lane.met = true;
       const In& piece = lane.in.front();
-      lane.met_bytes = inside_of(piece.bytes);
-      if (lane.met_bytes == piece.bytes) {
+      if (piece.bytes <= kInside) {
         if (!piece.with && piece.bytes) std::memcpy(piece.target, lane.theirs.data, piece.bytes);
         finish(piece, lane.theirs.data);
         lane.in.pop();
-        lane.met_bytes = 0;
       }
     }
     bool moved = false;
@@ -153,10 +139,7 @@ class MpiExchange : public Exchange {
       while (lane.posted < kAhead && lane.posted < lane.in.size()) {
         const In& piece = lane.in[lane.posted];
         const size_t slot = (lane.taken + lane.posted) % kAhead;
-        char* const target = target_of(lane, piece, slot);
-        if (lane.met_bytes) std::memcpy(target, lane.theirs.data, lane.met_bytes);
-        receive(target + lane.met_bytes, piece.bytes - lane.met_bytes, rank, &lane.receiving[slot]);
-        lane.met_bytes = 0;
+        receive(target_of(lane, piece, slot), piece.bytes, rank, &lane.receiving[slot]);
         lane.posted++;
       }
       const size_t slot = lane.taken % kAhead;

@@ -44,7 +44,7 @@ constexpr size_t kMany = 8;
 
 class SocketExchange : public Exchange {
  public:
-  SocketExchange(bool crowded, bool alone) : Exchange(kPiece), patience_(crowded), alone_(alone) {}
+  SocketExchange(bool crowded, bool alone) : patience_(crowded), alone_(alone) {}
 
   void run() override {
     World& world = group_->world();
@@ -102,6 +102,7 @@ class SocketExchange : public Exchange {
     std::vector<char> scratch;
   };
 
+  size_t most_of(size_t) const override { return kPiece; }
   void clear() override {
     turns_.assign(size_t(group_->size()), {0, 0});
     for (Lane& lane : lanes_) {
