@@ -12,6 +12,8 @@ namespace lazuli {
 namespace {
 
 constexpr int64_t kPiece = 65536, kColumns = 512;  // elements
+// Cells of more elements leave the first caches between counting and writing.
+constexpr int64_t kLargeCell = 8192;
 
 // The strides of x's elements, of their cells and of the result.
 struct Job {
@@ -35,6 +37,21 @@ int64_t count_equal(int32_t dtype, const T* x, int64_t step, int64_t n, T extrem
   if (step == 1) return extremes_table().count[dtype](x, n, &extreme);
   int64_t count = 0;
   for (int64_t i = 0; i < n; i++) count += load(x[i * step]) == load(extreme);
+  return count;
+}
+
+// Both count_equal() and write_shares(), in one pass.
+template <class T>
+int64_t count_and_write(const Job& job, const T* x, int64_t x_step, int64_t n, T extreme,
+                        const std::array<T, 2>& share, T* to, int64_t to_step) {
+  if (x_step == 1 && to_step == 1)
+    return extremes_table().count_and_write[job.dtype](x, n, &extreme, share.data(), to, job.streaming);
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; i++) {
+    const bool is_hit = load(x[i * x_step]) == load(extreme);
+    to[i * to_step] = share[is_hit ? 0 : 1];
+    count += is_hit;
+  }
   return count;
 }
 
@@ -71,13 +88,25 @@ void by_cells(const lz_call& call, const Job& job, const T* x, const T* y, const
       write_shares(job, x + x_at + offset[0], step[0], m, extreme, share, to + to_at + offset[1], step[1]);
     });
   };
+  const bool once = n > kLargeCell && static_cast<const void*>(x) != to;
+  const auto try_alone = [&](int64_t x_at, int64_t to_at, T extreme, const std::array<T, 2>& share) {
+    int64_t sum = 0;
+    for_parts(job.reduced, 0, n, [&](auto offset, int64_t m, auto step) {
+      sum += count_and_write(job, x + x_at + offset[0], step[0], m, extreme, share, to + to_at + offset[1],
+                             step[1]);
+    });
+    return sum;
+  };
   const int64_t cells = job.kept.size();
   if (n <= kPiece || cells >= 4 * call.ctx->threads) {
     return parallel(call, cells, 0.6 * double(n) + 10, [&](int64_t begin, int64_t end) {
       Cursor<3> cell(job.kept, job.kept.ndim, begin);
       for (int64_t i = begin; i < end; i++, cell.next()) {
         const auto [x_at, at, to_at] = cell.offset;
-        write(x_at, to_at, y[at], shares(g[at], count(x_at, y[at], 0, n)), 0, n);
+        // As in by_rows(): an extreme is taken for the only one, which it mostly is.
+        const int64_t found =
+            once ? try_alone(x_at, to_at, y[at], shares(g[at], 1)) : count(x_at, y[at], 0, n);
+        if (!once || found != 1) write(x_at, to_at, y[at], shares(g[at], found), 0, n);
       }
     });
   }
@@ -130,25 +159,24 @@ class Columns {
     });
   }
 
-  // Both, of each part of a row while it is in the first cache.
+  // Both at once.
   void count_and_write(const std::array<int64_t, 3>& at, int64_t begin, int64_t end, int64_t m,
                        int32_t* counts, const T* hits, const T* misses) const {
-    const auto count_run = extremes_table().count_columns[job_.dtype];
-    const auto write_run = extremes_table().write_columns[job_.dtype];
+    const auto run = extremes_table().count_and_write_columns[job_.dtype];
     by_blocks(begin, end, m, [&](const std::array<int64_t, 2>& row, int64_t j, int64_t count) {
-      const T *x = x_ + at[0] + row[0] + j, *y = y_ + at[1] + j;
-      count_run(x, count, y, counts + j);
-      write_run(x, count, y, hits + j, misses + j, to_ + at[2] + row[1] + j, job_.streaming);
+      run(x_ + at[0] + row[0] + j, count, y_ + at[1] + j, counts + j, hits + j, misses + j,
+          to_ + at[2] + row[1] + j, job_.streaming);
     });
   }
 
  private:
-  // The columns' other data stay in the first cache.
+  // The columns' other data stay in the first cache, and a part of a row is long enough to be read ahead.
   template <class F>
   void by_blocks(int64_t begin, int64_t end, int64_t m, F&& f) const {
-    for (int64_t j = 0; j < m; j += kColumns) {
+    constexpr int64_t kPart = 1024;
+    for (int64_t j = 0; j < m; j += kPart) {
       Cursor<2> row(job_.reduced, job_.reduced.ndim, begin);
-      for (int64_t k = begin; k < end; k++, row.next()) f(row.offset, j, std::min(kColumns, m - j));
+      for (int64_t k = begin; k < end; k++, row.next()) f(row.offset, j, std::min(kPart, m - j));
     }
   }
 
