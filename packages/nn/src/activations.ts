@@ -394,7 +394,8 @@ export const gelu: Activation = activation(
       scalar: (s, [x]) => {
         const dtype = s.dtypeOf(x)
         const twice = s.add(s.constant(1, dtype), s.erf(s.divide(x, s.constant(Math.SQRT2, dtype))))
-        return s.divide(s.multiply(x, twice), s.constant(2, dtype))
+        // Halved before the product, which overflows in float16 otherwise.
+        return s.multiply(x, s.divide(twice, s.constant(2, dtype)))
       },
       partials: ([x]) => geluSlope([x]),
     },
@@ -450,9 +451,11 @@ const geluApproxSlope = elementwise(
     scalar: (s, [x]) => {
       const dtype = s.dtypeOf(x)
       const [one, half, c] = [s.constant(1, dtype), s.constant(0.5, dtype), s.constant(GELU_SCALE, dtype)]
-      const squared = s.square(x)
-      const cubic = s.multiply(s.constant(GELU_CUBIC, dtype), s.multiply(squared, x))
-      const t = s.tanh(s.multiply(c, s.add(x, cubic)))
+      // tanh is ±1 beyond, and x³ overflows in float16 from 41 on: their product would be 0 · ∞.
+      const near = s.minimum(s.maximum(x, s.constant(-10, dtype)), s.constant(10, dtype))
+      const squared = s.square(near)
+      const cubic = s.multiply(s.constant(GELU_CUBIC, dtype), s.multiply(squared, near))
+      const t = s.tanh(s.multiply(c, s.add(near, cubic)))
       const inner = s.multiply(c, s.add(one, s.multiply(s.constant(3 * GELU_CUBIC, dtype), squared)))
       const right = s.multiply(s.multiply(s.multiply(half, x), s.subtract(one, s.square(t))), inner)
       return s.add(s.multiply(half, s.add(one, t)), right)

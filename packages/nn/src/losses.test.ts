@@ -82,3 +82,17 @@ describe("shifts", () => {
       expect(list(slope(mx.array([e])))[0]).toBeCloseTo(Math.tanh(e), 6)
   })
 })
+
+test("distances of float16 do not overflow in the squares", () => {
+  const [x, y, z] = [
+    [512, 512],
+    [0, 0],
+    [1024, 1024],
+  ].map((row) => mx.array([row], mx.float16))
+  const cosine = losses.cosineSimilarityLoss(x, x)
+  expect(cosine.dtype).toBe(mx.float16)
+  expect(list(cosine)[0]).toBeCloseTo(1, 2)
+  const triplet = losses.tripletLoss(x, y, z)
+  expect(triplet.dtype).toBe(mx.float16)
+  expect(list(triplet)).toEqual([1])
+})

@@ -419,6 +419,11 @@ export function smoothL1Loss(...args: unknown[]): mx.Array {
   return smoothL1LossArgs(args)
 }
 
+/** Squares of float16 overflow long before their root does. */
+const wide = (x: mx.Array): mx.Array => (x.dtype === mx.float16 ? x.astype(mx.float32) : x)
+/** Results of {@link wide} numbers, in the dtype of these. */
+const narrow = (y: mx.Array, of: mx.Array): mx.Array => (of.dtype === mx.float16 ? y.astype(of.dtype) : y)
+
 const tripletLossArgs = operation(
   "tripletLoss",
   {
@@ -442,14 +447,10 @@ const tripletLossArgs = operation(
     reduction: Reduction = "none",
   ) => {
     const distance = (others: mx.Array): mx.Array => {
-      const d = anchors.subtract(others)
-      if (p === 2) return d.square().sum(axis).add(eps).sqrt()
-      return d
-        .abs()
-        .power(p)
-        .sum(axis)
-        .add(eps)
-        .power(1 / p)
+      const difference = anchors.subtract(others)
+      const d = wide(difference)
+      const powers = (p === 2 ? d.square() : d.abs().power(p)).sum(axis).add(eps)
+      return narrow(p === 2 ? powers.sqrt() : powers.power(1 / p), difference)
     }
     const loss = mx.maximum(distance(positives).subtract(distance(negatives)).add(margin), 0)
     return reduce(loss, reduction)
@@ -572,12 +573,13 @@ const cosineSimilarityLossArgs = operation(
   "cosineSimilarityLoss",
   { x1: "array", x2: "array", axis: "axis?", eps: "nonNegative?", reduction: reductions },
   (x1: mx.Array, x2: mx.Array, axis: number = 1, eps: number = 1e-8, reduction: Reduction = "none") => {
+    const [a, b] = [wide(x1), wide(x2)]
     const norm = (x: mx.Array): mx.Array => x.square().sum(axis).sqrt()
-    const loss = x1
-      .multiply(x2)
+    const loss = a
+      .multiply(b)
       .sum(axis)
-      .divide(mx.maximum(norm(x1).multiply(norm(x2)), eps))
-    return reduce(loss, reduction)
+      .divide(mx.maximum(norm(a).multiply(norm(b)), eps))
+    return reduce(narrow(loss, x1.multiply(x2)), reduction)
   },
 )
 /**

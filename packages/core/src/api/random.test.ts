@@ -113,3 +113,9 @@ test("randint gives bools, and stays between bounds that float32 does not hold",
   expect(() => mx.random.randint(0, 300, [3], mx.uint8)).toThrow(mx.DTypeError)
   expect(() => mx.random.randint(0, 3, [3], mx.float16)).toThrow("expected an integer dtype or bool_")
 })
+
+test("a seed of more than 64 bits is refused", () => {
+  expect(mx.random.key(2n ** 64n - 1n).tolist()).toEqual([2 ** 32 - 1, 2 ** 32 - 1])
+  for (const seed of [2n ** 64n, -(2n ** 63n) - 1n])
+    expect(() => mx.random.key(seed)).toThrow("[random.key] a seed must have at most 64 bits")
+})

@@ -50,6 +50,8 @@ function wordsOfSeed(op: string, value: unknown): [number, number] {
   if (typeof big !== "bigint")
     throw new ArgumentError(op, `a seed must be an integer, received ${describe(value)}`)
   const bits = BigInt.asUintN(64, big)
+  if (big !== bits && big !== BigInt.asIntN(64, big))
+    throw new ArgumentError(op, `a seed must have at most 64 bits, received ${describe(value)}`)
   return [Number(bits >> 32n), Number(bits & 0xffffffffn)]
 }
 

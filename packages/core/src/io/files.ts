@@ -2,6 +2,7 @@
  * Files read in bounded pieces, and written under another name beside the final one and renamed, so that no reader ever sees half of one.
  */
 import { PART_BYTES } from "../engine/readback"
+import { isPlainObject } from "../graph/args"
 import { bool_, complex64, type Dtype } from "../graph/dtype"
 import { ArgumentError, describe, type ErrorDetails, FormatError } from "../graph/errors"
 import { Array } from "../graph/graph"
@@ -31,12 +32,25 @@ const MAX_AXES = 64
 /** Where a file is: a path, or a `file:` URL. */
 export type FilePath = string | URL
 
+/** No system takes longer paths, and its error would repeat them. */
+const LONGEST_PATH = 32_768
+
 /** The path of a file argument, with the format's ending if it has none. @throws ArgumentError */
 export function asPath(op: string, file: unknown, ending = ""): string {
   const path = file instanceof URL && file.protocol === "file:" ? fileURLToPath(file) : file
   if (typeof path !== "string" || path === "" || path.includes("\0"))
     throw new ArgumentError(op, `file must be a path or a file: URL, received ${describe(file)}`)
+  if (path.length > LONGEST_PATH)
+    throw new ArgumentError(op, `file must be a path, received one of ${path.length} characters`)
   return path.endsWith(ending) ? path : path + ending
+}
+
+/** Metadata by name; empty where none is given. @throws ArgumentError */
+export function checkMetadata(op: string, metadata: unknown): [string, unknown][] {
+  if (metadata === undefined || metadata === null) return []
+  if (!isPlainObject(metadata))
+    throw new ArgumentError(op, `metadata must be a plain object, received ${describe(metadata)}`)
+  return Object.entries(metadata)
 }
 
 /** A file open for reading; every read is checked against its size. */
@@ -211,16 +225,11 @@ export const bytesOf = (view: ArrayBufferView): Uint8Array<ArrayBufferLike> =>
 
 /** The named arrays that a file is to hold, checked. @throws ArgumentError */
 export function checkNamed(op: string, arrays: unknown): [string, Array][] {
-  if (
-    typeof arrays !== "object" ||
-    arrays === null ||
-    globalThis.Array.isArray(arrays) ||
-    arrays instanceof Array
-  )
+  if (!isPlainObject(arrays))
     throw new ArgumentError(op, `arrays must be a plain object of arrays, received ${describe(arrays)}`)
   const entries = Object.entries(arrays)
   for (const [name, a] of entries)
     if (!(a instanceof Array))
       throw new ArgumentError(op, `${quoted(name)} must be an array, received ${describe(a)}`)
-  return entries
+  return entries as [string, Array][]
 }

@@ -29,6 +29,7 @@ import {
   bytesOf,
   bytesOfShape,
   checkDisjoint,
+  checkMetadata,
   checkNamed,
   type FilePath,
   quoted,
@@ -275,7 +276,7 @@ export function ggufParts(
   tensors: readonly GgufTensor[],
   metadata?: Readonly<Record<string, Array | string | readonly string[]>> | null,
 ): Iterable<Uint8Array> {
-  const values = Object.entries(metadata ?? {})
+  const values = checkMetadata(op, metadata)
   const head: Uint8Array[] = [Buffer.from("GGUF"), word(3), long(tensors.length), long(values.length)]
   for (const [key, value] of values) head.push(...textBytes(key), ...valueBytes(op, key, value))
   const alignment = alignmentOf((metadata as Record<string, GgufValue> | null)?.[ALIGNMENT_KEY])

@@ -211,3 +211,21 @@ describe("hostile files are refused", () => {
     expect(() => mx.load(path("missing.npy"))).toThrow(/ENOENT/)
   })
 })
+
+test("arrays and metadata by name are plain objects, and a path is no longer than a system takes", () => {
+  const arrays = { a: mx.ones([1]) }
+  const wrong = [new Map(Object.entries(arrays)), new Error("a"), () => 0] as unknown as (typeof arrays)[]
+  for (const each of wrong) expect(() => mx.savez(path("wrong.npz"), each)).toThrow(/^\[savez\] /)
+  for (const metadata of ["text", ["text"], () => 0, new Map()] as unknown as Record<string, string>[]) {
+    expect(() => mx.saveGguf(path("wrong.gguf"), arrays, metadata)).toThrow(
+      "[saveGguf] metadata must be a plain object",
+    )
+    expect(() => mx.saveSafetensors(path("wrong.safetensors"), arrays, metadata)).toThrow(
+      "[saveSafetensors] metadata must be a plain object",
+    )
+  }
+  expect(readdirSync(folder).filter((name) => name.startsWith("wrong"))).toEqual([])
+  expect(() => mx.load(`${"x".repeat(100_000)}.npy`)).toThrow(
+    "[load] file must be a path, received one of 100004 characters",
+  )
+})

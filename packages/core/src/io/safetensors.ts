@@ -13,6 +13,7 @@ import {
   asPath,
   type BoundedFile,
   bytesOfShape,
+  checkMetadata,
   checkNamed,
   type FilePath,
   quoted,
@@ -151,7 +152,7 @@ export function writeSafetensors(
   const entries = checkNamed(op, arrays)
   if (Object.hasOwn(arrays, "__metadata__"))
     throw new ArgumentError(op, 'no array can be named "__metadata__"')
-  for (const [name, text] of Object.entries(metadata ?? {}))
+  for (const [name, text] of checkMetadata(op, metadata))
     if (typeof text !== "string")
       throw new ArgumentError(op, `the metadata ${quoted(name)} must be a string, received ${describe(text)}`)
   evalTrees(entries.map(([, a]) => a))

@@ -151,3 +151,9 @@ test("what is no matrix, or more than a line of coordinates, is refused", () => 
     [2, 1],
   ])
 })
+
+test("an error of meshgrid and broadcastArrays names the function that was called", () => {
+  const lines = Array.from({ length: 65 }, () => mx.ones([1]))
+  expect(() => mx.meshgrid(...lines)).toThrow("[meshgrid] expected at most 64 axes, received 65")
+  expect(() => mx.broadcastArrays(mx.ones([2]), mx.ones([3]))).toThrow(/^\[broadcastArrays\] /)
+})

@@ -10,6 +10,7 @@ import {
   type StreamOptions,
   withOwnHandles,
 } from "../graph/args"
+import { under } from "../graph/boundary"
 import { asCall } from "../graph/calls"
 import { onStream, type StreamLike } from "../graph/device"
 import { ArgumentError, describe, ShapeError } from "../graph/errors"
@@ -308,18 +309,20 @@ function withOptions(
   const given = isPlainObject(last) ? args.slice(0, -1) : args
   return { arrays: given.map((x, i) => asArrayArgument(op, `array ${i}`, x)), options }
 }
-/** Runs `body` on the stream of the options. */
+/** Runs `body` on the stream of the options; errors come under the function's name. */
 const streamed = (
   op: string,
   arrays: readonly Array[],
   options: Record<string, unknown>,
   body: (arrays: readonly Array[]) => Array[],
 ): Array[] =>
-  withOwnHandles(
-    options.stream === undefined
-      ? body(arrays)
-      : onStream(options.stream as StreamLike, () => body(arrays), op),
-    arrays,
+  under(op, () =>
+    withOwnHandles(
+      options.stream === undefined
+        ? body(arrays)
+        : onStream(options.stream as StreamLike, () => body(arrays), op),
+      arrays,
+    ),
   )
 
 /**

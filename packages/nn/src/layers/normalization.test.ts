@@ -50,3 +50,11 @@ describe("what has no variance is refused", () => {
     )
   })
 })
+
+test.each([false, true])(
+  "GroupNorm of an empty batch is empty, pytorchCompatible %s",
+  (pytorchCompatible) => {
+    const layer = new nn.GroupNorm(2, 4, { pytorchCompatible })
+    expect(layer.forward(mx.zeros([0, 3, 4])).shape).toEqual([0, 3, 4])
+  },
+)

@@ -109,20 +109,25 @@ export class RMSNorm extends Module {
   }
 }
 
+/** Counted, since an empty batch lets no size be inferred. */
+const positionsOf = (x: mx.Array): number => x.shape.slice(1, -1).reduce((product, n) => product * n, 1)
+
 const overAdjacentChannels = asCall(
   "@lazuli/nn/overAdjacentChannels",
   (x: mx.Array, numGroups: number, size: number, eps: number): mx.Array => {
     const batch = x.shape[0]
-    const groups = x.reshape([batch, -1, numGroups, size]).transpose([0, 2, 1, 3])
-    const y = mx.fast.layerNorm(groups.reshape([batch, numGroups, -1]), null, null, eps)
-    return y.reshape([batch, numGroups, -1, size]).transpose([0, 2, 1, 3]).reshape(x.shape)
+    const positions = positionsOf(x)
+    const groups = x.reshape([batch, positions, numGroups, size]).transpose([0, 2, 1, 3])
+    const y = mx.fast.layerNorm(groups.reshape([batch, numGroups, positions * size]), null, null, eps)
+    return y.reshape([batch, numGroups, positions, size]).transpose([0, 2, 1, 3]).reshape(x.shape)
   },
 )
 
 const overInterleavedChannels = asCall(
   "@lazuli/nn/overInterleavedChannels",
   (x: mx.Array, numGroups: number, eps: number): mx.Array => {
-    const groups = x.reshape([x.shape[0], -1, numGroups])
+    const [channels] = x.shape.slice(-1)
+    const groups = x.reshape([x.shape[0], (positionsOf(x) * channels) / numGroups, numGroups])
     return standardizeOver(groups, [1], eps).reshape(x.shape)
   },
 )

@@ -2,7 +2,7 @@
  * Norms of vectors and matrices.
  */
 import { type Axes, operation, type StreamOptions } from "../../graph/args"
-import { atLeastFloat, complex64 } from "../../graph/dtype"
+import { atLeastFloat, complex64, float16, float32 } from "../../graph/dtype"
 import { ArgumentError, describe, ShapeError } from "../../graph/errors"
 import type { Array } from "../../graph/graph"
 import { normalizeAxes, normalizeAxis } from "../../graph/shape"
@@ -13,10 +13,13 @@ import { singularValuesOf } from "./svd"
 /** The order of a norm: p for vectors; 1, −1, 2, −2, ±Infinity, "fro", "f" or "nuc" for matrices; null for the Euclidean length. */
 export type NormOrder = number | "fro" | "f" | "nuc" | null
 
+/** Powers of float16 overflow long before the norm does. */
+const wide = (x: Array): Array => (x.dtype === float16 ? toDtype(x, float32) : x)
+
 /** √Σ|x|². */
 function euclidean(x: Array, axes: readonly number[], keepdims: boolean): Array {
   const modulus = x.dtype === complex64 ? x.abs() : x
-  return sum(modulus.square(), axes, keepdims).sqrt()
+  return toDtype(sum(wide(modulus).square(), axes, keepdims).sqrt(), modulus.dtype)
 }
 
 /** As in MLX, these norms of complex arrays are complex64, with imaginary parts 0. */
@@ -28,7 +31,7 @@ function vectorNorm(x: Array, order: number, axis: number, keepdims: boolean): A
     if (order === 1) return sum(modulus, axis, keepdims)
     if (order === Number.POSITIVE_INFINITY) return max(modulus, axis, keepdims)
     if (order === Number.NEGATIVE_INFINITY) return min(modulus, axis, keepdims)
-    return sum(modulus.power(order), axis, keepdims).power(1 / order)
+    return sum(wide(modulus).power(order), axis, keepdims).power(1 / order)
   }
   return toDtype(norm(), x.dtype)
 }
