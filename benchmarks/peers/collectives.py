@@ -15,7 +15,7 @@ def sizes_to(largest):
 
 
 def times_of(n, rounds, operations, barrier, run):
-    laps, warm = [], max(3, min(1000, (4 << 20) // n) // operations)
+    laps, warm = [], max(3, min(300, (4 << 20) // n) // operations)
     for i in range(rounds + warm):
         barrier()
         begin = time.perf_counter()

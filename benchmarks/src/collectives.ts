@@ -26,7 +26,7 @@ const sizesTo = (largest: number): number[] => {
 }
 const roundsOf = (bytes: number): number => Math.max(6, Math.min(400, Math.floor((64 << 20) / bytes)))
 /** Rounds before them, after which even a program's own code is compiled. */
-const warmOf = (bytes: number): number => Math.min(1000, Math.floor((4 << 20) / bytes))
+const warmOf = (bytes: number): number => Math.min(300, Math.floor((4 << 20) / bytes))
 /** Operations in a row. */
 const rowOf = (bytes: number): number => Math.max(2, Math.min(50, Math.floor((16 << 20) / bytes)))
 
