@@ -146,13 +146,18 @@ struct Vvor {
       fetch(right + from_b[t] * width, std::min<int64_t>(width * int64_t(sizeof(T)), kFetched));
     };
     const double each = price_of(cells + 16);
-    if (const uint64_t* alone = rows_alone(call, to, n, count)) {
-      clear_others(call, alone, n, count, cells, out);
+    if (rows_alone(call, to, n, count)) {
+      // Large results are written fastest in their own order; operands are small beside them.
+      const int32_t* of_rows = products_of_rows(call, to, n, count);
       const bool streamed = streams<T>(y, sizes);
-      return parallel(call, n, each, [&](int64_t begin, int64_t end) {
-        for (int64_t t = begin; t < end; t++) {
-          fetch_pair(std::min(t + kAhead, end - 1));
-          product(t, streamed, out + to[t] * cells);
+      return parallel(call, count, each, [&](int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; r++) {
+          const int32_t t = of_rows[r], next = of_rows[std::min(r + kAhead, end - 1)];
+          if (next >= 0) fetch_pair(next);
+          if (t >= 0)
+            product(t, streamed, out + r * cells);
+          else
+            std::fill_n(out + r * cells, cells, T(0));
         }
         end_of_stream();
       });

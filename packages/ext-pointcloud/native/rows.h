@@ -79,6 +79,15 @@ inline const uint64_t* rows_alone(const lz_call* call, const int32_t* rows, int6
   }
   return several ? nullptr : marks;
 }
+// The product of each row, where none has several; -1 for none.
+inline const int32_t* products_of_rows(const lz_call* call, const int32_t* rows, int64_t n, int64_t count) {
+  int32_t* out = scratch<int32_t>(call, count);
+  if (n < count) std::fill_n(out, count, -1);
+  parallel(call, n, 1.5, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; t++) out[rows[t]] = int32_t(t);
+  });
+  return out;
+}
 // Zeros in the rows that have no product.
 template <class T>
 void clear_others(const lz_call* call, const uint64_t* marked, int64_t n, int64_t count, int64_t cells,
