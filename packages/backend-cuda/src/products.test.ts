@@ -2,6 +2,7 @@
  * Products by cuBLASLt, on its test double: every way that operands may lie, batches, addends, and the kernels that serve without it.
  */
 import "../test/double"
+import { compile } from "@lazuli/compile"
 import { backendSuite, formatChecks } from "@lazuli/conformance"
 import * as mx from "@lazuli/core"
 import { expect, it } from "vitest"
@@ -78,6 +79,30 @@ it("add rows, matrices and what is neither", () => {
     ])
       agrees(() => mx.addmm(values(shape, 5), values([2, 3, 5], 2), values([5, 4], 3), alpha, beta))
 }, 120_000)
+
+it("end with a clamp or a scale where that alone reads them", () => {
+  const given = (): [mx.Array, mx.Array, mx.Array] => [
+    values([2, 3, 5], 2),
+    values([5, 4], 3),
+    values([4], 5),
+  ]
+  const kernelsOf = (f: (a: mx.Array, b: mx.Array, c: mx.Array) => mx.Array[]): number | null => {
+    const compiled = compile(f)
+    const run = (): unknown[] => compiled(...given()).map((x) => x.tolist())
+    const [got, want] = [mx.gpu, mx.cpu].map((device) => mx.stream(device, run))
+    expect(got).toEqual(want)
+    return mx.stream(mx.gpu, () => compiled.explain(...given()).kernels)
+  }
+  expect(kernelsOf((a, b, c) => [mx.maximum(mx.addmm(c, a, b), 0)])).toBe(1)
+  expect(kernelsOf((a, b) => [a.matmul(b).multiply(0.25)])).toBe(1)
+  expect(kernelsOf((a, b, c) => [mx.addmm(c, a, b).multiply(0.25)])).toBe(2)
+  expect(kernelsOf((a, b) => [mx.maximum(a.matmul(b), 0), a.matmul(b)])).toBe(2)
+  const nan = compile((a: mx.Array, b: mx.Array) => mx.maximum(a.matmul(b), 0))
+  const infinite = mx.array([[Number.NaN, Infinity, -Infinity, -1, 2]])
+  expect(
+    mx.stream(mx.gpu, () => (nan(infinite.transpose(), mx.array([[1]])) as mx.Array).flatten().tolist()),
+  ).toEqual([Number.NaN, Infinity, 0, 0, 2])
+}, 60_000)
 
 it("without the library run by kernels", () => {
   const { matmul } = productFamilies(

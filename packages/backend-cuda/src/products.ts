@@ -2,10 +2,11 @@
  * Products of matrices by cuBLASLt: which applications it takes, and how they are described to it. The library's matrices lie by columns,
  * so that a row-major product is that of the transposes the other way round.
  */
-import { type Node, type Storage, sizeOf } from "@lazuli/core/engine"
+import { contiguousStrides, type Node, programOf, type Storage, sizeOf } from "@lazuli/core/engine"
 import {
   collapse,
   type DispatchQueue,
+  type Ending,
   type Families,
   type Family,
   type Location,
@@ -77,6 +78,33 @@ function wordsOf(integers: readonly number[], doubles: readonly number[]): Int32
   return new Int32Array(bytes.buffer)
 }
 
+/** Parts of `cublasLtEpilogue_t`. */
+const [RELU, BIAS] = [2, 4]
+
+/** The end of a product in the library's own kernels: numbers below 0 become 0, or all are multiplied by one. */
+interface Epilogue {
+  readonly flag: number
+  readonly scale: number
+  /** The node that takes the result. */
+  readonly target: Node
+}
+
+/** Work on a product as its epilogue; null where the library has none. `added` tells that the product has an addend. */
+function epilogueOf(product: Node, { work, results, keeps }: Ending, added: boolean): Epilogue | null {
+  if (keeps || work.outputs !== null || work.dtype !== product.dtype || !isFloat(product)) return null
+  const { code, outputs } = programOf(work)
+  if (code.length !== 1 || outputs.length !== 1 || work.inputs.length !== 2) return null
+  const of = work.inputs.findIndex((input) => results.has(input))
+  const other = work.inputs[1 - of]
+  if (of < 0 || other.primitive?.facts.immediate !== true || other.dtype !== product.dtype) return null
+  const value = other.params.value
+  const { op } = code[0]
+  if (op === "maximum" && value === 0) return { flag: RELU, scale: 1, target: work }
+  const isScale = op === "multiply" && typeof value === "number" && Number.isFinite(value) && value !== 0
+  return isScale && !added ? { flag: 0, scale: value, target: work } : null
+}
+const isFloat = ({ dtype }: Node): boolean => dtype.kind === "floating" && dtype.size <= 4
+
 /** A term added to a product: a matrix of its shape, or a row for all of its rows. */
 interface Addend {
   readonly view: View
@@ -92,11 +120,16 @@ export function encodeProduct(
   added: Addend | null,
   alpha: number,
   beta: number,
+  epilogue: Epilogue | null = null,
 ): void {
   const addend = added && !added.isRow ? added.view : null
   const [type, exact] = TYPES[node.dtype.name]
   const compute = node.dtype.name === "float32" && process.env.LAZULI_CUDA_TF32 === "1" ? TF32 : exact
-  const target = viewOf(node)
+  const result = epilogue?.target ?? node
+  const target = {
+    ...viewOf(result),
+    ...(epilogue && { shape: node.shape, strides: contiguousStrides(node.shape) }),
+  }
   readable(queue, x, (a, lieA) =>
     readable(queue, y, (b, lieB) => {
       let [m, k] = a.shape.slice(-2)
@@ -143,9 +176,10 @@ export function encodeProduct(
           words: wordsOf(
             [
               ...[type, compute, Number(lieB.transposed), Number(lieA.transposed), n, m, k],
-              ...[lieB.row, lieA.row, rowC, batch[inner], sb, sa, sc, sd, added?.isRow ? 1 : 0],
+              ...[lieB.row, lieA.row, rowC, batch[inner], sb, sa, sc, sd],
+              (added?.isRow ? BIAS : 0) | (epilogue?.flag ?? 0),
             ],
-            [alpha, addend ? beta : 0],
+            [alpha * (epilogue?.scale ?? 1), addend ? beta : 0],
           ),
           // The first operand is the second one here.
           arguments: [
@@ -154,7 +188,7 @@ export function encodeProduct(
             moved(target, at[2]),
             ...(added ? [moved(added.view, addend ? at[3] : 0)] : []),
           ],
-          writes: [node.storage as Storage],
+          writes: [result.storage as Storage],
         })
       }
     }),
@@ -197,13 +231,14 @@ export function productFamilies(present: () => boolean, isModern: () => boolean)
   const isFew = (node: Node, operands: readonly Node[]): boolean => isOfFewRows(node, operands) && isModern()
   const matmul: Family = {
     supports: (node) => isFew(node, node.inputs) || (takes(node, node.inputs) && present()),
-    encode(node, queue) {
+    ends: (node, ending) => !isFew(node, node.inputs) && epilogueOf(node, ending, false) !== null,
+    encode(node, queue, ending) {
       if (isFew(node, node.inputs)) {
         encodeFewRows(node, queue, node.inputs, null)
         return
       }
       const [a, b] = node.inputs.map(viewOf)
-      encodeProduct(queue, node, a, b, null, 1, 0)
+      encodeProduct(queue, node, a, b, null, 1, 0, ending && epilogueOf(node, ending, false))
     },
   }
   /** The row that is added to a product of a few rows; null where it is another product. */
@@ -216,7 +251,8 @@ export function productFamilies(present: () => boolean, isModern: () => boolean)
   const addmm: Family = {
     supports: (node) =>
       fewOf(node) !== null || (takes(node, node.inputs.slice(1)) && addendOf(node) !== null && present()),
-    encode(node, queue) {
+    ends: (node, ending) => fewOf(node) === null && epilogueOf(node, ending, true) !== null,
+    encode(node, queue, ending) {
       const { alpha, beta } = node.params as { alpha: number; beta: number }
       const few = fewOf(node)
       if (few) {
@@ -224,7 +260,8 @@ export function productFamilies(present: () => boolean, isModern: () => boolean)
         return
       }
       const [a, b] = node.inputs.slice(1).map(viewOf)
-      encodeProduct(queue, node, a, b, addendOf(node), alpha, beta)
+      const epilogue = ending && epilogueOf(node, ending, true)
+      encodeProduct(queue, node, a, b, addendOf(node), alpha, beta, epilogue)
     },
   }
   return { matmul, addmm }

@@ -2,7 +2,7 @@
  * One position of each row, by value: an element is picked before the elementwise work that makes its row, and a row that is zero but for
  * one element is elementwise work. Neither then needs the rows in memory.
  */
-import { arange, where } from "@lazuli/core"
+import { arange, broadcastTo, where } from "@lazuli/core"
 import { type Application, Array, applyNodes, type Node, sameShape, sizeOf } from "@lazuli/core/engine"
 import { elementOf, isImmediate } from "./identities"
 import { isLeaf, primitiveOf } from "./order"
@@ -26,7 +26,7 @@ export function onePosition(
   const [x, index] = inputs
   if (index.shape[axis] !== 1) return null
   const isLarge = x.nbytes >= MIN_BYTES
-  if (inputs.length > 2) return isLarge || launches ? onlyAt(inputs, axis) : null
+  if (inputs.length > 2) return isLarge || launches ? onlyAt(inputs, axis, launches) : null
   return isLarge ? pickedBefore(application, x, index, axis) : null
 }
 
@@ -46,11 +46,11 @@ function pickedBefore(application: Application, x: Node, index: Node, axis: numb
   return reapply(x as Application, parts)[0]
 }
 
-/** Zeros with a value at one position of each row. */
-function onlyAt([x, index, value]: readonly Node[], axis: number): Node | null {
+/** Zeros with a value at one position of each row; `together`: every step for each element, so that all are one piece of work. */
+function onlyAt([x, index, value]: readonly Node[], axis: number, together: boolean): Node | null {
   if (elementOf(x)?.params.value !== 0) return null
   const n = x.shape[axis]
-  const at = new Array(index)
+  const at = together ? broadcastTo(new Array(index), x.shape) : new Array(index)
   const positive = index.dtype.kind === "unsigned" ? at : where(at.less(0), at.add(n), at)
   const line = x.shape.map((_, i) => (i === axis ? n : 1))
   const position = arange(0, n, 1, index.dtype).reshape(line)

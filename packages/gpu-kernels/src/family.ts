@@ -23,8 +23,8 @@ export interface Family {
   readonly unplanned?: boolean
   /** True of an application whose work is worked out anew where the same comes again; of others it may be remembered. */
   isOnce?(node: Node): boolean
-  /** Its kernels can end with elementwise work. */
-  readonly ends?: boolean
+  /** Its kernels can end with elementwise work: with any, or with what this says. */
+  readonly ends?: boolean | ((product: Node, ending: Ending) => boolean)
   /** The inputs over which an output may be written, by index; see {@link Encoder} of a backend. */
   overwrites?(node: Node, output: number): readonly number[]
 }

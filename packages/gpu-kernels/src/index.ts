@@ -21,7 +21,7 @@ export {
   type Wording,
 } from "./dispatch"
 export { familyOf } from "./families"
-export { type Families, type Family, isCountable } from "./family"
+export { type Ending, type Families, type Family, isCountable } from "./family"
 export { encodeShares } from "./kernels/attention"
 export { encodeCopy, withRowMajor } from "./kernels/copy"
 export { encodeFill, gridSize, groupSize, type KernelCall, withInputs } from "./kernels/custom"

@@ -3,7 +3,7 @@
  */
 import { type Application, type Node, programOf, sameShape, sizeOf } from "@lazuli/core/engine"
 import type { DispatchQueue } from "./dispatch"
-import { type Family, isCountable } from "./family"
+import { type Ending, type Family, isCountable } from "./family"
 import { isWritable } from "./kernels/elementwise"
 import { foldWithWork } from "./kernels/reduce"
 import { rowGroup } from "./kernels/row-groups"
@@ -58,5 +58,7 @@ function productWithEnding(
   if (work.inputs.length + (work.outputs?.length ?? 1) > MOST_OPERANDS) return null
   const results = new Set<Node>([product, ...rest])
   if (rest.length === 0 && !sameShape(shape, work.shape)) return null
-  return (queue) => family.encode(product, queue, { work, results, keeps: !inner.has(product) })
+  const ending: Ending = { work, results, keeps: !inner.has(product) }
+  if (family.ends !== true && !family.ends(product, ending)) return null
+  return (queue) => family.encode(product, queue, ending)
 }

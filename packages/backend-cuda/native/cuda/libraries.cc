@@ -28,7 +28,7 @@ std::string Gpu::product(const Binding* bindings, const uint32_t* words, uint32_
   q.step_b = v[12];
   q.step_c = v[13];
   q.step_d = v[14];
-  q.bias = v[15];
+  q.epilogue = v[15];
   std::memcpy(&q.alpha, words + 32, sizeof(double));
   std::memcpy(&q.beta, words + 34, sizeof(double));
   const DevicePointer d = bindings[2].pointer;

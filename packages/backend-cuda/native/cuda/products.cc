@@ -10,6 +10,7 @@ constexpr size_t kWorkspace = 32 << 20;  // what the library wants on the newest
 
 // cublasLtMatmulDescAttributes_t, cublasLtMatrixLayoutAttribute_t, cublasLtMatmulPreferenceAttributes_t
 enum : int { kTransposeA = 3, kTransposeB = 4, kEpilogue = 7, kBiasPointer = 8 };
+// A vector of m is added to each column, instead of C: a part of every epilogue that does so.
 constexpr int kEpilogueBias = 4;
 enum : int { kBatchCount = 5, kBatchStep = 6 };
 enum : int { kMaxWorkspace = 1, kAlignA = 5, kAlignB = 6, kAlignC = 7, kAlignD = 8 };
@@ -89,7 +90,8 @@ std::string Products::prepare(const Product& q, int alignment, Prepared* made) {
   if (const int s = lib.OperationCreate(&p.operation, q.compute, scale)) return failed("a description", s);
   lib.OperationSet(p.operation, kTransposeA, &q.transposed_a, sizeof(int));
   lib.OperationSet(p.operation, kTransposeB, &q.transposed_b, sizeof(int));
-  if (q.bias) lib.OperationSet(p.operation, kEpilogue, &kEpilogueBias, sizeof(int));
+  const int epilogue = int(q.epilogue);
+  if (epilogue) lib.OperationSet(p.operation, kEpilogue, &epilogue, sizeof(int));
   const int32_t batch = int32_t(q.batch);
   auto layout = [&](void** to, int64_t rows, int64_t columns, int64_t row, int64_t step) {
     if (const int s = lib.LayoutCreate(to, q.type, uint64_t(rows), uint64_t(columns), row)) return s;
@@ -142,7 +144,7 @@ std::string Products::run(const Driver& driver, const Product& q, const Operands
     known = prepared_.emplace(std::move(key), made).first;
   }
   const Prepared& p = known->second;
-  if (q.bias) {
+  if (q.epilogue & kEpilogueBias) {
     const void* bias = reinterpret_cast<void*>(at.bias);
     lib->OperationSet(p.operation, kBiasPointer, &bias, sizeof bias);
   }

@@ -11,7 +11,7 @@
 
 namespace lz {
 
-// D = alpha · op(A) · op(B) + beta · C + bias, of m × n over k.
+// D = alpha · op(A) · op(B) + beta · C + bias, of m × n over k, and what is done with it.
 struct Product {
   int type;     // cudaDataType of all matrices
   int compute;  // cublasComputeType_t
@@ -20,7 +20,7 @@ struct Product {
   int64_t row_a, row_b, row_c, row_d;  // from a column to the next, in elements
   int64_t batch;
   int64_t step_a, step_b, step_c, step_d;  // from a matrix of the batch to the next
-  int64_t bias;                            // whether a vector of m is added to each column, instead of C
+  int64_t epilogue;                        // cublasLtEpilogue_t, or 0 for none
   double alpha, beta;
 };
 struct Operands {

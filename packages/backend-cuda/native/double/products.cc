@@ -37,6 +37,8 @@ struct Heuristic {
   float waves;
   int reserved[4];
 };
+// Parts of cublasLtEpilogue_t.
+enum : int { kRelu = 2, kBias = 4 };
 enum : int { kAllocationFailed = 3, kInvalidValue = 7, kExecutionFailed = 13, kNotSupported = 15 };
 
 bool is_matrix(const Layout& l, uint64_t rows, uint64_t columns) {
@@ -134,7 +136,8 @@ LZ_EXPORT int cublasLtMatmul(void*, void* operation, const void* alpha, const vo
                    read(b, B.type, z * B.step + (tb ? j + l * B.row : l + j * B.row));
           double v = x * sum;
           if (y != 0) v += y * read(c, C.type, z * C.step + i + j * C.row);
-          if (o.attributes[7] == 4) v += read(o.bias, D.type, int64_t(i));
+          if (o.attributes[7] & kBias) v += read(o.bias, D.type, int64_t(i));
+          if (o.attributes[7] & kRelu && v < 0) v = 0;
           write(d, D.type, z * D.step + i + j * D.row, v);
         }
   });
