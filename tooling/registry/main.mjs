@@ -146,9 +146,10 @@ function* installations(scratch, all, table) {
     yield {
       name: "times of what they installed",
       run() {
-        for (const { folder, row, times } of measured) {
-          const runs = Array.from({ length: PROGRAMS }, times)
-          const [imported, first] = ["imported", "first"].map((key) => median(runs.map((r) => r[key])))
+        // A round after the other, so that a disturbance falls on one program of each.
+        const rounds = Array.from({ length: PROGRAMS }, () => measured.map(({ times }) => times()))
+        for (const [i, { folder, row }] of measured.entries()) {
+          const [imported, first] = ["imported", "first"].map((key) => median(rounds.map((r) => r[i][key])))
           table.add({ ...row, "import ms": imported.toFixed(0), "first ms": first.toFixed(0) })
           rmSync(folder, { recursive: true, force: true })
         }
