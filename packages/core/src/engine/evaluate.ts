@@ -69,7 +69,10 @@ export function evaluate(roots: readonly Node[]): void {
 function computePending(nodes: readonly Node[]): void {
   if (nodes.length === 0) return
   try {
-    compute(nodes)
+    for (const { queue } of encode(nodes)) {
+      if (queue.begin) queue.begin()
+      else queue.flush()
+    }
   } catch {
     // The reader of the array meets the error.
   }

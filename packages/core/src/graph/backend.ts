@@ -32,6 +32,10 @@ export interface WorkQueue {
    */
   flush(): void
   /**
+   * Lets what is encoded run, and does not wait: for backends whose memory counts as free when it is released, whatever work uses it.
+   */
+  begin?(): void
+  /**
    * Lets what is encoded run on other threads, stream by stream in order, with streams that wait for each other where they must, and
    * gives a promise that is fulfilled when the storages have their values, and rejected with a failure. It must not keep storages from
    * being released, and whoever lets it alone must not meet an unhandled rejection: catch what is rejected, and only that, since handlers

@@ -156,6 +156,12 @@ export function createGpuBackend(
         last = null
         queue.run()
       },
+      ...(runtime.mark && {
+        begin() {
+          last = null
+          queue.begin()
+        },
+      }),
       ...(runtime.mark && { submit: (storages: readonly Storage[]) => queue.submit(storages) }),
       // Memory counts as free when it is released, whatever work uses it: that runs before what takes it next.
       drain: () => {},

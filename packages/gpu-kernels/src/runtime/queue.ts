@@ -69,6 +69,8 @@ interface Submitted {
 const MAX_DISPATCHES = 4096
 /** Or so many words, of which arguments may be the most. */
 const MAX_WORDS = 2 ** 16
+/** The most submissions that the host is ahead where nobody asks for a value. */
+const MOST_SUBMITTED = 64
 /** Bytes kept for reuse, where the runtime has no bound of its own. */
 const MAX_CACHE = 256 * 2 ** 20
 
@@ -376,6 +378,11 @@ export class GpuQueue implements DispatchQueue {
   /** Waits for the work that makes a storage. */
   await(storage: Storage): void {
     if (!this.marks.reach(storage) && !this.isIdle) this.run()
+  }
+  /** Hands over what is encoded; waits only for a host that is far ahead. */
+  begin(): void {
+    this.handOver()
+    if (this.submitted.length > MOST_SUBMITTED) this.conclude()
   }
   /** Hands over what is encoded, and promises the storages' values. */
   submit(storages: readonly Storage[]): Promise<void> {
