@@ -1,16 +1,23 @@
 /* Products of up to eight rows with a matrix that is read once, on tensor cores: 16 rows of the matrix are one operand, the rows of x the
  * other, and the warps of a block divide k among them. Lanes read what lies side by side: the order of k within a step does not matter as
  * long as both operands have the same. Of packed weights (mode affine) Σ x · (scale · code + bias) is scale · Σ x · code + bias · Σ x for
- * the codes of a group, which are exact in 16 bits. Before this text stand LZ_BITS (16, 8 or 4), LZ_COUNT (rows of x), LZ_TILES (16 rows
- * of the matrix each), LZ_ADD (1 with a row that is added), for packed weights LZ_GROUP, LZ_EVEN (1 where steps end with rows) and
- * LZ_AHEAD (1 for blocks that go through several tiles) and, for bfloat16, LZ_BRAIN. */
+ * the codes of a group, which are exact in 16 bits. Several matrices that are multiplied by the same rows take one launch: their tiles are
+ * numbered one after another. Before this text stand LZ_PARTS (matrices, at most 3), LZ_BITS (16, 8 or 4), LZ_COUNT (rows of x), LZ_TILES
+ * (16 rows of the matrix each), LZ_BLOCKS (blocks that a processor is to have at once), LZ_ADD (1 with a row that is added), for packed
+ * weights LZ_GROUP and LZ_EVEN (1 where steps end with rows) and, for bfloat16, LZ_BRAIN. */
 #define LZ_KERNELS
 #include "tensor-core.cuh"
 
 constexpr int WARPS = 8, COUNT = LZ_COUNT, TILES = LZ_TILES, ROWS = 16;
 
 struct Sizes {
-  int rows, k;
+  int k, rows[LZ_PARTS];
+};
+/* A matrix; what its kind of weights does not have is anything. */
+struct Matrix {
+  const u16 *weights, *scales, *biases;
+  u16* y;
+  int rows, tile;
 };
 struct alignas(16) Chunk {
   u32 word[4];
@@ -50,7 +57,6 @@ inline void finish(float (&sums)[TILES][4], const u16* added, u16* y, int rows, 
 #endif
     y[(long long)(i / (TILES * ROWS)) * rows + row] = u16(pack(sum, 0.0f));
   }
-  __syncthreads();
 }
 
 #if LZ_BITS == 16
@@ -58,17 +64,17 @@ inline void finish(float (&sums)[TILES][4], const u16* added, u16* y, int rows, 
 /* Chunks of a row that a lane reads at a time, 32 columns apart. */
 constexpr int TOGETHER = TILES > 1 ? 2 : 4;
 
-/* `more` is the row that is added. */
-inline void multiply_rows(const u16* weights, const u16* more, const u16*, const u16* x, u16* y, const Sizes& sizes) {
+/* In place of scales stands the row that is added. */
+inline void multiply_rows(const Matrix& matrix, const u16* x, int k) {
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
-  const int first = int(blockIdx.x) * TILES * ROWS + lane / 4, k = sizes.k;
+  const int first = matrix.tile * TILES * ROWS + lane / 4;
   const u16* from[TILES][2];
 #pragma unroll
   for (int t = 0; t < TILES; t++)
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       const int row = first + t * ROWS + half * 8;
-      from[t][half] = weights + (long long)(row < sizes.rows ? row : sizes.rows - 1) * k;
+      from[t][half] = matrix.weights + (long long)(row < matrix.rows ? row : matrix.rows - 1) * k;
     }
   const u16* own = x + (long long)(lane / 4 < COUNT ? lane / 4 : 0) * k;
   float sums[TILES][4] = {};
@@ -93,7 +99,7 @@ inline void multiply_rows(const u16* weights, const u16* more, const u16*, const
           multiply(sums[t], left, right[u].word[i], right[u].word[i + 1]);
         }
   }
-  finish(sums, more, y, sizes.rows, int(blockIdx.x));
+  finish(sums, matrix.scales, matrix.y, matrix.rows, matrix.tile);
 }
 
 #else
@@ -213,46 +219,41 @@ inline void add_step(float (&sums)[TILES][4], const Step& step, const u16* own, 
   }
 }
 
-inline void multiply_rows(const u16* packed, const u16* scales, const u16* biases, const u16* x, u16* y,
-                          const Sizes& sizes) {
-  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
-  const int groups = sizes.k / LZ_GROUP, tiles = (sizes.rows + TILES * ROWS - 1) / (TILES * ROWS);
-  const Weights at = {(const u32*)packed, scales, biases, sizes.rows, groups};
+inline void multiply_rows(const Matrix& matrix, const u16* x, int k) {
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32, groups = k / LZ_GROUP;
+  const Weights at = {(const u32*)matrix.weights, matrix.scales, matrix.biases, matrix.rows, groups};
   const bool is_there = lane / 4 < COUNT;
-  const u16* own = x + (long long)(is_there ? lane / 4 : 0) * sizes.k + lane % 4 * CODES;
-  constexpr int STRIDE = WARPS * TOGETHER;
-#if LZ_AHEAD
-  /* The next step is on its way while one is computed, that of the next tile too. */
-  Step step;
-  if (warp * TOGETHER < groups) bring(step, at, int(blockIdx.x), warp * TOGETHER);
-  for (int tile = int(blockIdx.x); tile < tiles; tile += int(gridDim.x)) {
-    float sums[TILES][4] = {};
-    for (int group = warp * TOGETHER; group < groups; group += STRIDE) {
-      const bool is_last = group + STRIDE >= groups;
-      const int next = is_last ? tile + int(gridDim.x) : tile;
-      Step ahead;
-      if (next < tiles) bring(ahead, at, next, is_last ? warp * TOGETHER : group + STRIDE);
-      add_step(sums, step, own + group * LZ_GROUP, is_there, groups - group);
-      step = ahead;
-    }
-    finish(sums, nullptr, y, sizes.rows, tile);
-  }
-#else
+  const u16* own = x + (long long)(is_there ? lane / 4 : 0) * k + lane % 4 * CODES;
   float sums[TILES][4] = {};
-  for (int group = warp * TOGETHER; group < groups; group += STRIDE) {
+  for (int group = warp * TOGETHER; group < groups; group += WARPS * TOGETHER) {
     Step step;
-    bring(step, at, int(blockIdx.x), group);
+    bring(step, at, matrix.tile, group);
     add_step(sums, step, own + group * LZ_GROUP, is_there, groups - group);
   }
-  finish(sums, nullptr, y, sizes.rows, int(blockIdx.x));
-#endif
+  finish(sums, nullptr, matrix.y, matrix.rows, matrix.tile);
 }
 
 #endif
 
-/* What a kind of weights does not have is anything. */
-extern "C" __global__ void __launch_bounds__(256) few_rows(const u16* weights, const u16* scales,
-                                                           const u16* biases, const u16* x, u16* y,
-                                                           const __grid_constant__ Sizes sizes) {
-  multiply_rows(weights, scales, biases, x, y, sizes);
+#define LZ_MATRIX(n) const u16 *weights##n, const u16 *scales##n, const u16 *biases##n, u16 *y##n
+#define LZ_NEXT(n)                                                                                       \
+  if (const int before = (matrix.rows + TILES * ROWS - 1) / (TILES * ROWS); matrix.tile >= before)       \
+    matrix = {weights##n, scales##n, biases##n, y##n, sizes.rows[n], matrix.tile - before};
+
+extern "C" __global__ void __launch_bounds__(256, LZ_BLOCKS) few_rows(const u16* x, LZ_MATRIX(0),
+#if LZ_PARTS > 1
+                                                                      LZ_MATRIX(1),
+#endif
+#if LZ_PARTS > 2
+                                                                      LZ_MATRIX(2),
+#endif
+                                                                      const __grid_constant__ Sizes sizes) {
+  Matrix matrix = {weights0, scales0, biases0, y0, sizes.rows[0], int(blockIdx.x)};
+#if LZ_PARTS > 1
+  LZ_NEXT(1)
+#endif
+#if LZ_PARTS > 2
+  LZ_NEXT(2)
+#endif
+  multiply_rows(matrix, x, sizes.k);
 }

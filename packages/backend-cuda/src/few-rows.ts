@@ -1,5 +1,6 @@
 /**
- * Products of one row, and with packed weights of up to eight, which are as fast as the matrix is read: kernels/few-rows.cu.
+ * Products of up to eight rows, which are as fast as the matrix is read: kernels/few-rows.cu. Several
+ * matrices that are multiplied by the same rows, as for queries, keys and values, take one launch.
  */
 import { isContiguous, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
 import { type DispatchQueue, isCountable, type Location, locationOf, viewOf } from "@lazuli/gpu-kernels"
@@ -9,12 +10,10 @@ import { nativeSource, TYPE_DEFINITIONS } from "./native-source"
 const [WARPS, ROWS] = [8, 16]
 /** Rows of x: columns of a tensor core's product. */
 export const FEW = 8
-/** Of 16 bits the library is faster for more rows than one: it reads x less often. */
-const DENSE = 1
-/** With so many rows x would be read as often as packed weights: a block has two tiles. */
+/** With so many rows two tiles of packed weights need too many registers. */
 const SEVERAL = 3
-/** Blocks that run on a processor at once. */
-const TOGETHER = 2
+/** Matrices that one launch takes at most. */
+export const MOST_MATRICES = 3
 /** Matrices of fewer columns or rows are no matter of bandwidth. */
 const LEAST = 128
 /** Elements of 16 bytes, in which rows are read. */
@@ -25,48 +24,71 @@ const isAligned = ({ offset }: Node): boolean => offset % CHUNK === 0
 const isWhole = ({ shape, strides }: Node): boolean => strides === null || isContiguous(shape, strides)
 const rowsOf = ({ shape }: Node): number => sizeOf(shape) / shape[shape.length - 1]
 
-/** Work of the kernel: y = x · weightsᵀ, with what the kind of weights needs. */
-interface Work {
-  readonly op: string
-  readonly count: number
-  readonly rows: number
-  readonly k: number
-  readonly tiles: number
-  readonly type: string
-  readonly words: readonly string[]
-  readonly operands: readonly Location[]
-  readonly blocks: number
+/** A matrix that x is multiplied by, and the product; of the parts that its kind of weights does not have anything serves. */
+interface Matrix {
+  readonly node: Node
+  readonly weights: Location
+  /** The row that is added, of weights of 16 bits. */
+  readonly scales: Location
+  readonly biases: Location
 }
 
-function dispatch(node: Node, queue: DispatchQueue, work: Work): void {
-  const { op, count, rows, k, tiles, type, operands, blocks } = work
+/** The form in which a launch is compiled: tiles of a block, and the blocks of a processor for which registers are to suffice. */
+interface Form {
+  readonly tiles: number
+  readonly resident: number
+  readonly words: readonly string[]
+}
+
+const columnsOf = ({ shape }: Node): number => shape[shape.length - 1]
+
+function dispatch(queue: DispatchQueue, x: Node, matrices: readonly Matrix[], form: Form): void {
+  const { tiles, resident } = form
+  const [{ node }] = matrices
   const words = [
-    `#define LZ_COUNT ${count}`,
+    `#define LZ_PARTS ${matrices.length}`,
+    `#define LZ_COUNT ${rowsOf(x)}`,
     `#define LZ_TILES ${tiles}`,
-    ...work.words,
-    TYPE_DEFINITIONS[type],
+    `#define LZ_BLOCKS ${resident}`,
+    ...form.words,
+    TYPE_DEFINITIONS[node.dtype.name],
   ].join("\n")
+  const blocks = matrices.reduce((sum, each) => sum + Math.ceil(columnsOf(each.node) / (tiles * ROWS)), 0)
   queue.dispatch({
-    op,
+    op: node.primitive?.name as string,
     kernel: {
       key: `cuda few rows by tensor cores ${words}`,
       name: "few_rows",
       source: () => nativeSource("few-rows.cu", words),
       isNative: true,
     },
-    arguments: [...operands, locationOf(viewOf(node)), Int32Array.of(rows, k)],
-    writes: [node.storage as Storage],
+    arguments: [
+      locationOf(viewOf(x)),
+      ...matrices.flatMap((each) => [each.weights, each.scales, each.biases, locationOf(viewOf(each.node))]),
+      Int32Array.of(x.shape[x.shape.length - 1], ...matrices.map((each) => columnsOf(each.node))),
+    ],
+    writes: matrices.map((each) => each.node.storage as Storage),
     grid: [blocks * WARPS * 32, 1, 1],
     threadgroup: [WARPS * 32, 1, 1],
   })
 }
 
+/** True of products in 16 bits of few rows, which may be {@link isOfFewRows} wherever their operands come to lie. */
+export function mayBeOfFewRows(node: Node, [x]: readonly Node[]): boolean {
+  const columns = columnsOf(node)
+  return (
+    isHalf(node) &&
+    columnsOf(x) >= LEAST &&
+    columns >= LEAST &&
+    node.size > 0 &&
+    sizeOf(node.shape) <= FEW * columns
+  )
+}
+
 /** True of x · weightsᵀ in 16 bits, of few rows that lie one after another, as do those of the weights. */
 export function isOfFewRows(node: Node, [x, y]: readonly Node[]): boolean {
-  const k = x.shape[x.shape.length - 1]
-  const columns = node.shape[node.shape.length - 1]
-  if (!isHalf(node) || k < LEAST || columns < LEAST || k % CHUNK !== 0) return false
-  if (sizeOf(node.shape) > DENSE * columns || node.size === 0 || y.strides === null) return false
+  const k = columnsOf(x)
+  if (!mayBeOfFewRows(node, [x]) || k % CHUNK !== 0 || y.strides === null) return false
   const [down, across] = y.strides.slice(-2)
   return (
     down === 1 &&
@@ -79,67 +101,64 @@ export function isOfFewRows(node: Node, [x, y]: readonly Node[]): boolean {
   )
 }
 
-/** Adds such a product; `added` is a row that is added to all of the result's. */
-export function encodeFewRows(
-  node: Node,
-  queue: DispatchQueue,
-  [x, y]: readonly Node[],
-  added: Location | null,
-): void {
-  const rows = node.shape[node.shape.length - 1]
-  const at = locationOf(viewOf(y))
-  dispatch(node, queue, {
-    op: node.primitive?.name as string,
-    count: rowsOf(x),
-    rows,
-    blocks: Math.ceil(rows / ROWS),
-    k: x.shape[x.shape.length - 1],
+/** Such a product, and the row that is added to all of its rows. */
+export interface FewRows {
+  readonly node: Node
+  readonly operands: readonly Node[]
+  readonly added: Location | null
+}
+
+/** Adds such products of the same rows, all with a row that is added or none. */
+export function encodeFewRows(queue: DispatchQueue, products: readonly FewRows[]): void {
+  const [{ operands, added }] = products
+  const matrices = products.map(({ node, operands: [, y], added: row }) => {
+    const weights = locationOf(viewOf(y))
+    return { node, weights, scales: row ?? weights, biases: weights }
+  })
+  dispatch(queue, operands[0], matrices, {
     tiles: 1,
-    type: node.dtype.name,
+    resident: 3,
     words: ["#define LZ_BITS 16", `#define LZ_ADD ${Number(added !== null)}`],
-    operands: [at, added ?? at, at, locationOf(viewOf(x))],
   })
 }
 
-/** True of packed weights whose groups this kernel reads, on a GPU of so many processors. */
-export function isOfFewPackedRows(node: Node, processors: number): boolean {
-  const [x, w] = node.inputs
+/** True of packed weights whose groups this kernel reads. */
+export function isOfFewPackedRows(node: Node): boolean {
+  const [x] = node.inputs
   const { bits, groupSize } = node.params
   return (
     isHalf(node) &&
     rowsOf(x) <= FEW &&
-    // One row of large matrices takes as many instructions without tensor cores.
-    (rowsOf(x) > 1 || w.shape[0] <= TOGETHER * processors * ROWS) &&
     (bits === 4 || bits === 8) &&
     (groupSize === 32 || groupSize === 64 || groupSize === 128)
   )
 }
 
-/** Adds a product with packed weights of a few rows, on a GPU of so many processors. */
-export function encodeFewPackedRows(node: Node, queue: DispatchQueue, processors: number): void {
-  const [x, w, scales, biases] = node.inputs
-  const { bits, groupSize } = node.params as { bits: number; groupSize: number }
+/** Adds products of the same few rows with weights that are packed alike, on a GPU of so many processors. */
+export function encodeFewPackedRows(nodes: readonly Node[], queue: DispatchQueue, processors: number): void {
+  const [{ inputs, params }] = nodes
+  const { bits, groupSize } = params as { bits: number; groupSize: number }
+  const [x] = inputs
   const k = x.shape[x.shape.length - 1]
-  const rows = w.shape[0]
   const words = (groupSize * bits) / 128
   const together = Math.max(1, 8 / words)
-  const count = rowsOf(x)
-  const tiles = count < SEVERAL && rows <= TOGETHER * processors * ROWS ? 1 : 2
-  dispatch(node, queue, {
-    op: "quantizedMatmul",
-    count,
-    rows,
-    k,
+  const rows = nodes.reduce((sum, node) => sum + columnsOf(node), 0)
+  // Measured on an H200. Of few blocks each may have all registers that it wants.
+  const isSmall = rows <= 2 * processors * ROWS
+  const areSeveral = rowsOf(x) >= SEVERAL
+  const tiles = isSmall || areSeveral ? 1 : 2
+  const matrices = nodes.map((node) => {
+    const [weights, scales, biases] = node.inputs.slice(1).map(viewOf).map(locationOf)
+    return { node, weights, scales, biases }
+  })
+  dispatch(queue, x, matrices, {
     tiles,
-    blocks: Math.ceil(rows / (tiles * ROWS)),
-    type: node.dtype.name,
+    resident: areSeveral ? 3 : isSmall ? 1 : 2,
     words: [
       `#define LZ_BITS ${bits}`,
       `#define LZ_GROUP ${groupSize}`,
       `#define LZ_EVEN ${Number((k / groupSize) % together === 0)}`,
-      `#define LZ_AHEAD ${Number(tiles === 1)}`,
       "#define LZ_ADD 0",
     ],
-    operands: [w, scales, biases, x].map(viewOf).map(locationOf),
   })
 }

@@ -2,10 +2,11 @@
  * Products and attention of a few rows on the test double: every form of the kernels agrees with the reference.
  */
 import "../test/double"
+import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
-import { beforeAll, expect, it } from "vitest"
+import { beforeAll, expect, it, vi } from "vitest"
 import { callsOf } from "../test/calls"
-import "./index"
+import { cudaRuntime } from "./index"
 
 beforeAll(() => mx.setBackend("cuda", "gpu"))
 
@@ -14,6 +15,9 @@ const wave = (shape: number[], dtype: mx.Dtype, phase: number): mx.Array =>
     .array(Float32Array.from({ length: shape.reduce((a, b) => a * b) }, (_, i) => Math.sin(i * 0.7 + phase)))
     .reshape(shape)
     .astype(dtype)
+/** The command of a launch. */
+const THREADS = 5
+
 const valuesOf = (x: mx.Array): Float32Array => x.astype(mx.float32).toTypedArray() as Float32Array
 
 /** Within a dtype's precision. */
@@ -25,12 +29,14 @@ function agree(f: () => mx.Array, tolerance: number): void {
   })
 }
 
-it("products of a row are those of the reference, whatever the columns, with a row that is added", () => {
+it("products of a few rows are those of the reference, whatever the columns, with a row that is added", () => {
   const products = callsOf(32)
   for (const [dtype, rows, k, columns] of [
     [mx.bfloat16, 1, 136, 150],
     [mx.float16, 1, 1096, 128],
     [mx.bfloat16, 1, 256, 161],
+    [mx.bfloat16, 8, 264, 130],
+    [mx.float16, 3, 128, 129],
   ] as const) {
     const [x, w] = [() => wave([rows, k], dtype, 1), () => wave([columns, k], dtype, 2)]
     const tolerance = dtype === mx.float16 ? 1e-2 : 8e-2
@@ -62,6 +68,53 @@ it.each([
   },
   60_000,
 )
+
+it("products of the same rows take one launch in a compiled function", () => {
+  const plans = vi.spyOn(cudaRuntime, "newPlan")
+  const widths = [150, 128, 200, 136, 140]
+  type Product = (x: mx.Array) => mx.Array
+  const all: readonly ((w: mx.Array, row: mx.Array) => Product)[] = [
+    (w) => (x) => mx.matmul(x, w.T),
+    (w, row) => (x) => mx.addmm(row, x, w.T),
+    (w) => {
+      const packed = mx.quantize(w) as [mx.Array, mx.Array, mx.Array]
+      mx.eval(packed)
+      return (x) => mx.quantizedMatmul(x, ...packed)
+    },
+  ]
+  for (const make of all) {
+    const run = (device: mx.Device): Float32Array =>
+      mx.stream(device, () => {
+        const products = widths.map((columns) => {
+          const [w, row] = [wave([columns, 128], mx.bfloat16, columns), wave([columns], mx.bfloat16, 3)]
+          mx.eval(w, row)
+          return make(w, row)
+        })
+        // The last one reads another: it stays alone, as does the fourth of the others.
+        const g = compile((x: mx.Array) => {
+          const made = products.slice(0, 4).map((product) => product(x))
+          return mx.concatenate([...made, products[4](made[1])], -1)
+        })
+        const [first, second] = [0, 5].map((phase) => wave([1, 128], mx.bfloat16, phase))
+        mx.eval(first, second)
+        g(first).tolist()
+        return valuesOf(g(second))
+      })
+    const [got, want] = [run(mx.gpu), run(mx.cpu)]
+    const most = Math.max(...want.map(Math.abs))
+    got.forEach((x, i) => {
+      expect(Math.abs(x - want[i])).toBeLessThan(0.02 * most)
+    })
+  }
+  expect(plans).toHaveBeenCalledTimes(all.length)
+  for (const [each, [{ words, length }]] of plans.mock.calls.entries()) {
+    const launches: number[] = []
+    for (let at = 0; at < length; at += words[at] >>> 8)
+      if ((words[at] & 0xff) === THREADS) launches.push(words[at + 1] / 256)
+    // Tiles of three matrices, of one, and of one; a block has two of packed ones.
+    expect(launches.slice(0, 3).toSorted((a, b) => a - b)).toEqual(each < 2 ? [9, 9, 31] : [5, 5, 16])
+  }
+}, 120_000)
 
 const { scaledDotProductAttention: attend } = mx.fast
 

@@ -15,7 +15,7 @@ import {
   viewOf,
   withRowMajor,
 } from "@lazuli/gpu-kernels"
-import { encodeFewRows, isOfFewRows } from "./few-rows"
+import { encodeFewRows, isOfFewRows, MOST_MATRICES, mayBeOfFewRows } from "./few-rows"
 
 /** The command's code, and the order of its words; native/cuda/device.cc has the same. */
 const PRODUCT = 32
@@ -226,6 +226,16 @@ function addendOf(node: Node): Addend | null {
   return isRow ? { view: spread, isRow } : null
 }
 
+/** True of products of few rows whose first operand, from input `first` on, is the same. */
+const areOfFewRows = (nodes: readonly Node[], first: number): boolean =>
+  nodes.length <= MOST_MATRICES &&
+  nodes.every(
+    (node) =>
+      node.inputs[first] === nodes[0].inputs[first] &&
+      node.dtype === nodes[0].dtype &&
+      mayBeOfFewRows(node, node.inputs.slice(first)),
+  )
+
 /** The families; `present` tells whether the library is there, `isModern` whether the GPU has tensor cores for a few rows. */
 export function productFamilies(present: () => boolean, isModern: () => boolean): Families {
   const isFew = (node: Node, operands: readonly Node[]): boolean => isOfFewRows(node, operands) && isModern()
@@ -233,12 +243,23 @@ export function productFamilies(present: () => boolean, isModern: () => boolean)
     supports: (node) => isFew(node, node.inputs) || (takes(node, node.inputs) && present()),
     ends: (node, ending) => !isFew(node, node.inputs) && epilogueOf(node, ending, false) !== null,
     encode(node, queue, ending) {
-      if (isFew(node, node.inputs)) {
-        encodeFewRows(node, queue, node.inputs, null)
+      if (!ending && isFew(node, node.inputs)) {
+        encodeFewRows(queue, [{ node, operands: node.inputs, added: null }])
         return
       }
       const [a, b] = node.inputs.map(viewOf)
       encodeProduct(queue, node, a, b, null, 1, 0, ending && epilogueOf(node, ending, false))
+    },
+    together(nodes) {
+      if (!areOfFewRows(nodes, 0) || !isModern()) return null
+      return (queue) => {
+        if (nodes.every((node) => isOfFewRows(node, node.inputs)))
+          encodeFewRows(
+            queue,
+            nodes.map((node) => ({ node, operands: node.inputs, added: null })),
+          )
+        else for (const node of nodes) matmul.encode(node, queue)
+      }
     },
   }
   /** The row that is added to a product of a few rows; null where it is another product. */
@@ -255,13 +276,25 @@ export function productFamilies(present: () => boolean, isModern: () => boolean)
     encode(node, queue, ending) {
       const { alpha, beta } = node.params as { alpha: number; beta: number }
       const few = fewOf(node)
-      if (few) {
-        encodeFewRows(node, queue, node.inputs.slice(1), locationOf(few))
+      if (!ending && few) {
+        encodeFewRows(queue, [{ node, operands: node.inputs.slice(1), added: locationOf(few) }])
         return
       }
       const [a, b] = node.inputs.slice(1).map(viewOf)
       const epilogue = ending && epilogueOf(node, ending, true)
       encodeProduct(queue, node, a, b, addendOf(node), alpha, beta, epilogue)
+    },
+    together(nodes) {
+      if (!areOfFewRows(nodes, 1) || !isModern()) return null
+      return (queue) => {
+        const added = nodes.map(fewOf)
+        if (added.every((row) => row !== null))
+          encodeFewRows(
+            queue,
+            nodes.map((node, i) => ({ node, operands: node.inputs.slice(1), added: locationOf(added[i]!) })),
+          )
+        else for (const node of nodes) addmm.encode(node, queue)
+      }
     },
   }
   return { matmul, addmm }

@@ -13,7 +13,7 @@ import {
   type View,
   viewOf,
 } from "@lazuli/gpu-kernels"
-import { encodeFewPackedRows, FEW, isOfFewPackedRows } from "./few-rows"
+import { encodeFewPackedRows, FEW, isOfFewPackedRows, MOST_MATRICES } from "./few-rows"
 import { nativeSource, TYPE_DEFINITIONS } from "./native-source"
 import { encodeProduct, MANY } from "./products"
 
@@ -57,6 +57,17 @@ function isOfFew(node: Node): boolean {
     node.params.transpose === true && x.size / x.shape[x.shape.length - 1] <= FEW && isRead(node, node.inputs)
   )
 }
+
+/** True of products of the same rows with weights in one format. */
+const arePackedAlike = (nodes: readonly Node[]): boolean =>
+  nodes.length <= MOST_MATRICES &&
+  nodes.every(
+    ({ inputs, dtype, params: { bits, groupSize } }) =>
+      inputs[0] === nodes[0].inputs[0] &&
+      dtype === nodes[0].dtype &&
+      bits === nodes[0].params.bits &&
+      groupSize === nodes[0].params.groupSize,
+  )
 
 /** True where the library goes through the matrices of x in a few calls. */
 function isOfMany(node: Node): boolean {
@@ -152,9 +163,17 @@ export function quantizedFamilies(
     supports: (node) => isOfFew(node) || (isOfMany(node) && present()),
     encode(node, queue) {
       if (!isOfFew(node)) encodeMany(node, queue)
-      else if (isModern() && isOfFewPackedRows(node, processors()))
-        encodeFewPackedRows(node, queue, processors())
+      else if (isModern() && isOfFewPackedRows(node)) encodeFewPackedRows([node], queue, processors())
       else encodeFew(node, queue)
+    },
+    together(nodes) {
+      if (!arePackedAlike(nodes) || !nodes.every((node) => isOfFew(node) && isOfFewPackedRows(node)))
+        return null
+      if (!isModern()) return null
+      return (queue) => {
+        if (nodes.every(isOfFew)) encodeFewPackedRows(nodes, queue, processors())
+        else for (const node of nodes) quantizedMatmul.encode(node, queue)
+      }
     },
   }
   return { quantizedMatmul }

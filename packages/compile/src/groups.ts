@@ -1,6 +1,7 @@
 /**
  * Groups: applications that run as one kernel, on backends that say which do. Neighbours in the graph join where the backend takes them
- * together and nothing outside comes between them.
+ * together and nothing outside comes between them, and so do applications of one primitive to one operand, such as a layer's products for
+ * queries, keys and values.
  */
 import {
   type Application,
@@ -82,7 +83,37 @@ class Grouping {
         }
       }
     }
+    this.joinSiblings()
     return this.inOrder()
+  }
+
+  /** Joins what is still alone with work of its kind on the same operand. */
+  private joinSiblings(): void {
+    for (const each of this.order) {
+      if (!mayJoin(each) || primitiveOf(each).elementwise) continue
+      for (const input of each.inputs)
+        for (const other of this.readers.get(input) ?? []) {
+          if (other === null || primitiveOf(other) !== primitiveOf(each)) continue
+          this.joinSibling(this.membersOf(each), other)
+        }
+    }
+  }
+
+  private joinSibling(members: readonly Application[], other: Application): void {
+    if (this.groups.has(other) || members.includes(other) || members.length === MAX_MEMBERS) return
+    if (members.some((each) => primitiveOf(each) !== primitiveOf(other))) return
+    const all = [...members, other].sort((a, b) => this.positionOf(a) - this.positionOf(b))
+    if (!this.joins(all, this.innerOf(all))) return
+    if (members.some((each) => this.reaches([each], [other]) || this.reaches([other], [each]))) return
+    for (const each of all) this.groups.set(each, all)
+  }
+
+  /** True if `to` waits for `from`, or may do so. */
+  private reaches(from: readonly Application[], to: readonly Application[]): boolean {
+    const isRead = from.some((each) =>
+      outputsOf(each).some((node) => to.some(({ inputs }) => inputs.includes(node))),
+    )
+    return isRead || this.isReachedOutside(from, to)
   }
 
   private membersOf(each: Application): readonly Application[] {

@@ -19,6 +19,11 @@ export interface Family {
   supports(node: Node): boolean
   /** Adds its work. Inputs and outputs have storage. Where {@link ends} is set, an ending may come with it. */
   encode(node: Node, queue: DispatchQueue, ending?: Ending): void
+  /**
+   * Applications that read the same first operands as one kernel, or null. Asked before anything lies somewhere; where the kernel does not
+   * suit how operands then lie, the work is that of one after another.
+   */
+  together?(nodes: readonly Node[]): ((queue: DispatchQueue) => void) | null
   /** Its work is never part of a recording. */
   readonly unplanned?: boolean
   /** True of an application whose work is worked out anew where the same comes again; of others it may be remembered. */

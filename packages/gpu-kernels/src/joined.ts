@@ -19,9 +19,17 @@ export const joinedWork = (
   inner: ReadonlySet<Node>,
   familyFor: FamilyFor,
 ): ((queue: DispatchQueue) => void) | null =>
-  productWithEnding(members, inner, familyFor) ??
-  reductionOfWork(members, inner, familyFor) ??
-  rowGroup(members, inner)
+  areApart(members)
+    ? severalOfOne(members, familyFor)
+    : (productWithEnding(members, inner, familyFor) ??
+      reductionOfWork(members, inner, familyFor) ??
+      rowGroup(members, inner))
+
+/** True where no application reads what another one makes. */
+const areApart = (members: readonly Application[]): boolean => {
+  const made = new Set(members.flatMap((each) => each.outputs ?? [each]))
+  return members.every(({ inputs }) => inputs.every((input) => !made.has(input)))
+}
 
 /** Elementwise work, and a reduction that alone reads it, over any axes. */
 function reductionOfWork(
@@ -61,4 +69,17 @@ function productWithEnding(
   const ending: Ending = { work, results, keeps: !inner.has(product) }
   if (family.ends !== true && !family.ends(product, ending)) return null
   return (queue) => family.encode(product, queue, ending)
+}
+
+/** Applications of one primitive, by a family that takes several at once. */
+function severalOfOne(
+  members: readonly Application[],
+  familyFor: FamilyFor,
+): ((queue: DispatchQueue) => void) | null {
+  const [{ primitive }] = members
+  if (members.length < 2 || members.some((each) => each.primitive !== primitive || each.outputs !== null))
+    return null
+  const family = familyFor(members[0])
+  if (!family?.together || members.some((each) => familyFor(each) !== family)) return null
+  return family.together(members)
 }

@@ -76,7 +76,7 @@ export interface Plans {
   /** Forgets a plan. */
   release?(plan: Plan): void
   /**
-   * True if applications, of which each reads what another one makes, run as one kernel; `inner` are the results that nothing else reads,
+   * True if applications, of which each reads what another one makes, or all of one primitive to an operand, run as one kernel; `inner` are the results that nothing else reads,
    * which then take no memory. Asked before anything has storage.
    */
   joins?(applications: readonly Application[], inner: ReadonlySet<Node>): boolean
