@@ -1,6 +1,7 @@
 /**
  * Tiny checkpoints with random weights, in the hub's form: config.json, safetensors, a tokenizer and a chat template. The same family gives
  * the same bytes on every machine, so that answers of other libraries can be recorded once (test/vectors.py) and replayed.
+ * It is long because it has a checkpoint of every family.
  */
 import { mkdirSync } from "node:fs"
 import { join } from "node:path"
@@ -188,7 +189,19 @@ const bertConfig: Config = {
   pad_token_id: 258,
 }
 
-function bert(prefix: string): Tensors {
+/** Positions begin behind the number of the padding token, and there is one kind of text. */
+const robertaConfig: Config = {
+  ...bertConfig,
+  model_type: "xlm-roberta",
+  max_position_embeddings: 66,
+  type_vocab_size: 1,
+  layer_norm_eps: 1e-5,
+  bos_token_id: 256,
+  eos_token_id: 257,
+  pad_token_id: 1,
+}
+
+function bert(prefix: string, positions = 64, kinds = 2): Tensors {
   const all: Tensors = {}
   const norm = (name: string): Tensors => ({ [`${name}.weight`]: [HIDDEN], [`${name}.bias`]: [HIDDEN] })
   const dense = (name: string, to: number, from: number): Tensors => ({
@@ -196,8 +209,8 @@ function bert(prefix: string): Tensors {
     [`${name}.bias`]: [to],
   })
   all[`${prefix}embeddings.word_embeddings.weight`] = [VOCABULARY, HIDDEN]
-  all[`${prefix}embeddings.position_embeddings.weight`] = [64, HIDDEN]
-  all[`${prefix}embeddings.token_type_embeddings.weight`] = [2, HIDDEN]
+  all[`${prefix}embeddings.position_embeddings.weight`] = [positions, HIDDEN]
+  all[`${prefix}embeddings.token_type_embeddings.weight`] = [kinds, HIDDEN]
   Object.assign(all, norm(`${prefix}embeddings.LayerNorm`))
   for (let i = 0; i < LAYERS; i++) {
     const p = `${prefix}encoder.layer.${i}`
@@ -217,6 +230,10 @@ function bert(prefix: string): Tensors {
   }
   return { ...all, ...dense(`${prefix}pooler.dense`, HIDDEN, HIDDEN) }
 }
+
+/** Its classifiers have a layer of their own instead. */
+const withoutPooler = (tensors: Tensors): Tensors =>
+  Object.fromEntries(Object.entries(tensors).filter(([name]) => !name.includes(".pooler.")))
 
 /** The checkpoints by name: one or more a family. */
 export const tiny: Record<string, Tiny> = {
@@ -434,6 +451,25 @@ export const tiny: Record<string, Tiny> = {
       label2id: { LABEL_0: 0 },
     },
     tensors: { ...bert("bert."), "classifier.weight": [1, HIDDEN], "classifier.bias": [1] },
+  },
+  "xlm-roberta": {
+    config: { ...robertaConfig, architectures: ["XLMRobertaModel"] },
+    tensors: bert("", 66, 1),
+  },
+  "xlm-roberta-reranker": {
+    config: {
+      ...robertaConfig,
+      architectures: ["XLMRobertaForSequenceClassification"],
+      id2label: { "0": "LABEL_0" },
+      label2id: { LABEL_0: 0 },
+    },
+    tensors: {
+      ...withoutPooler(bert("roberta.", 66, 1)),
+      "classifier.dense.weight": [HIDDEN, HIDDEN],
+      "classifier.dense.bias": [HIDDEN],
+      "classifier.out_proj.weight": [1, HIDDEN],
+      "classifier.out_proj.bias": [1],
+    },
   },
 }
 

@@ -22,7 +22,7 @@ def encoder(folder: Path, config: dict) -> torch.Tensor:
     classifies = config["architectures"][0].endswith("ForSequenceClassification")
     kind = AutoModelForSequenceClassification if classifies else AutoModel
     model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
-    types = torch.tensor([[0] * 12 + [1] * 12])
+    types = torch.tensor([[0] * 12 + [1] * 12]) if config["type_vocab_size"] > 1 else None
     with torch.no_grad():
         out = model(torch.tensor([TOKENS]), token_type_ids=types)
     return (out.logits if classifies else out.last_hidden_state[0][POSITIONS]).float().contiguous()
@@ -33,7 +33,7 @@ def main(root: str, out: str) -> None:
     vectors = {}
     for folder in sorted(Path(root).iterdir()):
         config = json.loads((folder / "config.json").read_text())
-        if config["model_type"] == "bert":
+        if config["model_type"] in ("bert", "xlm-roberta"):
             vectors[folder.name] = encoder(folder, config)
             continue
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()

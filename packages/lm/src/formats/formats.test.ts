@@ -37,7 +37,7 @@ test("an index that leads out of the folder, and files that are missing, are ref
   await expect(lm.load(folder)).rejects.toThrow(/lacks model-9.safetensors/)
 })
 
-test.each(Object.keys(tiny).filter((name) => !name.startsWith("bert")))(
+test.each(Object.keys(tiny).filter((name) => !name.includes("bert")))(
   "%s is what it was, saved and loaded",
   async (name) => {
     const model = await lm.load(writeCheckpoint(name, at(name)))

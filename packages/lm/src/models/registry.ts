@@ -10,6 +10,7 @@ import { mixtral } from "./families/mixtral"
 import { olmo2 } from "./families/olmo2"
 import { phi3 } from "./families/phi3"
 import { qwen } from "./families/qwen"
+import { roberta } from "./families/roberta"
 import type { Family } from "./network"
 import type { Settings } from "./settings"
 
@@ -43,7 +44,7 @@ export function registerFamily(family: Family): void {
   for (const type of family.modelTypes) families.set(type, family)
 }
 
-for (const family of [bert, gemma, gpt2, llama, mixtral, olmo2, phi3, qwen]) registerFamily(family)
+for (const family of [bert, gemma, gpt2, llama, mixtral, olmo2, phi3, qwen, roberta]) registerFamily(family)
 
 /**
  * The `model_type`s for which there are families.

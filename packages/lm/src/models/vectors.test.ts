@@ -30,7 +30,9 @@ test.each(Object.keys(vectors))("%s", async (name) => {
   let got: mx.Array
   if (network instanceof CausalNetwork) got = network.forward(tokens).index(0, at)
   else {
-    const hidden = network.hidden(tokens, mx.arange(24).greaterEqual(12).astype(mx.int32).expandDims(0), null)
+    const hasTypes = Number(tiny[name].config.type_vocab_size) > 1
+    const types = hasTypes ? mx.arange(24).greaterEqual(12).astype(mx.int32).expandDims(0) : null
+    const hidden = network.hidden(tokens, types, null)
     got = network.scores ? network.score(hidden) : hidden.index(0, at)
   }
   const error = got.subtract(vectors[name]).abs().max().item()
@@ -46,4 +48,6 @@ test("a reranker scores pairs by its tokenizer, and an embedder pads without a t
   const [alone] = await embed(embedder, ["in"])
   both[1].forEach((value, i) => expect(value).toBeCloseTo(alone[i], 5))
   await expect(rerank(embedder, "a", ["b"])).rejects.toThrow(/not a reranker/)
+  const roberta = await load(writeCheckpoint("xlm-roberta-reranker", join(scratch, "roberta")))
+  expect((await rerank(roberta, "the beginning", ["the end"])).length).toBe(1)
 })

@@ -65,33 +65,42 @@ class Embeddings extends nn.Module {
   positionEmbeddings: nn.Model
   tokenTypeEmbeddings: nn.Model
   norm: nn.LayerNorm
-  constructor(config: Settings) {
+  private readonly kinds: number
+  constructor(
+    config: Settings,
+    private readonly first: number,
+  ) {
     super()
     const hidden = config.count("hidden_size")
+    this.kinds = config.count("type_vocab_size", 2)
     this.wordEmbeddings = new nn.Embedding(config.count("vocab_size"), hidden)
     this.positionEmbeddings = new nn.Embedding(config.count("max_position_embeddings", 512), hidden)
-    this.tokenTypeEmbeddings = new nn.Embedding(config.count("type_vocab_size", 2), hidden)
+    this.tokenTypeEmbeddings = new nn.Embedding(this.kinds, hidden)
     this.norm = new nn.LayerNorm(hidden, config.number("layer_norm_eps", 1e-12))
   }
   forward(tokens: mx.Array, types: mx.Array | null): mx.Array {
     const [, length] = tokens.shape
-    const at = mx.arange(length, { dtype: mx.int32 }).expandDims(0)
-    const kinds = this.tokenTypeEmbeddings.forward(types ?? mx.zeros(tokens.shape, mx.int32))
+    const at = mx.arange(this.first, this.first + length, { dtype: mx.int32 }).expandDims(0)
+    // A model with one kind of text has it for both parts of a pair.
+    const kind = this.kinds > 1 && types !== null ? types : mx.zeros(tokens.shape, mx.int32)
+    const kinds = this.tokenTypeEmbeddings.forward(kind)
     return this.norm.forward(
       this.wordEmbeddings.forward(tokens).add(this.positionEmbeddings.forward(at)).add(kinds),
     )
   }
 }
 
-class Bert extends EncoderNetwork {
+/** An encoder as BERT's: a classifier reads the first token, through a layer of its own. */
+export class Bert extends EncoderNetwork {
   embeddings: Embeddings
   layers: Layer[]
   pooler?: nn.Model
   classifier?: nn.Model
-  constructor(config: Settings) {
+  /** `firstPosition` is the number of the first token's position. */
+  constructor(config: Settings, firstPosition = 0) {
     super()
     const hidden = config.count("hidden_size")
-    this.embeddings = new Embeddings(config)
+    this.embeddings = new Embeddings(config, firstPosition)
     this.layers = Array.from({ length: config.count("num_hidden_layers") }, () => new Layer(config))
     if (!classifies(config)) return
     this.pooler = new nn.Linear(hidden, hidden)
@@ -122,7 +131,7 @@ function labelsOf(config: Settings): number {
 
 /** From the names of checkpoints to those of the fields. */
 const NAMES: readonly (readonly [RegExp, string])[] = [
-  [/^bert\./, ""],
+  [/^(bert|roberta)\./, ""],
   [/LayerNorm\.gamma$/, "LayerNorm.weight"],
   [/LayerNorm\.beta$/, "LayerNorm.bias"],
   [/^embeddings\.LayerNorm\./, "embeddings.norm."],
@@ -134,20 +143,26 @@ const NAMES: readonly (readonly [RegExp, string])[] = [
   [/\.output\.dense\./, ".output."],
   [/\.output\.LayerNorm\./, ".output_norm."],
   [/^pooler\.dense\./, "pooler."],
+  [/^classifier\.dense\./, "pooler."],
+  [/^classifier\.out_proj\./, "classifier."],
 ]
+
+/** Weights by the names of the fields. */
+export function sanitizeEncoder(weights: Weights, config: Settings): Weights {
+  const out: Weights = {}
+  for (const [name, array] of Object.entries(weights)) {
+    const known = NAMES.reduce((text, [from, to]) => text.replace(from, to), name)
+    // Heads of training, buffers, and a pooler that nothing reads.
+    if (/^(cls|lm_head)\./.test(known) || known.endsWith("position_ids")) continue
+    if (known.startsWith("pooler.") && !classifies(config)) continue
+    if (name.includes("pooler.dense.") && "classifier.dense.weight" in weights) continue
+    out[known] = array
+  }
+  return out
+}
 
 export const bert: Family = {
   modelTypes: ["bert"],
   make: (config) => new Bert(config),
-  sanitize: (weights, config) => {
-    const out: Weights = {}
-    for (const [name, array] of Object.entries(weights)) {
-      const known = NAMES.reduce((text, [from, to]) => text.replace(from, to), name)
-      // Heads of training, buffers, and a pooler that nothing reads.
-      if (known.startsWith("cls.") || known.endsWith("position_ids")) continue
-      if (known.startsWith("pooler.") && !classifies(config)) continue
-      out[known] = array
-    }
-    return out
-  },
+  sanitize: sanitizeEncoder,
 }
