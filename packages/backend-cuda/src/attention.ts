@@ -7,6 +7,7 @@
 import {
   broadcastStrides,
   contiguousStrides,
+  determinism,
   float32,
   type Node,
   type Primitive,
@@ -258,6 +259,9 @@ export function attentionFamilies(
   library: () => Prepare | null,
 ): Families {
   const graphOf = graphFinder(library)
+  /** The library adds up the derivatives of queries in any order. */
+  const derivativeOf = (node: Node): ReturnType<typeof graphOf> =>
+    determinism.isAsked ? null : graphOf(node, true)
   const fewOf = (node: Node): boolean => isOfFewQueries(node) && isModern()
   const ownOf = (node: Node): boolean => takes(node) && isModern()
   const groupsOf = (node: Node): boolean => !node.params.hasMask && hasGroups() && takes(node)
@@ -278,9 +282,9 @@ export function attentionFamilies(
       },
     },
     scaledDotProductAttentionVjp: {
-      supports: (node) => graphOf(node, true) !== null || tilesOf(node, true),
+      supports: (node) => derivativeOf(node) !== null || tilesOf(node, true),
       encode(node, queue) {
-        const graph = graphOf(node, true)
+        const graph = derivativeOf(node)
         if (graph !== null) encodeGraph(node, queue, graph, true)
         else if (tilesOf(node, true))
           encodeTiles(node, queue, true, node.inputs[0].dtype !== float32 && hasGroups())

@@ -3,7 +3,7 @@
  * how they are described to it. Gradients are convolutions too, and are recognized: of the images by a kernel that is read backwards, of
  * the kernel by one that spans the results.
  */
-import { float32, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
+import { determinism, float32, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
 import {
   type DispatchQueue,
   encodeCopy,
@@ -170,6 +170,7 @@ function wordsOf(node: Node, plain: Plain): Int32Array {
   const three = (list: readonly number[], more: number): number[] => [...two(list, more), 0].slice(0, 3)
   return Int32Array.from([
     ...[form, TYPES[node.dtype.name], mathOf(node.dtype.name), Math.max(2, stride.length), groups],
+    Number(determinism.isAsked),
     ...described(batch, images, channels),
     ...[outputs, channels / groups, ...two(kernel, 1), 0].slice(0, 5),
     ...described(batch, results, outputs),

@@ -48,8 +48,9 @@ export function encodeFewQueries(node: Node, queue: DispatchQueue): void {
   const [, groups, keys] = k.shape
   const blocks = batch * groups
   const parts = blocks < MANY_BLOCKS ? Math.min(MOST_PARTS, Math.max(1, Math.floor(keys / KEYS_PART))) : 1
-  // Few blocks have more threads each.
-  const warps = blocks < MANY_BLOCKS && 2 * rowsOf(node) * features <= MOST_RESULTS ? 2 * WARPS : WARPS
+  // Few blocks have more threads each, and of many all run at once.
+  const isWide = blocks < MANY_BLOCKS && 2 * rowsOf(node) * features <= MOST_RESULTS
+  const warps = isWide ? 2 * WARPS : blocks < 2 * MANY_BLOCKS ? WARPS : WARPS / 2
   const words = [
     `#define LZ_FEATURES ${features}`,
     `#define LZ_WARPS ${warps}`,

@@ -239,9 +239,12 @@ const areOfFewRows = (nodes: readonly Node[], first: number): boolean =>
 /** The families; `present` tells whether the library is there, `isModern` whether the GPU has tensor cores for a few rows. */
 export function productFamilies(present: () => boolean, isModern: () => boolean): Families {
   const isFew = (node: Node, operands: readonly Node[]): boolean => isOfFewRows(node, operands) && isModern()
+  // Asked before anything lies somewhere.
+  const mayBeFew = (node: Node, operands: readonly Node[]): boolean =>
+    mayBeOfFewRows(node, operands) && isModern()
   const matmul: Family = {
     supports: (node) => isFew(node, node.inputs) || (takes(node, node.inputs) && present()),
-    ends: (node, ending) => !isFew(node, node.inputs) && epilogueOf(node, ending, false) !== null,
+    ends: (node, ending) => !mayBeFew(node, node.inputs) && epilogueOf(node, ending, false) !== null,
     encode(node, queue, ending) {
       if (!ending && isFew(node, node.inputs)) {
         encodeFewRows(queue, [{ node, operands: node.inputs, added: null }])
@@ -272,7 +275,7 @@ export function productFamilies(present: () => boolean, isModern: () => boolean)
   const addmm: Family = {
     supports: (node) =>
       fewOf(node) !== null || (takes(node, node.inputs.slice(1)) && addendOf(node) !== null && present()),
-    ends: (node, ending) => fewOf(node) === null && epilogueOf(node, ending, true) !== null,
+    ends: (node, ending) => !mayBeFew(node, node.inputs.slice(1)) && epilogueOf(node, ending, true) !== null,
     encode(node, queue, ending) {
       const { alpha, beta } = node.params as { alpha: number; beta: number }
       const few = fewOf(node)

@@ -29,6 +29,7 @@ export {
   type World,
 } from "./engine/assignment"
 export { collectorOf } from "./engine/collector"
+export { determinism } from "./engine/determinism"
 export { evaluate, rejected, releaseKept } from "./engine/evaluate"
 export { setHostKernels } from "./engine/host-kernels"
 export { lifetimes } from "./engine/memory"

@@ -64,4 +64,24 @@ export function gpuTests(): void {
     expect(want[1]).toBeLessThan(want[0] * 0.8)
     expect(got[1]).toBeLessThan(got[0] * 0.8)
   }, 300_000)
+
+  test("goes on where it stopped, bit for bit where that is asked for", async () => {
+    const examples = [5, 9].map((n) => ({ tokens: PROMPT.slice(0, n), from: 1 }))
+    const run = async (state: string, parts: readonly number[]): Promise<number[]> => {
+      const losses: number[] = []
+      for (const steps of parts) {
+        mx.random.seed(3)
+        const { network } = (await lm.load(folder)) as lm.LoadedModel<lm.CausalNetwork>
+        lm.addAdapters(network, { rank: 4, scale: 8 })
+        await lm.train(network, examples, {
+          ...{ steps, batchSize: 2, learningRate: 0.02, deterministic: true, state: join(scratch, state) },
+          onStep: ({ loss }) => losses.push(loss),
+        })
+      }
+      return losses
+    }
+    await on(mx.gpu, async () => {
+      expect(await run("stopped", [2, 5])).toEqual(await run("whole", [5]))
+    })
+  }, 300_000)
 }

@@ -8,6 +8,7 @@ namespace {
 
 constexpr size_t kMostWorkspace = size_t{512} << 20;
 constexpr int kMostAlgorithms = 10;
+constexpr int kDeterministic = 1;     // CUDNN_DETERMINISTIC
 constexpr int kByChannelsLast = 1;    // CUDNN_TENSOR_NHWC
 constexpr int kCrossCorrelation = 1;  // the kernel is read from its beginning
 // cudnnDataType_t
@@ -130,6 +131,7 @@ std::string Convolutions::prepare(const Convolution& w, Prepared* made) {
   if (status) return failed(lib, "the choice of an algorithm", status);
   for (int i = 0; i < count; i++) {
     if (found[i].status || found[i].memory > kMostWorkspace) continue;
+    if (w.ordered && found[i].determinism != kDeterministic) continue;
     lib.SetMath(p.convolution, found[i].math);
     size_t size = 0;
     if (room(handle_, first, second, p.convolution, third, found[i].algorithm, &size) ||

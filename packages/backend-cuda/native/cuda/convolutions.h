@@ -20,6 +20,7 @@ struct Convolution {
   int math;  // cudnnMathType_t
   int axes;  // spatial ones, 2 or 3
   int groups;
+  int ordered;  // 1 for the same bits at every run
   int images[5], image_steps[5];
   int kernel[5];
   int results[5], result_steps[5];

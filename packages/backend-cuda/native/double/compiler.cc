@@ -38,7 +38,8 @@ void write_file(const std::string& path, const std::string& text) {
 // Dynamic shared memory by a pointer, and a table of the kernels.
 std::string prepared(const std::string& source) {
   static const std::regex arena(R"(extern __shared__ (\w+) (\w+)\[\];)");
-  static const std::regex kernel(R"(extern "C" __global__ void (?:__launch_bounds__\((\d+)(?:, \w+)?\) )?(\w+)\()");
+  static const std::regex kernel(
+      R"(extern "C" __global__ void (?:__launch_bounds__\((\d+)(?:, \w+)?\) )?(\w+)\()");
   const bool waits = source.find("await_earlier();") != std::string::npos;
   std::string table;
   int count = 0;

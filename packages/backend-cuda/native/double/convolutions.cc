@@ -101,6 +101,7 @@ int choose(const void* x, const void* w, const void* convolution, const void* y,
   found[0].algorithm = 1;
   found[0].memory = 256;
   found[0].math = d.math;
+  found[0].determinism = 1;
   return 0;
 }
 int room(size_t* size) {

@@ -76,8 +76,8 @@ export interface Plans {
   /** Forgets a plan. */
   release?(plan: Plan): void
   /**
-   * True if applications, of which each reads what another one makes, or all of one primitive to an operand, run as one kernel; `inner` are the results that nothing else reads,
-   * which then take no memory. Asked before anything has storage.
+   * True if applications, of which each reads what another one makes, or all of one primitive to an operand, run as one kernel; `inner` are
+   * the results that nothing else reads, which then take no memory. Asked before anything has storage.
    */
   joins?(applications: readonly Application[], inner: ReadonlySet<Node>): boolean
   /** Adds applications that {@link joins} took. */

@@ -8,6 +8,7 @@
 import {
   contiguousStrides,
   type Dtype,
+  determinism,
   float32,
   isInteger,
   type Node,
@@ -196,24 +197,28 @@ const isWide = (mode: Mode, dtype: Dtype): boolean =>
 /** True if an update of one element cannot be one atomic operation. */
 const isSerial = (mode: Mode, dtype: Dtype): boolean => dtype.size === 8 && mode !== "add" && mode !== "set"
 
-function scatterSource(
-  finder: Finder,
-  dtype: Dtype,
-  mode: Mode,
-  step: "mark" | "write" | "atomic" | "serial" | "alone",
-): string {
+/** True if updates that meet are rounded in the order in which they come. */
+const isRounded = (mode: Mode, dtype: Dtype): boolean =>
+  (mode === "add" || mode === "multiply") && (dtype.kind === "floating" || dtype.kind === "complex")
+
+type Step = "mark" | "write" | "atomic" | "serial" | "alone"
+/** True where updates that meet are combined. */
+const isSum = (step: Step): boolean => step === "atomic" || step === "serial"
+
+function scatterSource(finder: Finder, dtype: Dtype, mode: Mode, step: Step): string {
   const type = mode === "set" ? wordType(dtype.size) : (metalType(dtype) as string)
-  const wide = step === "atomic" && isWide(mode, dtype)
+  const wide = isSum(step) && isWide(mode, dtype)
+  const stored = wide ? float32 : dtype
   const { types, text } = finder
   const count = types.length
   const update = {
     mark: "atomic_fetch_max_explicit(marks + spot, order + 1, memory_order_relaxed);",
     write: "if (marks[spot] == order + 1) y[at] = u;",
     atomic: `lz_update(y, at, ${wide ? "float(u)" : "u"});`,
-    serial: `y[at] = ${combined(mode, dtype, "y[at]", "u")};`,
+    serial: `y[at] = ${combined(mode, stored, "y[at]", wide ? "float(u)" : "u")};`,
     alone: `y[at] = ${combined(mode, dtype, "y[at]", "u")};`,
   }[step]
-  const functions = step === "atomic" ? atomicText(mode, wide ? float32 : dtype) : ""
+  const functions = step === "atomic" ? atomicText(mode, stored) : ""
   const marks = step === "mark" ? "device atomic<uint>* marks" : "device const uint* marks"
   const find = `long at = 0, start = 0;
       uint spot = 0, order = 0;
@@ -271,11 +276,12 @@ function encodeScatter(
   const [x] = node.inputs
   const n = sizeOf(updates.shape)
   const last = mode === "set" && finder.meet
-  const step = !finder.meet ? "alone" : last ? "write" : isSerial(mode, dtype) ? "serial" : "atomic"
+  const inOrder = isSerial(mode, dtype) || (determinism.isAsked && isRounded(mode, dtype))
+  const step: Step = !finder.meet ? "alone" : last ? "write" : inOrder ? "serial" : "atomic"
   const out = targetOf(node)
   const nbytes = sizeOf(node.shape) * dtype.size
   // Atomic operations take words of four bytes, and those of small elements may begin before or end behind the output.
-  const wide = step === "atomic" && n > 0 && isWide(mode, dtype)
+  const wide = isSum(step) && n > 0 && isWide(mode, dtype)
   const beside = wide || (step === "atomic" && n > 0 && (nbytes % 4 !== 0 || out.offset % 4 !== 0))
   const target = beside
     ? { storage: queue.allocate(wide ? 2 * nbytes : Math.ceil(nbytes / 4) * 4), offset: 0 }
@@ -285,7 +291,7 @@ function encodeScatter(
   if (n === 0) return
   withAllRowMajor(queue, [updates, ...indices], ([values, ...locations]) => {
     const marks = last ? queue.allocate(finder.spots * 4) : null
-    const run = (what: typeof step | "mark"): void => {
+    const run = (what: Step): void => {
       const args: Argument[] = [
         values,
         ...locations,

@@ -1,9 +1,9 @@
 /**
  * Products of sparse matrices with dense ones. Where rows ascend, a thread an element finds its row's values by bisection, and adds them in
- * order; elsewhere a thread an element of each value's product adds atomically. Positions out of bounds are left out, since a kernel cannot
- * refuse them.
+ * order; elsewhere a thread an element of each value's product adds atomically, or a thread a column where the same bits are asked for.
+ * Positions out of bounds are left out, since a kernel cannot refuse them.
  */
-import { isInteger, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
+import { determinism, isInteger, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
 import type { DispatchQueue, Location } from "../dispatch"
 import { type Families, type Family, isCountable } from "../family"
 import { METAL_HEADER, metalType } from "../metal-types"
@@ -60,6 +60,21 @@ kernel void sparse_values(device const ${type}* values [[buffer(0)]], device con
 }
 `
 
+/** The same in order: a thread a column. */
+const serialSource = (type: string, row: string, column: string): string => `${METAL_HEADER}
+kernel void sparse_serial(device const ${type}* values [[buffer(0)]], device const ${row}* rows [[buffer(1)]],
+    device const ${column}* columns [[buffer(2)]], device const ${type}* dense [[buffer(3)]], device float* y [[buffer(4)]],
+    constant uint* sizes [[buffer(5)]], uint j [[thread_position_in_grid]]) {
+  uint n = sizes[2];
+  if (j >= n) return;
+  for (uint t = 0; t < sizes[0] / n; t++) {
+    ulong row = ulong(rows[t]), column = ulong(columns[t]);
+    if (row < ulong(sizes[1]) && column < ulong(sizes[3]))
+      y[row * n + j] += float(values[t]) * float(dense[column * n + j]);
+  }
+}
+`
+
 /** Writes \`n\` elements of one expression over \`i\`. */
 const fillSource = (name: string, from: string, to: string, value: string): string => `${METAL_HEADER}
 kernel void ${name}(device const ${from}* x [[buffer(0)]], device ${to}* y [[buffer(1)]], constant uint& n [[buffer(2)]],
@@ -92,13 +107,16 @@ function encodeUnordered(
       cells,
     )
   each("sparse_zeros", "float", "float", "0.0f", [sums, sums])
+  const inOrder = determinism.isAsked
   dispatchEach(
     queue,
     op,
-    { key: `sparse values ${types}`, name: "sparse_values", source: () => atomicSource(...types) },
+    inOrder
+      ? { key: `sparse serial ${types}`, name: "sparse_serial", source: () => serialSource(...types) }
+      : { key: `sparse values ${types}`, name: "sparse_values", source: () => atomicSource(...types) },
     [...locations, sums, Uint32Array.from(sizes)],
     [sums.storage],
-    sizes[0],
+    inOrder ? sizes[2] : sizes[0],
   )
   if (wide) each("sparse_narrow", "float", type, `${type}(x[i])`, [sums, target])
   wide?.drop()

@@ -5,6 +5,7 @@
 import { totalmem } from "node:os"
 import {
   type Backend,
+  determinism,
   type Encoder,
   listBackends,
   type Memory,
@@ -101,7 +102,9 @@ export function createGpuBackend(
           node,
           () => {
             queue.follow(node.stream)
-            if (!queue.isDirect || !replays.run(node, mayRecord, encode)) encode()
+            // Remembered dispatches may be of another order.
+            const remembers = queue.isDirect && !determinism.isAsked
+            if (!remembers || !replays.run(node, mayRecord, encode)) encode()
           },
           (reference) => {
             const instead = node.primitive?.facts.opaque ? null : reference.lower(node)

@@ -29,6 +29,7 @@ interface Flags {
   readonly maskPrompt?: boolean
   readonly maxTokens: number
   readonly checkpointing?: boolean
+  readonly deterministic?: boolean
   readonly saveEvery?: number
   readonly form: AdapterForm
   readonly fuse?: string
@@ -61,6 +62,7 @@ export function addLora(program: Command, terminal: Terminal): void {
     .option("--mask-prompt", "count only the answers in the loss")
     .option("--max-tokens <n>", "truncate longer examples", whole, 2048)
     .option("--checkpointing", "recompute activations: less memory, more time")
+    .option("--deterministic", "the same bits at every run, on GPUs too: slower")
     .option("--save-every <n>", "updates between saved states", whole)
     .addOption(
       new Option("--form <form>", "format of the adapters' files").choices(["mlx", "peft"]).default("mlx"),
@@ -106,6 +108,7 @@ async function lora(flags: Flags, terminal: Terminal): Promise<void> {
       learningRate: flags.learningRate,
       seed: flags.seed,
       checkpointing: flags.checkpointing,
+      deterministic: flags.deterministic,
       saveEvery: flags.saveEvery,
       state: flags.out,
       signal,

@@ -5,7 +5,7 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as mx from "@lazuli/core"
-import { ArgumentError, FormatError } from "@lazuli/core/engine"
+import { ArgumentError, determinism, FormatError } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
 import { AdamW } from "@lazuli/nn/optimizers"
 import { Pass } from "../models/attend"
@@ -27,6 +27,11 @@ export interface TrainOptions {
   readonly seed?: number
   /** Keep only each block's input for the gradient, and compute the rest again instead: less memory, more time. */
   readonly checkpointing?: boolean
+  /**
+   * The same bits at every run, on GPUs too, where sums of floats may otherwise take any order: a run that stopped goes on as if it had
+   * not. Slower where rows of a table are learned.
+   */
+  readonly deterministic?: boolean
   /** A folder for the state of the run: it goes on from there, if it holds one. */
   readonly state?: string
   /** Updates between two savings of the state; only at the end by default. */
@@ -115,7 +120,8 @@ function orderOf(n: number, seed: number, epoch: number): readonly number[] {
 }
 
 /**
- * Trains what is trainable in a network. With a `state` folder a stopped run goes on, on the CPU bit for bit.
+ * Trains what is trainable in a network. With a `state` folder a stopped run goes on, bit for bit on the CPU, and with `deterministic` on
+ * GPUs.
  * @throws ArgumentError where nothing is trainable; FormatError for the state of another run
  * @example
  * const { network, tokenizer } = await load('my-model')
@@ -147,6 +153,8 @@ export async function train(
   const save = (): void => {
     if (options.state) store(options.state, network, optimizer, { ...identity, step })
   }
+  const wasAsked = determinism.isAsked
+  determinism.isAsked ||= options.deterministic ?? false
   try {
     while (step < steps && !signal?.aborted) {
       // Drawn anew for each update, so that dropout too is the same in a run that goes on.
@@ -173,6 +181,7 @@ export async function train(
       if (saveEvery && step % saveEvery === 0) save()
     }
   } finally {
+    determinism.isAsked = wasAsked
     uncheckpointed()
   }
   network.eval()
