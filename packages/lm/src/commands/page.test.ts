@@ -109,7 +109,7 @@ test("all of it runs", async () => {
 test("the table names every model_type", () => {
   const table = page.slice(page.indexOf("| `model_type`"))
   const named = [...table.matchAll(/^\| (`.*?`) \|/gm)].flatMap(([, cell]) =>
-    [...cell.matchAll(/`(\w+)`/g)].map(([, name]) => name),
+    [...cell.matchAll(/`([\w-]+)`/g)].map(([, name]) => name),
   )
   expect(named.filter((name) => name !== "model_type").sort()).toEqual(
     lm.modelTypes().filter((name) => name !== "bigram"),
