@@ -128,3 +128,23 @@ it("positions and offsets that do not fit are index errors", () => {
     ]
   `)
 })
+
+// Scatter sums such floats wide only where updates are more than elements: here it stopped at 256.
+it("many segments of 16-bit floats by ids are summed in float32, and rounded once", () => {
+  const n = 1000
+  for (const dtype of [mx.bfloat16, mx.float16]) {
+    const ids = mx.zeros([n], mx.int32)
+    expect(
+      mx
+        .segmentSum(mx.ones([n], dtype), ids, { numSegments: n })
+        .index(0)
+        .item(),
+    ).toBe(n)
+    expect(
+      mx
+        .segmentSum(mx.full([n], 1.125, dtype), ids, { numSegments: n })
+        .index(0)
+        .item(),
+    ).toBe(mx.array(1.125 * n, dtype).item())
+  }
+})

@@ -1,5 +1,6 @@
 /** Reductions of rows that belong together: segmentSum and its kin. How segments are given is read in segment-arguments.ts. */
 import { operation, type StreamOptions } from "../graph/args"
+import { type Dtype, float32 } from "../graph/dtype"
 import { ShapeError } from "../graph/errors"
 import type { Array } from "../graph/graph"
 import type { RowRuns, SegmentIdOptions } from "../graph/option-types"
@@ -15,6 +16,9 @@ import { stopGradient } from "./view"
 
 const modes = { sum: "add", max: "maximum", min: "minimum" } as const
 
+/** The dtype in which sums of a floating dtype are taken. */
+const wideDtype = (dtype: Dtype): Dtype => (dtype.kind === "floating" && dtype.size === 2 ? float32 : dtype)
+
 function reduceSegments(data: Array, segments: Segments, reduction: SegmentReduction): Array {
   const rest = data.shape.slice(1)
   const shape = [segments.count, ...rest]
@@ -22,9 +26,15 @@ function reduceSegments(data: Array, segments: Segments, reduction: SegmentReduc
     const rows = data.reshape([1, data.shape[0], sizeOf(rest)])
     return segmentReduce([rows, segments.offsets.expandDims(0)], { reduction }).reshape(shape)
   }
-  const values = reduction === "sum" ? toDtype(data, sumDtype(data.dtype)) : data
+  const dtype = reduction === "sum" ? sumDtype(data.dtype) : data.dtype
+  // Scatter may round 16-bit floats at every update; a sum is rounded once, as that of a run.
+  const values = toDtype(data, reduction === "sum" ? wideDtype(dtype) : dtype)
   const empty = full(shape, emptyValue(reduction, values.dtype) as number, values.dtype)
-  return scatter([empty, values.expandDims(1), segments.ids], { axes: [0], mode: modes[reduction] })
+  const reduced = scatter([empty, values.expandDims(1), segments.ids], {
+    axes: [0],
+    mode: modes[reduction],
+  })
+  return toDtype(reduced, dtype)
 }
 
 /** A number for each segment, shaped to stand beside its reduced rows. */
@@ -36,16 +46,18 @@ const bodies = {
   segmentMax: (data: Array, segments: Segments): Array => reduceSegments(data, segments, "max"),
   segmentMin: (data: Array, segments: Segments): Array => reduceSegments(data, segments, "min"),
   segmentMean: (data: Array, segments: Segments): Array => {
-    const sums = floatOperand("segmentMean", reduceSegments(data, segments, "sum"))
+    const x = floatOperand("segmentMean", data)
+    const sums = reduceSegments(toDtype(x, wideDtype(x.dtype)), segments, "sum")
     const counts = toDtype(lengthsOf(segments).maximum(1), sums.dtype)
-    return sums.divide(besideRows(counts, data.ndim))
+    return toDtype(sums.divide(besideRows(counts, data.ndim)), x.dtype)
   },
   segmentSoftmax: (data: Array, segments: Segments): Array => {
-    const x = floatOperand("segmentSoftmax", data)
+    const given = floatOperand("segmentSoftmax", data)
+    const x = toDtype(given, wideDtype(given.dtype))
     const ids = idsOf(segments, x.shape[0])
     const most = stopGradient(reduceSegments(x, segments, "max"))
     const e = x.subtract(take(most, ids, 0)).exp()
-    return e.divide(take(reduceSegments(e, segments, "sum"), ids, 0))
+    return toDtype(e.divide(take(reduceSegments(e, segments, "sum"), ids, 0)), given.dtype)
   },
 }
 

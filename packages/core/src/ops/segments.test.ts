@@ -184,6 +184,34 @@ it("dtypes: sums widen as sum does, extremes stay, means are floating", () => {
   expect(mx.segmentMin(mx.array([1, Number.NaN]), { lengths: [2] }).item()).toBeNaN()
 })
 
+// Sums of segments stopped at 256 in bfloat16 and at 2048 in float16; counts of more than 65,504 rows were infinite.
+it("long segments of 16-bit floats are summed in float32, and rounded once", () => {
+  const n = 70_000
+  const [ones, ids] = [(dtype: mx.Dtype) => mx.ones([n], dtype), mx.zeros([n], mx.int32)]
+  for (const at of [
+    { segmentIds: ids, numSegments: n },
+    { segmentIds: ids, numSegments: n, sorted: true },
+    { lengths: [n] },
+  ] as never[]) {
+    const first = (x: mx.Array): unknown => {
+      expect(x.dtype.size).toBe(2)
+      return x.index(0).item()
+    }
+    expect(first(mx.segmentSum(ones(mx.bfloat16), at))).toBe(70_144)
+    expect(first(mx.segmentSum(ones(mx.float16).multiply(0.5), at))).toBe(35_008)
+    expect(first(mx.segmentMean(ones(mx.bfloat16), at))).toBe(1)
+    expect(first(mx.segmentMean(ones(mx.float16), at))).toBe(1)
+    expect(first(mx.segmentSoftmax(ones(mx.float16), at))).toBe(Number(mx.array(1 / n, mx.float16).item()))
+  }
+})
+
+it("means of integers do not overflow", () => {
+  for (const at of [{ segmentIds: [0, 0, 0, 0] }, { lengths: [4] }] as never[]) {
+    expect(mx.segmentMean(mx.full([4], 2 ** 30, mx.int32), at).tolist()).toEqual([2 ** 30])
+    expect(mx.segmentMean(mx.full([4], 2 ** 31, mx.uint32), at).tolist()).toEqual([2 ** 31])
+  }
+})
+
 it("equal extremes share their derivative", () => {
   const x = mx.array([3, 3, 1])
   expect(grad((v: mx.Array) => mx.segmentMax(v, { lengths: [3] }).sum())(x).tolist()).toEqual([0.5, 0.5, 0])
