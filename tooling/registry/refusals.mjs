@@ -4,6 +4,8 @@ import { cpSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { addPackage, run } from "./folders.mjs"
 
+const LIBRARY = `build/ext-axpby-${process.platform}-${process.arch}.so`
+
 /** DIR stands for the folder; `code` is a package of one file; `copy` puts a package there twice. */
 const WRONG = [
   {
@@ -28,9 +30,9 @@ definePrimitive({ name: "@old/ops/twice", api: 99, infer: ([x]) => x, decompose:
     ],
   },
   {
-    name: "Node.js before 20.19",
+    name: "Node.js without process.getBuiltinModule, as before 20.16",
     program: 'process.getBuiltinModule = undefined\nawait import("@lazuli/core")',
-    says: ["@lazuli/core needs Node.js 20.19 or newer; this is Node.js v"],
+    says: ["@lazuli/core needs Node.js 20.19, 22.12 or newer; this is Node.js v"],
   },
   {
     name: "@lazuli/ext-axpby of two versions",
@@ -38,8 +40,8 @@ definePrimitive({ name: "@old/ops/twice", api: 99, infer: ([x]) => x, decompose:
     program:
       'import "lazuli"; import "@lazuli/ext-axpby"; import "./second/node_modules/@lazuli/ext-axpby/dist/index.js"',
     says: [
-      "DIR/second/node_modules/@lazuli/ext-axpby/build/ext-axpby-linux-x64.so has a kernel for @lazuli/ext-axpby/axpby, which",
-      "DIR/node_modules/@lazuli/ext-axpby/build/ext-axpby-linux-x64.so has already",
+      `DIR/second/node_modules/@lazuli/ext-axpby/${LIBRARY} has a kernel for @lazuli/ext-axpby/axpby, which`,
+      `DIR/node_modules/@lazuli/ext-axpby/${LIBRARY} has already`,
       "`npm ls @lazuli/ext-axpby` shows them",
     ],
   },

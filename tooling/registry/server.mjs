@@ -4,6 +4,7 @@ import { spawn, spawnSync } from "node:child_process"
 import { createHash } from "node:crypto"
 import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { createServer } from "node:net"
+import { constants } from "node:os"
 import { dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { contents, isForeign, pack, publishedPackages } from "../release/tarballs.mjs"
@@ -74,10 +75,16 @@ export async function startRegistry(scratch, options = {}) {
     stream.on("data", (text) => {
       said += text
     })
-  const end = () => server.kill()
+  const kill = () => server.kill()
+  const exit = (signal) => process.exit(128 + constants.signals[signal])
+  const signals = ["SIGINT", "SIGTERM", "SIGHUP"]
   // It does not outlive this process, however that is ended.
-  process.once("exit", end)
-  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.once(signal, () => process.exit())
+  process.once("exit", kill)
+  for (const signal of signals) process.on(signal, exit)
+  const end = () => {
+    for (const signal of signals) process.off(signal, exit)
+    kill()
+  }
   try {
     await answers(url, () => server.exitCode !== null && `verdaccio ended: ${said}`)
     for (const { tarball } of published) await publish(url, tarball)

@@ -49,7 +49,7 @@ test.each([[[]], [["cpp"]], [["metal"]], [["cuda"]]] as [Kernel[]][])("kernels %
   expect(text).not.toContain("@lazuli/ext-axpby")
   const manifest = JSON.parse(files.get("package.json") as string)
   expect(manifest.keywords).toContain("lazuli-plugin")
-  expect(manifest.peerDependencies).toEqual({ "@lazuli/core": "^1.2.3" })
+  expect(manifest.peerDependencies).toEqual({ "@lazuli/core": "1.x" })
   for (const version of Object.values(manifest.devDependencies)) expect(version).toMatch(/^\d+\.\d+\.\d+$/)
   // Everything imported is among the dependencies.
   for (const [path, code] of files)

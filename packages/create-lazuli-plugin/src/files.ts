@@ -124,9 +124,10 @@ function manifest({ name, kernels, version, tools }: PluginChoice): object {
       "./package.json": "./package.json",
     },
     files: ["dist", ...(some ? ["native"] : []), ...(kernels.includes("cpp") ? ["build/*.so"] : [])],
-    engines: { node: ">=20.19" },
+    engines: { node: "^20.19.0 || >=22.12.0" },
     scripts,
-    peerDependencies: { "@lazuli/core": `^${version}` },
+    // Any minor version: the plugin contract's version refuses what does not fit.
+    peerDependencies: { "@lazuli/core": `${version.split(".")[0]}.x` },
     devDependencies: Object.fromEntries(Object.entries(devDependencies).sort(([a], [b]) => (a < b ? -1 : 1))),
   }
 }

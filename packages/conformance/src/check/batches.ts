@@ -43,7 +43,8 @@ function batch<T>(run: () => T, what: string): T {
     return run()
   } catch (error) {
     if (error instanceof mx.IndexError) throw error
-    throw new CheckFailure(`${what}: ${(error as Error).message}`)
+    if (!(error instanceof CheckFailure || error instanceof mx.LazuliError)) throw error
+    throw new CheckFailure(`${what}: ${error.message}`)
   }
 }
 

@@ -4,7 +4,7 @@
  */
 // The first statement of the package: without that function nothing here would run, and the error would not say why.
 if (!process.getBuiltinModule)
-  throw new Error(`@lazuli/core needs Node.js 20.19 or newer; this is Node.js ${process.version}`)
+  throw new Error(`@lazuli/core needs Node.js 20.19, 22.12 or newer; this is Node.js ${process.version}`)
 const { existsSync, readFileSync } = process.getBuiltinModule("node:fs")
 const { dirname, join } = process.getBuiltinModule("node:path")
 const { fileURLToPath } = process.getBuiltinModule("node:url")
