@@ -1,7 +1,7 @@
 // The published form: packs every package, and says what is wrong with a tarball before anybody installs it: files that the manifest
 // promises and that are not there, a platform's package without its binary, fields that a registry shows, and sizes. `node
-// tooling/release/tarballs.mjs` packs what is built and prints it; `--write` copies the fields that all packages share from the root's
-// manifest.
+// tooling/release/tarballs.mjs` packs what is built and prints it; with `--all`, as before a release, it fails where a platform's binary is
+// not there. `--write` copies the fields that all packages share from the root's manifest.
 
 import { spawnSync } from "node:child_process"
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs"
@@ -40,6 +40,12 @@ export const isForeign = ({ folder, manifest }) =>
   manifest.os !== undefined &&
   !(manifest.os.includes(process.platform) && manifest.cpu.includes(process.arch)) &&
   !existsSync(join(folder, "../..", `build-${basename(folder)}`, manifest.main))
+
+/** Packages whose binary was not built: others name them, so that a release without them could not be installed whole. */
+const missing = () =>
+  publishedPackages()
+    .filter(isForeign)
+    .map(({ name }) => name)
 
 /** Packs one package into a folder; returns the tarball. @throws Error with what pnpm said */
 export function pack(folder, target) {
@@ -166,7 +172,10 @@ function writeSharedFields() {
 
 if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) {
   if (process.argv.includes("--write")) writeSharedFields()
-  else {
+  else if (process.argv.includes("--all") && missing().length > 0) {
+    console.error(`Nothing is published, because these have no binary:\n  ${missing().join("\n  ")}`)
+    process.exitCode = 1
+  } else {
     const scratch = mkdtempSync(join(tmpdir(), "lazuli-packed-"))
     try {
       for (const published of publishedPackages()) {

@@ -1,4 +1,4 @@
-import { execFileSync } from "node:child_process"
+import { execFileSync, spawnSync } from "node:child_process"
 import { randomBytes } from "node:crypto"
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
@@ -86,6 +86,17 @@ test("a package for another platform is not packed empty", () => {
   expect(() => pack(foreign[0]!.folder, tmpdir())).toThrow(
     /cannot be packed: there is no lazuli_cpu.node for darwin/,
   )
+})
+
+test("nothing is released while a platform has no binary", () => {
+  const { status, stderr } = spawnSync(process.execPath, ["tooling/release/tarballs.mjs", "--all"], {
+    encoding: "utf8",
+  })
+  const foreign = publishedPackages().filter(isForeign)
+  // Nobody builds for all of them on one machine.
+  expect(foreign.length).toBeGreaterThan(0)
+  expect(status).toBe(1)
+  for (const { name } of foreign) expect(stderr).toContain(name)
 })
 
 test("all packages name one repository, licence and author", () => {
