@@ -68,8 +68,10 @@ export function elementOf(node: Node): Node | null {
   while (!isLeaf(from) && !isImmediate(from)) {
     if (primitiveOf(from).rules.view === undefined || from.inputs.length !== 1) return null
     from = from.inputs[0]
+    // Views as another dtype have other values, also where a later one is of this dtype again.
+    if (from.dtype !== node.dtype) return null
   }
-  return !isLeaf(from) && from.dtype === node.dtype ? from : null
+  return isLeaf(from) ? null : from
 }
 
 /** The value of an operation on constants alone. */

@@ -2,7 +2,7 @@
  * One position of each row, by value: an element is picked before the elementwise work that makes its row, and a row that is zero but for
  * one element is elementwise work. Neither then needs the rows in memory.
  */
-import { arange, broadcastTo, where } from "@lazuli/core"
+import { arange, broadcastTo, int32, where } from "@lazuli/core"
 import { type Application, Array, applyNodes, type Node, sameShape, sizeOf } from "@lazuli/core/engine"
 import { elementOf, isImmediate } from "./identities"
 import { isLeaf, primitiveOf } from "./order"
@@ -50,9 +50,11 @@ function pickedBefore(application: Application, x: Node, index: Node, axis: numb
 function onlyAt([x, index, value]: readonly Node[], axis: number, together: boolean): Node | null {
   if (elementOf(x)?.params.value !== 0) return null
   const n = x.shape[axis]
-  const at = together ? broadcastTo(new Array(index), x.shape) : new Array(index)
+  // The index's own dtype may not hold the length of a row.
+  const wide = index.dtype.size < int32.size ? new Array(index).astype(int32) : new Array(index)
+  const at = together ? broadcastTo(wide, x.shape) : wide
   const positive = index.dtype.kind === "unsigned" ? at : where(at.less(0), at.add(n), at)
   const line = x.shape.map((_, i) => (i === axis ? n : 1))
-  const position = arange(0, n, 1, index.dtype).reshape(line)
+  const position = arange(0, n, 1, at.dtype).reshape(line)
   return where(position.equal(positive), new Array(value), 0).node
 }

@@ -1,5 +1,6 @@
 /** Simplification, by what explanations show of programs; that values stay the same is tested on backends. */
 import * as mx from "@lazuli/core"
+import { grad } from "@lazuli/transforms"
 import { expect, test } from "vitest"
 import { compile } from "./compile"
 
@@ -45,4 +46,29 @@ test("constants of constants are computed at the trace", () => {
   const steps = stepsOf((x) => x.add(mx.array(2).multiply(3)))
   expect(steps.filter((name) => name === "multiply").length).toBeLessThanOrEqual(1)
   expect(compile((x: mx.Array) => x.add(mx.array(2).multiply(3)))(mx.ones([2])).tolist()).toEqual([7, 7])
+})
+
+test("an index of few bits finds its position in rows that it cannot number", () => {
+  const n = 70_000
+  const zeros = (): mx.Array => mx.zeros([16, n])
+  for (const dtype of [mx.uint8, mx.int8, mx.uint16, mx.int16]) {
+    const index = mx
+      .arange(16)
+      .reshape([16, 1])
+      .subtract(dtype.kind === "signed" ? 8 : 0)
+      .astype(dtype)
+    const put = (i: mx.Array): mx.Array => mx.putAlongAxis(zeros(), i, mx.array(2), 1)
+    expect(stepsOf(put, index)).not.toContain("putAlongAxis")
+    expect(mx.arrayEqual(compile(put)(index), put(index)).item(), dtype.name).toBe(true)
+    const slope = grad((x: mx.Array) => mx.takeAlongAxis(x, index, 1).sum())
+    expect(mx.arrayEqual(compile(slope)(zeros()), slope(zeros())).item(), dtype.name).toBe(true)
+  }
+})
+
+test("a constant read as another dtype is not that constant, also where it is read back", () => {
+  const shifted = (): mx.Array => mx.full([4], 1, mx.float32).view(mx.uint8).index("2:14").view(mx.float32)
+  const f = (x: mx.Array): mx.Array => shifted().multiply(2).add(x)
+  const x = mx.zeros([3])
+  expect(compile(f)(x).tolist()).toEqual(f(x).tolist())
+  expect(f(x).index(0).item()).not.toBe(2)
 })
