@@ -2,17 +2,16 @@
  * Companions: applications of one primitive with the same first input, such as the products of queries, keys and values, which a backend
  * runs as one piece of work where they follow each other. Here they are brought together.
  */
-import { type Application, type Node, outputsOf, sameShape } from "@lazuli/core/engine"
-import type { PlanSteps, Step } from "./plan-steps"
+import { type Application, type Node, outputsOf, paramsKey, sameShape } from "@lazuli/core/engine"
+import { FAR, type PlanSteps, SMALL, type Step } from "./plan-steps"
 
-/** An application looks for companions among so many steps behind it. */
-const FAR = 16
-/** Bytes of a result that may wait for its readers. */
-const SMALL = 1 << 16
-
-/** Moves applications behind the first one that they are companions of, if what else they read is an input. */
-export function gatherCompanions(steps: PlanSteps): void {
+/**
+ * Moves applications behind the first one that they are companions of, if what else they read is an input. Returns the steps that have
+ * some.
+ */
+export function gatherCompanions(steps: PlanSteps): ReadonlySet<Step> {
   const { list, backend } = steps
+  const together = new Set<Step>()
   for (let i = 0; i < list.length; i++) {
     const first = applicationOfStep(list[i])
     if (first === null || backend.plans?.takesCompanions?.(first) !== true) continue
@@ -23,8 +22,10 @@ export function gatherCompanions(steps: PlanSteps): void {
       if (k > end && !mayMove(steps, other)) continue
       list.splice(end++, 0, ...list.splice(k, 1))
     }
+    if (end > i + 1) for (const step of list.slice(i, end)) together.add(step)
     i = end - 1
   }
+  return together
 }
 
 const applicationOfStep = (step: Step): Application | null => (step.kind === "run" ? step.node : null)
@@ -32,6 +33,8 @@ const applicationOfStep = (step: Step): Application | null => (step.kind === "ru
 function areCompanions(steps: PlanSteps, a: Application, b: Application): boolean {
   const [[x], [y]] = [a.inputs, b.inputs]
   if (a.primitive !== b.primitive || steps.blockAt(x) === undefined) return false
+  const { schema } = a.primitive
+  if (paramsKey(schema, a.params) !== paramsKey(schema, b.params)) return false
   return x === y || (steps.blockAt(x) === steps.blockAt(y) && liesAlike(steps, x, y))
 }
 

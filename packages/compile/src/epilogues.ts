@@ -12,7 +12,7 @@ import {
 } from "@lazuli/core/engine"
 import { isImmediate } from "./identities"
 import { primitiveOf } from "./order"
-import type { Block, PlanSteps, Step } from "./plan-steps"
+import { type Block, FAR, type PlanSteps, SMALL, type Step } from "./plan-steps"
 
 /** Shorter rows are no work by themselves. */
 const SHORT_ROW = 64
@@ -86,11 +86,6 @@ function obstacle(product: Node, work: Node, layoutOf: (input: Node) => Layout |
   return whole || (columns >= SHORT_ROW && work.shape[work.shape.length - 1] === columns) ? null : NOT_BY_ROWS
 }
 
-/** Work looks this many steps back for the product that it reads. */
-const FAR = 16
-/** Memory that may wait for its end. */
-const SMALL = 1 << 16
-
 /** The fate of elementwise work beside a kernel: what it became, or why it did not become an epilogue or a prologue. */
 export type Fate = "epilogue" | "prologue" | string
 
@@ -103,9 +98,10 @@ export class Epilogues {
   /** By position in the plan's order. */
   readonly fates = new Map<number, Fate>()
 
-  /** `donated` are the positions of inputs that callers give up. */
+  /** `donated` are the positions of inputs that callers give up; steps with `companions` stay beside them. */
   constructor(
     private readonly steps: PlanSteps,
+    private readonly companions: ReadonlySet<Step>,
     private readonly donated: ReadonlySet<number>,
   ) {}
 
@@ -131,7 +127,7 @@ export class Epilogues {
           takesEpilogue(this.steps.backend, step.node) &&
           read.has(this.steps.blockOf(step.node))
         ) {
-          if (k < i - 1 && this.mayWait(k, i)) {
+          if (k < i - 1 && !this.companions.has(step) && this.mayWait(k, i)) {
             steps.splice(i - 1, 0, ...steps.splice(k, 1))
             moved = true
           }

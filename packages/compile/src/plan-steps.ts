@@ -42,6 +42,11 @@ const blockFor = (node: Node, binding: number | null): Block => ({
   allocation: null,
 })
 
+/** Steps look among this many before or behind them for others to run beside. */
+export const FAR = 16
+/** Bytes that may be in use for longer so that they do. */
+export const SMALL = 1 << 16
+
 const ROW_MAJOR: Layout = { offset: 0, strides: null }
 
 /** One thing to encode: an application, a group as one kernel, or a copy that a view or an output needs. */

@@ -55,11 +55,16 @@ function recorder(lacking = ""): { backend: Backend; steps: Recorded[] } {
           return { id: 1 }
         },
         encode() {},
-        takesCompanions: ({ primitive }) => primitive?.name === "matmul",
+        takesCompanions: ({ primitive }) => isProduct(primitive),
+        takesEpilogue: ({ primitive }) => isProduct(primitive),
+        encodeEpilogue: (node) => note("epilogue", node.inputs, outputsOf(node)),
       },
     },
   }
 }
+
+const isProduct = (primitive: Node["primitive"]): boolean =>
+  primitive?.name === "matmul" || primitive?.name === "quantizedMatmul"
 
 const input = (...shape: number[]): mx.Array =>
   new mx.Array(sourceNode(shape, mx.float32, null, Mark.Abstract))
@@ -124,6 +129,28 @@ describe("companions", () => {
     const order = steps.map(({ op, reads }) => (op === "matmul" ? reads.join("") : op))
     expect(order.slice(0, 3)).toEqual(["ab", "ac", "ad"])
     expect(order.filter((op) => op.startsWith("a") && op !== "add")).toHaveLength(4)
+  })
+
+  test("stay together where each result is added to a bias", () => {
+    const [x, bias, ...weights] = [input(4, 8), input(4, 8), input(8, 8), input(8, 8), input(8, 8)]
+    const sums = weights.map((w) => x.matmul(w).add(bias))
+    const { steps } = planned([x, bias, ...weights], sums)
+    expect(steps.slice(0, 3).map(({ op, reads }) => `${op} ${reads}`)).toEqual([
+      "matmul a,c",
+      "matmul a,d",
+      "matmul a,e",
+    ])
+  })
+
+  test("have the same parameters, such as bits", () => {
+    const [x, scales] = [input(4, 32), input(64, 1)]
+    const bits = [4, 8, 4]
+    const weights = bits.map((n) => new mx.Array(sourceNode([64, n], mx.uint32, null, Mark.Abstract)))
+    const products = weights.map((w, i) =>
+      mx.quantizedMatmul(x, w, scales, scales, { groupSize: 32, bits: bits[i] }),
+    )
+    const { steps } = planned([x, scales, ...weights], products)
+    expect(steps.map(({ writes }) => writes.join())).toEqual(["A", "C", "B"])
   })
 
   test("with large results stay where they are read", () => {

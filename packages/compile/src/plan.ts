@@ -70,9 +70,9 @@ export function makePlan(
   const steps = new PlanSteps(backend, inputs, fusedOutputs, strides)
   if (!steps.addAll(scheduled(backend, graph, fusedOutputs))) return null
   steps.bindOutputs()
-  gatherCompanions(steps)
+  const companions = gatherCompanions(steps)
   steps.noteUses()
-  const joined = new Epilogues(steps, donated)
+  const joined = new Epilogues(steps, companions, donated)
   joined.find()
   const memory = new PlanMemory(steps, joined.epilogues, donated, successors)
   const { arenaBytes, liveBytes } = memory.allocate()
