@@ -9,7 +9,7 @@ import { cudaRuntime } from "./index"
 beforeAll(() => {
   mx.setBackend("cuda", "gpu")
   mx.setDefaultDevice(mx.gpu)
-  determinism.isAsked = true
+  determinism.ask()
 })
 afterEach(() => vi.restoreAllMocks())
 

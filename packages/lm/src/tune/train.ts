@@ -153,8 +153,7 @@ export async function train(
   const save = (): void => {
     if (options.state) store(options.state, network, optimizer, { ...identity, step })
   }
-  const wasAsked = determinism.isAsked
-  determinism.isAsked ||= options.deterministic ?? false
+  const endDeterminism = options.deterministic ? determinism.ask() : () => {}
   try {
     while (step < steps && !signal?.aborted) {
       // Drawn anew for each update, so that dropout too is the same in a run that goes on.
@@ -181,7 +180,7 @@ export async function train(
       if (saveEvery && step % saveEvery === 0) save()
     }
   } finally {
-    determinism.isAsked = wasAsked
+    endDeterminism()
     uncheckpointed()
   }
   network.eval()

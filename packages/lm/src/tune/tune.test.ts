@@ -3,7 +3,7 @@ import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as mx from "@lazuli/core"
-import { lifetimes } from "@lazuli/core/engine"
+import { determinism, lifetimes } from "@lazuli/core/engine"
 import * as lm from "@lazuli/lm"
 import { afterAll, describe, expect, test } from "vitest"
 import "@lazuli/backend-cpu"
@@ -118,6 +118,20 @@ test("a run that stopped goes on bit for bit, and batches add up", async () => {
   expect(distance(whole, await run("parts", [2, 5, 6]))).toBe(0)
   await expect(run("parts", [7], { seed: 9 })).rejects.toThrow(/is from a run with seed 0, not 9/)
   expect(readdirSync(at("parts")).length).toBeGreaterThan(1)
+})
+
+test("two runs at once are deterministic until each has ended", async () => {
+  const asked: boolean[] = []
+  const run = async (steps: number): Promise<void> => {
+    const { model, network } = await fresh()
+    lm.addAdapters(network, { rank: 4 })
+    const examples = lm.readDataset(file, model.tokenizer!)
+    const onStep = (): void => void asked.push(determinism.isAsked)
+    await lm.train(network, examples, { steps, deterministic: true, onStep })
+  }
+  await Promise.all([run(1), run(3)])
+  expect(asked).toEqual([true, true, true, true])
+  expect(determinism.isAsked).toBe(false)
 })
 
 test("checkpointing changes no gradient", async () => {
