@@ -171,14 +171,11 @@ class Lifetimes {
    * and their memory kept with them, as only a collection of everything finds old ones dead.
    */
   watchRecent(): void {
-    const { budget } = handles
     if (this.references) {
       this.sweepRecent(Infinity)
       this.flush(this.references)
     }
-    // The weight of pending arrays is asked after the trace.
-    handles.budget = budget
-    handles.floor = budget - LEAST_MADE
+    handles.floor = handles.budget - LEAST_MADE
   }
 
   /** Pending nodes whose handles may be alive, as far as they are known: what they are computed from is kept for them. */

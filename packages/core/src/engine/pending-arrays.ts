@@ -5,13 +5,14 @@
 import { type Array, handles, LEAST_MADE, Mark, type Node, PENDING_BYTES, Ref, tracing } from "../graph/graph"
 import { newRecount, weigh } from "./pending-weight"
 
+/** A node without inputs, such as a number beside an array, keeps nothing alive. */
+const isPending = ({ storage, inputs, mark }: Node): boolean =>
+  storage === null && inputs.length > 0 && (mark & Mark.Abstract) === 0
+const inTrace = (): boolean => tracing.depth + tracing.abstract > 0
+
 /** The small pending node of a handle; null where there is none. */
-function pendingOf(handle: Array): Node | null {
-  const { node } = handle
-  // A node without inputs, such as a number beside an array, keeps nothing alive.
-  if (node.storage !== null || node.inputs.length === 0 || handle.ref !== Ref.Counted) return null
-  return (node.mark & Mark.Abstract) === 0 ? node : null
-}
+const pendingOf = ({ node, ref }: Array): Node | null =>
+  ref === Ref.Counted && isPending(node) ? node : null
 
 export class PendingArrays {
   /** Their weight, as far as they were weighed since the last {@link recount}; what was computed since is in it. */
@@ -23,8 +24,8 @@ export class PendingArrays {
 
   /** Weighs a node, if it is pending and was not weighed. */
   add(node: Node): void {
-    if (tracing.depth + tracing.abstract === 0) this.weight += weigh(node)
-    else if (node.storage === null) this.later.push(node)
+    if (!inTrace()) this.weight += weigh(node)
+    else if (isPending(node)) this.later.push(node)
   }
 
   /** Weighs small arrays made since the last time. Returns true if there may be too much by now. */
@@ -58,7 +59,8 @@ export class PendingArrays {
     }
     handles.recentCount = 0
     this.weighedCount = 0
-    handles.budget = PENDING_BYTES - this.weight
+    // In a trace its floor goes with the budget, and the weight is asked once it is over.
+    if (!inTrace()) handles.budget = PENDING_BYTES - this.weight
   }
 
   private weighLater(): void {
