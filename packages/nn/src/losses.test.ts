@@ -1,6 +1,6 @@
 import * as mx from "@lazuli/core"
 import { grad } from "@lazuli/transforms"
-import { describe, expect, test } from "vitest"
+import { describe, expect, test, vi } from "vitest"
 import * as nn from "./index"
 
 const { losses } = nn
@@ -81,6 +81,16 @@ describe("shifts", () => {
     for (const e of [0, 0.5, -9, 11, -1000])
       expect(list(slope(mx.array([e])))[0]).toBeCloseTo(Math.tanh(e), 6)
   })
+})
+
+test("cosineSimilarityLoss computes nothing to know its dtype", () => {
+  const x = mx.ones([1, 2], mx.float16)
+  const multiply = vi.spyOn(mx.Array.prototype, "multiply")
+  const loss = losses.cosineSimilarityLoss(x, x)
+  expect(multiply).toHaveBeenCalledTimes(2)
+  multiply.mockRestore()
+  expect(loss.dtype).toBe(mx.float16)
+  expect(losses.cosineSimilarityLoss(x, mx.ones([1, 2])).dtype).toBe(mx.float32)
 })
 
 test("distances of float16 do not overflow in the squares", () => {

@@ -422,7 +422,7 @@ export function smoothL1Loss(...args: unknown[]): mx.Array {
 /** Squares of float16 overflow long before their root does. */
 const wide = (x: mx.Array): mx.Array => (x.dtype === mx.float16 ? x.astype(mx.float32) : x)
 /** Results of {@link wide} numbers, in the dtype of these. */
-const narrow = (y: mx.Array, of: mx.Array): mx.Array => (of.dtype === mx.float16 ? y.astype(of.dtype) : y)
+const narrow = (y: mx.Array, dtype: mx.Dtype): mx.Array => (dtype === mx.float16 ? y.astype(dtype) : y)
 
 const tripletLossArgs = operation(
   "tripletLoss",
@@ -450,7 +450,7 @@ const tripletLossArgs = operation(
       const difference = anchors.subtract(others)
       const d = wide(difference)
       const powers = (p === 2 ? d.square() : d.abs().power(p)).sum(axis).add(eps)
-      return narrow(p === 2 ? powers.sqrt() : powers.power(1 / p), difference)
+      return narrow(p === 2 ? powers.sqrt() : powers.power(1 / p), difference.dtype)
     }
     const loss = mx.maximum(distance(positives).subtract(distance(negatives)).add(margin), 0)
     return reduce(loss, reduction)
@@ -579,7 +579,7 @@ const cosineSimilarityLossArgs = operation(
       .multiply(b)
       .sum(axis)
       .divide(mx.maximum(norm(a).multiply(norm(b)), eps))
-    return reduce(narrow(loss, x1.multiply(x2)), reduction)
+    return reduce(narrow(loss, mx.resultType(x1, x2)), reduction)
   },
 )
 /**

@@ -1,6 +1,6 @@
 /**
- * One more token of a sequence: by a compiled program, which builds no graph for each token, or eager. A graph a token takes a processor
- * from the products, or longer than the kernels of a GPU.
+ * One more token of a sequence: by a compiled program, which builds no graph for each token, or eager. Building a graph for each token
+ * keeps a processor from the products, and on GPUs takes longer than the kernels.
  */
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
