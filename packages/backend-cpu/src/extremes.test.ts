@@ -43,6 +43,11 @@ const shapes: [number[], number[]][] = [
     [0, 2],
   ],
   [[3, 70, 600], [1]],
+  [[3, 20_000], [1]],
+  [
+    [40, 300, 50],
+    [1, 2],
+  ],
   [[1, 9, 1], [0]],
 ]
 test.each(shapes)("of shape %j along %j", (shape, axes) => {
@@ -79,6 +84,32 @@ test("NaN makes its cell NaN; an infinite cotangent makes NaN elsewhere", () => 
     [0.5, 0.5],
     [Number.NaN, Number.POSITIVE_INFINITY],
   ])
+})
+
+test("of large cells with one extreme, several, and NaN", () => {
+  const large: [number[], number[]][] = [
+    [[3, 20_000], [1]],
+    [
+      [40, 300, 50],
+      [1, 2],
+    ],
+  ]
+  for (const [shape, axes] of large) {
+    const normal = mx.random.normal(shape, { key: mx.random.key(5) })
+    const cells = mx.arange(shape[0]).reshape([-1, ...axes.map(() => 1)])
+    const ties = mx.where(cells.equal(1), normal.multiply(2).round(), normal)
+    const first = mx
+      .arange(normal.size)
+      .reshape(shape)
+      .remainder(normal.size / shape[0])
+    const x = mx.where(cells.equal(2).logicalAnd(first.equal(9_999)), Number.NaN, ties)
+    for (const name of ["max", "min"] as const)
+      for (const view of [x, x.index("::-1")]) {
+        const got = slope((a) => a[name](axes), view).astype(mx.float64)
+        const want = expected(view, axes, name)
+        expect(mx.allclose(got, want, 1e-6, 1e-30, true).item(), `${shape} ${name}`).toBe(true)
+      }
+  }
 })
 
 test("down columns of which few or none have two extremes", () => {
