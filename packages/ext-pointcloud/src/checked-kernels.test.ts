@@ -4,8 +4,10 @@
  */
 import { metalBackend } from "@lazuli/backend-metal"
 import * as mx from "@lazuli/core"
+import type { MetalFileKernel } from "@lazuli/core/plugin"
 import { beforeAll, describe, expect, test, vi } from "vitest"
 import { ballQuery, farthestPointSampling, indexedDistance, knn, mvmr, vvor } from "./index"
+import { metalKernels } from "./metal-kernels"
 
 vi.hoisted(() => {
   process.env.LAZULI_METAL_CHECK = "1"
@@ -69,6 +71,7 @@ describe.runIf(process.platform === "linux").each([mx.float32, mx.float16, mx.bf
 
     // GPUs leave out what they cannot refuse: without touching other memory.
     test("positions and offsets that do not fit, and those of every integer dtype", () => {
+      let first: unknown[] | undefined
       const [points, pairs] = [wave([6, 3], dtype), wave([6, 1, 2, 2], dtype)]
       for (const integer of [
         mx.uint8,
@@ -82,13 +85,72 @@ describe.runIf(process.platform === "linux").each([mx.float32, mx.float16, mx.bf
       ]) {
         const wrong = mx.array([0, 5, 100, 3, 2, 6], mx.int32).astype(integer)
         const offsets = mx.array([3, 1, 100], mx.int32).astype(integer)
-        mx.eval(
+        const results = [
           mvmr(pairs, wave([6, 1, 2], dtype), wrong, wrong, { numRows: 4 }),
           indexedDistance(points, points, wrong, wrong),
           knn(points, points, 2, { offsets, queryOffsets: offsets }),
           farthestPointSampling(points, 3, { offsets }),
-        )
+        ]
+        mx.resetBackendStats()
+        mx.eval(...results)
+        expect(mx.backendStats()).toEqual({})
+        // Row 0 has its one product, row 1 none; a pair with a position out of bounds has no distance.
+        expect(results[0].abs().sum([1, 2]).greater(0).tolist()).toEqual([true, false, true, true])
+        expect(mx.isnan(results[1]).tolist()).toEqual([false, false, true, false, false, true])
+        const values = results.map((x) => x.tolist() as unknown)
+        first ??= values
+        expect(values).toEqual(first)
       }
+    }, 120_000)
+
+    test("products without rows, groups or elements, of lists on the device", () => {
+      const list = at(5, 4)
+      const run = (groups: number, height: number, width: number, numRows: number): number[][] => {
+        const [left, right] = [wave([5, groups, height], dtype), wave([4, groups, width], dtype)]
+        const matrices = wave([5, groups, height, width], dtype)
+        const outs = [
+          mvmr(matrices, right, list, list, { numRows }),
+          vvor(left, right, list, list, list, { numRows }),
+        ]
+        mx.eval(...outs)
+        return outs.map((out) => out.shape)
+      }
+      expect([run(2, 3, 4, 0), run(0, 3, 4, 4), run(2, 0, 4, 4)]).toEqual([
+        [
+          [0, 2, 3],
+          [0, 2, 3, 4],
+        ],
+        [
+          [4, 0, 3],
+          [4, 0, 3, 4],
+        ],
+        [
+          [4, 2, 0],
+          [4, 2, 0, 4],
+        ],
+      ])
     }, 120_000)
   },
 )
+
+// Without rows nobody writes where each row's products begin, by which the next kernels would look them up.
+test("nothing is launched for a result without elements", () => {
+  const kernels = metalKernels.kernels as Readonly<Record<string, MetalFileKernel>>
+  const meta = (shape: number[], dtype: mx.Dtype = mx.float32) => ({ shape, dtype })
+  const dispatches = (name: "mvmr" | "vvor", [rows, groups, height, width]: number[]) => {
+    const left = meta(name === "mvmr" ? [5, groups, height, width] : [5, groups, height])
+    const out = meta(name === "mvmr" ? [rows, groups, height] : [rows, groups, height, width])
+    const lists = [0, 1, 2].map(() => meta([5], mx.int32))
+    const inputs = [left, meta([4, groups, width]), ...lists]
+    return kernels[`@lazuli/ext-pointcloud/${name}`].launch({
+      inputs,
+      outputs: [out],
+      params: { rows },
+    } as never)?.dispatches.length
+  }
+  for (const name of ["mvmr", "vvor"] as const) {
+    expect(dispatches(name, [0, 2, 3, 4])).toBe(0)
+    expect(dispatches(name, [4, 0, 3, 4])).toBe(0)
+    expect(dispatches(name, [4, 2, 3, 4])).toBeGreaterThan(0)
+  }
+})

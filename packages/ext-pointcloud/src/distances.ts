@@ -35,10 +35,13 @@ const pairwiseArgs = operation(
   `${PACKAGE}/pairwiseDistance`,
   { x: "array", y: "array", metric: metrics },
   (x: mx.Array, y: mx.Array, metric: Metric = "euclidean"): mx.Array => {
-    const [a, b] = operands("pairwiseDistance", x, y)
-    if (metric === "cosine") return mx.subtract(1, normal(a).matmul(normal(b).T))
+    const given = operands("pairwiseDistance", x, y)
+    const { dtype } = given[0]
+    // Points of 16 bits are computed in float32, and rounded once.
+    const [a, b] = dtype.size === 2 ? given.map((points) => points.astype(mx.float32)) : given
+    if (metric === "cosine") return mx.subtract(1, normal(a).matmul(normal(b).T)).astype(dtype)
     const distances = mx.cdist(a, b)
-    return metric === "squared" ? distances.square() : distances
+    return (metric === "squared" ? distances.square() : distances).astype(dtype)
   },
 )
 /**

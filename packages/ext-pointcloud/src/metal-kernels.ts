@@ -66,6 +66,8 @@ const products = (kernel: "mvmr" | "vvor"): MetalFileKernel => ({
     const cells = sizeOf(out.shape)
     const wide = kernel === "mvmr" && width >= WIDE
     if (!isFloat(out.dtype) || LANES * Math.max(cells, rows) >= 2 ** 32 || count >= 2 ** 31) return null
+    // Counts of no rows would be read before anything was written.
+    if (cells === 0) return { dispatches: [] }
     const threads = threadsOf(rows, groups * height * width)
     const blocks = Math.ceil(rows / SCANNED)
     const [lefts, rights] = [left.shape[0], right.shape[0]]
@@ -90,7 +92,7 @@ const products = (kernel: "mvmr" | "vvor"): MetalFileKernel => ({
         each("pairs", [rowOf, "starts", "sorted", ...lists.names.slice(0, 2), "pairs", sizes], count),
         kernel === "mvmr"
           ? each(`mvmr_${out.dtype.name}`, product, wide ? LANES * cells : cells, { WIDE: wide })
-          : each(`vvor_${out.dtype.name}`, product, cells === 0 ? 0 : rows * threads),
+          : each(`vvor_${out.dtype.name}`, product, rows * threads),
       ],
     }
   },

@@ -152,29 +152,35 @@ describe("distances", () => {
     },
   )
 
-  test.each(["euclidean", "squared", "cosine"] as const)("the gradient of %s at 0 is finite", (metric) => {
+  test.each(["euclidean", "squared", "cosine"] as const)("the gradient of %s at 0 is 0", (metric) => {
     const p = mx.array([
       [1, 2, 3],
       [0, 0, 0],
     ])
-    const zero =
-      metric === "cosine"
-        ? [
-            [0, 0, 0],
-            [0, 0, 0],
-          ]
-        : [
-            [0, 0, 0],
-            [0, 0, 0],
-          ]
-    const f = (a: mx.Array): mx.Array => indexedDistance(a, p, [0, 1], [0, 1], { metric }).sum()
-    const got = grad(f)(p).tolist() as number[][]
-    got.flat().forEach((v, i) => {
-      expect(Math.abs(v - zero.flat()[i])).toBeLessThan(1e-6)
-    })
-    const g = (a: mx.Array): mx.Array => pairwiseDistance(a, p, { metric }).sum()
-    expect(mx.isfinite(grad(g)(p)).all().item()).toBe(true)
+    const slope = (f: (a: mx.Array) => mx.Array): number =>
+      Number(
+        grad((a: mx.Array) => f(a).sum())(p)
+          .abs()
+          .max()
+          .item(),
+      )
+    expect(slope((a) => indexedDistance(a, p, [0, 1], [0, 1], { metric }))).toBeLessThan(1e-6)
+    // Of each point to itself alone: the others have a slope.
+    expect(slope((a) => mx.diagonal(pairwiseDistance(a, p, { metric })))).toBeLessThan(1e-6)
   })
+
+  test.each(["euclidean", "squared", "cosine"] as const)(
+    "%s of 16 bits is float32's, rounded once",
+    (metric) => {
+      for (const dtype of [mx.float16, mx.bfloat16]) {
+        // Squares of such points exceed float16.
+        const [p, q] = [x.multiply(300), y.multiply(170)].map((v) => v.astype(dtype))
+        const [a, b] = [p, q].map((v) => v.astype(mx.float32))
+        const want = pairwiseDistance(a, b, { metric }).astype(dtype)
+        expect(pairwiseDistance(p, q, { metric }).tolist()).toEqual(want.tolist())
+      }
+    },
+  )
 
   test.each([2, 3, 5])("many chosen pairs of points with %i coordinates, in every dtype", (width) => {
     const [p, q] = [cloud(40, width, 0.5), cloud(30, width, 0.2)]
@@ -253,6 +259,11 @@ test("what is refused", () => {
     refused(() => knn(x, x, 1, { offsets: [0, 3], queryOffsets: [0, 4] })),
     refused(() => knn(x, x, 1, { offsets: [1, 4], queryOffsets: [0, 4] })),
     refused(() => knn(x, x, 1, { offsets: [], queryOffsets: [] })),
+    // Rows of no cloud would be left unwritten.
+    refused(() => knn(mx.zeros([0, 3]), x, 1, { offsets: ends(), queryOffsets: ends() })),
+    refused(() => ballQuery(mx.zeros([0, 3]), x, 1, 2, { offsets: ends(), queryOffsets: ends() })),
+    refused(() => knn(x, mx.zeros([0, 3]), 1, { offsets: ends(), queryOffsets: ends() })),
+    refused(() => farthestPointSampling(x, 2, { offsets: ends() })),
     refused(() => knn(x, x, 1, { offsets: ends(3, 2, 4), queryOffsets: [0, 1, 2, 4] })),
     refused(() => ballQuery(x, x, 1, 1, { offsets: [0, 2, 4], queryOffsets: ends(2, 3) })),
     refused(() => farthestPointSampling(x, 2, { offsets: ends(5) })),
@@ -281,6 +292,10 @@ test("what is refused", () => {
       "IndexError: [knn] offsets must end with the 4 rows, received 3",
       "IndexError: [knn] offsets must begin with 0, received 1",
       "ShapeError: [knn] offsets must have at least one element, received none",
+      "IndexError: [knn] offsets must end with the 4 rows, received no clouds",
+      "IndexError: [ballQuery] offsets must end with the 4 rows, received no clouds",
+      "IndexError: [knn] offsets must end with the 4 rows, received no clouds",
+      "IndexError: [farthestPointSampling] offsets must end with the 4 rows, received 0",
       "IndexError: [knn] offsets must not descend, received 2 after 3",
       "IndexError: [ballQuery] offsets must end with the 4 rows, received 3",
       "IndexError: [farthestPointSampling] offsets must end with the 4 rows, received 5",
@@ -297,7 +312,7 @@ test("what is refused", () => {
       "ArgumentError: [farthestPointSampling] count must be a non-negative integer, received the number -1",
       "ShapeError: [pairwiseDistance] expected points with the same number of coordinates, received shapes (4, 3) and (2, 2)",
       "ArgumentError: [pairwiseDistance] metric must be "euclidean", "squared" or "cosine", received the string "manhattan"",
-      "IndexError: [indexedDistance] index 4 is out of bounds for axis 0 with size 4",
+      "IndexError: [indexedDistance] index 4 in yIndices is out of bounds for axis 0 with size 4",
       "ShapeError: [indexedDistance] expected 2 yIndices, received 1",
     ]
   `)

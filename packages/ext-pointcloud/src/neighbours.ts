@@ -73,6 +73,9 @@ const neighbours: Apply<{ k: number; radius: number; order: Order }> = definePri
         op,
         `expected as many clouds of points as of queries, received ${offsets[0].shape[0] - 1} and ${offsets[1].shape[0] - 1}`,
       )
+    const rows = Math.max(points.shape[0], queries.shape[0])
+    if (offsets[0].shape[0] === 1 && rows > 0)
+      throw new mx.IndexError(op, `offsets must end with the ${rows} rows, received no clouds`)
     return { shape: [queries.shape[0], k], dtype: mx.int32 }
   },
   reference: ([points, queries, ofPoints, ofQueries], [out], { k, radius, order }) => {

@@ -39,7 +39,7 @@ export function asPositions(
   const line = asLine(op, name, value, count)
   const outside = value instanceof mx.Array ? undefined : value.find((at) => at < 0 || at >= size)
   if (outside !== undefined)
-    throw new mx.IndexError(op, `index ${outside} is out of bounds for axis 0 with size ${size}`)
+    throw new mx.IndexError(op, `index ${outside} in ${name} is out of bounds for axis 0 with size ${size}`)
   return line
 }
 

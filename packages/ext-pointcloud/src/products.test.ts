@@ -2,6 +2,7 @@
  * mvmr and vvor against loops in float64, on every backend: sorted and unsorted positions, empty rows, derivatives, batches, and what is
  * refused.
  */
+import { createRequire } from "node:module"
 import "@lazuli/backend-cpu"
 import "@lazuli/backend-metal"
 import { compile } from "@lazuli/compile"
@@ -158,11 +159,27 @@ test("batches of operands and of positions", () => {
   }
 })
 
+/** The CPU backend's addon, whose threads are the process's. */
+const native = createRequire(import.meta.url)("../../backend-cpu/build/lazuli_cpu.node") as {
+  threads(): number
+  setThreads(count: number): void
+}
 test("many products, which several threads share, have the same sums as one thread's", () => {
   const [p, q] = [wave([5000, 1, 16, 16], 0.3), wave([1000, 1, 16], 0.2)]
   const [i, o] = [mx.random.randint(0, 1000, [5000]), mx.random.randint(0, 1000, [5000])]
-  const once = mvmr(p, q, i, o, { numRows: 1000 })
-  expect(mx.arrayEqual(once, mvmr(p, q, i, o, { numRows: 1000 })).item()).toBe(true)
+  const before = native.threads()
+  const sums = (threads: number): mx.Array => {
+    native.setThreads(threads)
+    try {
+      const sums = mvmr(p, q, i, o, { numRows: 1000 })
+      mx.eval(sums)
+      return sums
+    } finally {
+      native.setThreads(before)
+    }
+  }
+  const once = sums(1)
+  for (const threads of [2, 3]) expect(mx.arrayEqual(sums(threads), once).item()).toBe(true)
   const want = mx.segmentSum(p.matmul(mx.take(q, i, 0).expandDims(3)).squeeze(3), o, { numSegments: 1000 })
   expect(mx.allclose(once, want, 1e-4, 1e-5).item()).toBe(true)
 })
@@ -274,11 +291,11 @@ test("what is refused", () => {
     refused(() => vvor(x, b.index(":", "1:"), xIndices, bIndices, outs.sorted, options)),
   ]).toMatchInlineSnapshot(`
     [
+      "IndexError: [mvmr] index 4 in bIndices is out of bounds for axis 0 with size 4",
+      "IndexError: [mvmr] index -1 in bIndices is out of bounds for axis 0 with size 4",
+      "IndexError: [mvmr] index 4 in outIndices is out of bounds for axis 0 with size 3",
       "IndexError: [mvmr] index 4 is out of bounds for axis 0 with size 4",
-      "IndexError: [mvmr] index -1 is out of bounds for axis 0 with size 4",
-      "IndexError: [mvmr] index 4 is out of bounds for axis 0 with size 3",
-      "IndexError: [mvmr] index 4 is out of bounds for axis 0 with size 4",
-      "IndexError: [vvor] index 5 is out of bounds for axis 0 with size 5",
+      "IndexError: [vvor] index 5 in xIndices is out of bounds for axis 0 with size 5",
       "IndexError: [mvmr] index 2147483647 is out of bounds for axis 0 with size 2",
       "ShapeError: [mvmr] expected 7 bIndices, received 1",
       "ShapeError: [mvmr] operands of shapes (7, 2, 3, 11) and (4, 2, 10) do not fit",
