@@ -116,6 +116,72 @@ it("products of the same rows take one launch in a compiled function", () => {
   }
 }, 120_000)
 
+/** Compares the results of a compiled function for two arrays, one after another, with those of the CPU. */
+function compiledAgrees(
+  f: (x: mx.Array) => mx.Array[],
+  shape: number[],
+  dtype: mx.Dtype,
+  kept: readonly mx.Array[],
+): void {
+  mx.eval(...kept)
+  const [got, want] = [mx.gpu, mx.cpu].map((device) =>
+    mx.stream(device, () => {
+      const g = compile(f)
+      return [0, 5].map((phase) => g(wave(shape, dtype, phase)).map(valuesOf))
+    }),
+  )
+  got.flat().forEach((values, i) => {
+    const expected = want.flat()[i]
+    const most = Math.max(...expected.map(Math.abs))
+    values.forEach((x, k) => {
+      if (!(Math.abs(x - expected[k]) <= 0.02 * most)) expect([i, k, x]).toEqual([i, k, expected[k]])
+    })
+  })
+}
+
+it.each([
+  [1, mx.bfloat16],
+  [8, mx.float16],
+  [8, mx.bfloat16],
+  [1, mx.float16],
+] as const)(
+  "products of %d rows are followed by a clamp or a scale",
+  (rows, dtype) => {
+    const [w, row] = [wave([130, 136], dtype, 1), wave([130], dtype, 2)]
+    for (const f of [
+      (x: mx.Array) => mx.maximum(x.matmul(w.T), 0),
+      (x: mx.Array) => x.matmul(w.T).multiply(0.25),
+      (x: mx.Array) => mx.maximum(mx.addmm(row, x, w.T), 0),
+    ])
+      compiledAgrees((x) => [f(x)], [rows, 136], dtype, [w, row])
+  },
+  120_000,
+)
+
+it("products that turn out not to run as one run one by one", () => {
+  const [a, b] = [1, 2].map((phase) => wave([128, 128], mx.bfloat16, phase))
+  const [p, q] = [a, b].map((each) => mx.quantize(each) as [mx.Array, mx.Array, mx.Array])
+  const kept = [a, b, ...p, ...q]
+  // Rows apart.
+  const last = (h: mx.Array): mx.Array[] => {
+    const x = h.index(":", -1)
+    return [mx.quantizedMatmul(x, ...p), mx.quantizedMatmul(x, ...q)]
+  }
+  compiledAgrees(last, [2, 3, 128], mx.bfloat16, kept)
+  // Weights that begin between multiples of 16 bytes.
+  const parts = [p, q].map(([w, scales, biases]) => [w.flatten(), scales, biases])
+  const moved = parts.map(([w]) => mx.concatenate([mx.zeros([1], w.dtype), w]))
+  const shifted = (x: mx.Array): mx.Array[] =>
+    moved.map((w, i) =>
+      mx.quantizedMatmul(x, w.index(mx.s(1, null)).reshape(p[0].shape), parts[i][1], parts[i][2]),
+    )
+  compiledAgrees(shifted, [2, 128], mx.bfloat16, [...kept, ...moved])
+  // Rows that are added, with gaps.
+  const rows = wave([256], mx.bfloat16, 3)
+  const gaps = (x: mx.Array): mx.Array[] => [a, b].map((w) => mx.addmm(rows.index("::2"), x, w.T))
+  compiledAgrees(gaps, [1, 128], mx.bfloat16, [...kept, rows])
+}, 120_000)
+
 const { scaledDotProductAttention: attend } = mx.fast
 
 it.each([

@@ -2,13 +2,28 @@
  * Products of matrices by cuBLASLt: which applications it takes, and how they are described to it. The library's matrices lie by columns,
  * so that a row-major product is that of the transposes the other way round.
  */
-import { contiguousStrides, type Node, programOf, type Storage, sizeOf } from "@lazuli/core/engine"
+import {
+  contiguousStrides,
+  type Dtype,
+  encoder,
+  float16,
+  float32,
+  fromBfloat16Bits,
+  fromFloat16Bits,
+  type Node,
+  type Primitive,
+  programOf,
+  type Storage,
+  sizeOf,
+} from "@lazuli/core/engine"
 import {
   collapse,
   type DispatchQueue,
   type Ending,
   type Families,
   type Family,
+  familyOf,
+  isCountable,
   type Location,
   locationOf,
   type View,
@@ -100,8 +115,15 @@ function epilogueOf(product: Node, { work, results, keeps }: Ending, added: bool
   const value = other.params.value
   const { op } = code[0]
   if (op === "maximum" && value === 0) return { flag: RELU, scale: 1, target: work }
-  const isScale = op === "multiply" && typeof value === "number" && Number.isFinite(value) && value !== 0
-  return isScale && !added ? { flag: 0, scale: value, target: work } : null
+  if (op !== "multiply" || typeof value !== "number" || added) return null
+  const scale = rounded(value, product.dtype)
+  return Number.isFinite(scale) && scale !== 0 ? { flag: 0, scale, target: work } : null
+}
+/** A number as a constant of a dtype holds it. */
+function rounded(value: number, dtype: Dtype): number {
+  if (dtype === float32) return Math.fround(value)
+  const bits = Number(encoder(dtype)(value))
+  return dtype === float16 ? fromFloat16Bits(bits) : fromBfloat16Bits(bits)
 }
 const isFloat = ({ dtype }: Node): boolean => dtype.kind === "floating" && dtype.size <= 4
 
@@ -239,15 +261,21 @@ const areOfFewRows = (nodes: readonly Node[], first: number): boolean =>
 /** The families; `present` tells whether the library is there, `isModern` whether the GPU has tensor cores for a few rows. */
 export function productFamilies(present: () => boolean, isModern: () => boolean): Families {
   const isFew = (node: Node, operands: readonly Node[]): boolean => isOfFewRows(node, operands) && isModern()
-  // Asked before anything lies somewhere.
+  // The same wherever operands lie, before which it is known what is joined.
   const mayBeFew = (node: Node, operands: readonly Node[]): boolean =>
     mayBeOfFewRows(node, operands) && isModern()
+  const rest = (node: Node): Family => familyOf(node.primitive as Primitive) as Family
+  const isOfLibrary = (node: Node): boolean => takes(node, node.inputs) && present()
   const matmul: Family = {
-    supports: (node) => isFew(node, node.inputs) || (takes(node, node.inputs) && present()),
+    supports: (node) => (mayBeFew(node, node.inputs) && isCountable(node)) || isOfLibrary(node),
     ends: (node, ending) => !mayBeFew(node, node.inputs) && epilogueOf(node, ending, false) !== null,
     encode(node, queue, ending) {
       if (!ending && isFew(node, node.inputs)) {
         encodeFewRows(queue, [{ node, operands: node.inputs, added: null }])
+        return
+      }
+      if (!isOfLibrary(node)) {
+        rest(node).encode(node, queue)
         return
       }
       const [a, b] = node.inputs.map(viewOf)
@@ -272,15 +300,20 @@ export function productFamilies(present: () => boolean, isModern: () => boolean)
     const addend = addendOf(node)
     return addend && (addend.isRow || sizeOf(node.shape.slice(0, -1)) === 1) ? addend.view : null
   }
+  const isSumOfLibrary = (node: Node): boolean =>
+    takes(node, node.inputs.slice(1)) && addendOf(node) !== null && present()
   const addmm: Family = {
-    supports: (node) =>
-      fewOf(node) !== null || (takes(node, node.inputs.slice(1)) && addendOf(node) !== null && present()),
+    supports: (node) => (mayBeFew(node, node.inputs.slice(1)) && isCountable(node)) || isSumOfLibrary(node),
     ends: (node, ending) => !mayBeFew(node, node.inputs.slice(1)) && epilogueOf(node, ending, true) !== null,
     encode(node, queue, ending) {
       const { alpha, beta } = node.params as { alpha: number; beta: number }
       const few = fewOf(node)
       if (!ending && few) {
         encodeFewRows(queue, [{ node, operands: node.inputs.slice(1), added: locationOf(few) }])
+        return
+      }
+      if (!isSumOfLibrary(node)) {
+        rest(node).encode(node, queue)
         return
       }
       const [a, b] = node.inputs.slice(1).map(viewOf)

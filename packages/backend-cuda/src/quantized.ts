@@ -24,8 +24,18 @@ const rowsOf = (columns: number): number => (columns >= 8192 ? 4 : columns >= 20
 /** Of kernels/unpack.cu: codes side by side, those of a thread, threads of a group. */
 const [CODES, EACH, THREADS] = [8, 4, 256]
 
-/** True of weights of one matrix in a format that these kernels read, which lie as they do. */
-function isRead(node: Node, inputs: readonly Node[]): boolean {
+/** True of weights that are {@link isReadable}, where `inputs` lie as these kernels read them. */
+const isRead = (node: Node, inputs: readonly Node[]): boolean =>
+  isReadable(node) &&
+  inputs.every(
+    (input) =>
+      (input.strides === null || isContiguous(input.shape, input.strides)) &&
+      (input.offset * input.dtype.size) % 16 === 0,
+  ) &&
+  isCountable(node)
+
+/** True of weights of one matrix in a format that these kernels read. */
+function isReadable(node: Node): boolean {
   const { mode, bits, groupSize, activations } = node.params
   const [x, w] = node.inputs
   return (
@@ -38,25 +48,16 @@ function isRead(node: Node, inputs: readonly Node[]): boolean {
     x.size > 0 &&
     (groupSize as number) >= 32 &&
     columnsOf(node) % (groupSize as number) === 0 &&
-    node.inputs.every((input) => input === w || input.dtype === node.dtype) &&
-    inputs.every(
-      (input) =>
-        (input.strides === null || isContiguous(input.shape, input.strides)) &&
-        (input.offset * input.dtype.size) % 16 === 0,
-    ) &&
-    isCountable(node)
+    node.inputs.every((input) => input === w || input.dtype === node.dtype)
   )
 }
 
 /** Weights of a row of the packed matrix. */
 const columnsOf = ({ inputs: [, w], params: { bits } }: Node): number => (w.shape[1] * 32) / (bits as number)
 
-function isOfFew(node: Node): boolean {
-  const [x] = node.inputs
-  return (
-    node.params.transpose === true && x.size / x.shape[x.shape.length - 1] <= FEW && isRead(node, node.inputs)
-  )
-}
+const hasFewRows = ({ inputs: [x], params: { transpose } }: Node): boolean =>
+  transpose === true && x.size / x.shape[x.shape.length - 1] <= FEW
+const isOfFew = (node: Node): boolean => hasFewRows(node) && isRead(node, node.inputs)
 
 /** True of products of the same rows with weights in one format. */
 const arePackedAlike = (nodes: readonly Node[]): boolean =>
@@ -159,6 +160,7 @@ export function quantizedFamilies(
   isModern: () => boolean,
   processors: () => number,
 ): Families {
+  const mayBeFew = (node: Node): boolean => hasFewRows(node) && isReadable(node) && isOfFewPackedRows(node)
   const quantizedMatmul: Family = {
     supports: (node) => isOfFew(node) || (isOfMany(node) && present()),
     encode(node, queue) {
@@ -167,9 +169,7 @@ export function quantizedFamilies(
       else encodeFew(node, queue)
     },
     together(nodes) {
-      if (!arePackedAlike(nodes) || !nodes.every((node) => isOfFew(node) && isOfFewPackedRows(node)))
-        return null
-      if (!isModern()) return null
+      if (!arePackedAlike(nodes) || !nodes.every(mayBeFew) || !isModern()) return null
       return (queue) => {
         if (nodes.every(isOfFew)) encodeFewPackedRows(nodes, queue, processors())
         else for (const node of nodes) quantizedMatmul.encode(node, queue)

@@ -18,6 +18,7 @@ import {
 import { gatherCompanions } from "./companions"
 import { Epilogues, type Fate } from "./epilogues"
 import { fuse } from "./fuse"
+import type { Group } from "./groups"
 import { inOrder, isLeaf } from "./order"
 import { PlanMemory } from "./plan-memory"
 import { planOrder } from "./plan-order"
@@ -153,23 +154,27 @@ function record(steps: PlanSteps, { epilogues, prologues }: Epilogues, arenaByte
     node.offset = 0
     node.strides = null
   }
+  const encodeAlone = (node: Application): void => {
+    // A kernel may want to know where its operands lie, which was not known before.
+    const encoder = queue.lower(node)
+    if (encoder === null) throw NO_KERNEL
+    encoder.encode(node)
+  }
+  const encodeGroup = ({ members, inner }: Group): void => {
+    if (plans.encodeJoined?.(members, inner)) return
+    // Inner results have no memory.
+    if (inner.size > 0) throw NO_KERNEL
+    for (const each of members) if (!each.primitive.rules.view) encodeAlone(each)
+  }
   const encodeStep = (step: Step): void => {
     if (step.kind === "copy") {
       queue.encodeCopy(step.from, step.to)
       return
     }
-    if (step.kind === "group") {
-      plans.encodeJoined?.(step.group.members, step.group.inner)
-      return
-    }
-    if (prologues.has(step)) plans.encodePrologue?.(step.node)
+    if (step.kind === "group") encodeGroup(step.group)
+    else if (prologues.has(step)) plans.encodePrologue?.(step.node)
     else if (epilogues.has(step)) plans.encodeEpilogue?.(step.node)
-    else {
-      // A kernel may want to know where its operands lie, which was not known before.
-      const encoder = queue.lower(step.node)
-      if (encoder === null) throw NO_KERNEL
-      encoder.encode(step.node)
-    }
+    else encodeAlone(step.node)
   }
   const encode = (): void => {
     for (const step of steps.list) {

@@ -80,8 +80,8 @@ export interface Plans {
    * the results that nothing else reads, which then take no memory. Asked before anything has storage.
    */
   joins?(applications: readonly Application[], inner: ReadonlySet<Node>): boolean
-  /** Adds applications that {@link joins} took. */
-  encodeJoined?(applications: readonly Application[], inner: ReadonlySet<Node>): void
+  /** Adds applications that {@link joins} took; false, having done nothing, where they are no kernel as their operands lie. */
+  encodeJoined?(applications: readonly Application[], inner: ReadonlySet<Node>): boolean
   /** Tells that {@link encodeEpilogue} may follow this application in a recorded plan. */
   takesEpilogue?(node: Node): boolean
   /**

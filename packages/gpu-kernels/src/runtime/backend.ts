@@ -281,7 +281,11 @@ function plansOn(queue: GpuQueue, familyFor: (node: Node) => Family | null): Pla
       }
     },
     joins: (members, inner) => joinedWork(members, inner, familyFor) !== null,
-    encodeJoined: (members, inner) => joinedWork(members, inner, familyFor)?.(queue),
+    encodeJoined(members, inner) {
+      const work = joinedWork(members, inner, familyFor)
+      work?.(queue)
+      return work !== null
+    },
     release(plan) {
       const recorded = recordings.get(plan.id)
       recordings.delete(plan.id)
