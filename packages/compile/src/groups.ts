@@ -10,6 +10,7 @@ import {
   offsetIn,
   outputsOf,
   type Plans,
+  type Primitive,
   stridesIn,
   viewOf,
   type World,
@@ -26,6 +27,8 @@ export interface Group {
 
 /** Applications of one kernel at most. */
 const MAX_MEMBERS = 24
+/** An application looks for siblings among so many readers of an operand. */
+const FAR = 16
 /** A search for what comes between two groups ends after so many steps; they then stay apart. */
 const MAX_LOOKED = 512
 
@@ -89,13 +92,19 @@ class Grouping {
 
   /** Joins what is still alone with work of its kind on the same operand. */
   private joinSiblings(): void {
-    for (const each of this.order) {
-      if (!mayJoin(each) || primitiveOf(each).elementwise) continue
-      for (const input of each.inputs)
-        for (const other of this.readers.get(input) ?? []) {
-          if (other === null || primitiveOf(other) !== primitiveOf(each)) continue
-          this.joinSibling(this.membersOf(each), other)
-        }
+    for (const all of this.readers.values()) {
+      const alike = new Map<Primitive, Application[]>()
+      for (const each of all) {
+        if (each === null || !mayJoin(each) || primitiveOf(each).elementwise) continue
+        const primitive = primitiveOf(each)
+        const siblings = alike.get(primitive)
+        if (siblings) siblings.push(each)
+        else alike.set(primitive, [each])
+      }
+      for (const siblings of alike.values())
+        siblings.forEach((each, i) => {
+          for (const other of siblings.slice(i + 1, i + FAR)) this.joinSibling(this.membersOf(each), other)
+        })
     }
   }
 
