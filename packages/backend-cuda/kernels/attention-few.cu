@@ -184,8 +184,8 @@ extern "C" __global__ void __launch_bounds__(512) attend_few(const u16* q, const
     o[to * D + d] = value;
     if (d == 0) lse[2 * to] = most, lse[2 * to + 1] = sum;
 #else
-    o[line * D + d] = result_of(sum > 0.0f ? value / sum : 0.0f);
-    if (d == 0) lse[line] = sum > 0.0f ? most / LOG2E + log_of(sum) : -INFINITY;
+    o[line * D + d] = result_of(sum == 0.0f ? 0.0f : value / sum);
+    if (d == 0) lse[line] = sum == 0.0f ? -INFINITY : most / LOG2E + log_of(sum);
 #endif
   }
 }
@@ -204,6 +204,6 @@ extern "C" __global__ void __launch_bounds__(256) attend_few_join(const float* v
     sum += sums[2 * (line * parts + p) + 1] * by;
     value += values[(line * parts + p) * D + d] * by;
   }
-  o[line * D + d] = u16(pack(sum > 0.0f ? value / sum : 0.0f, 0.0f));
-  if (d == 0) lse[line] = sum > 0.0f ? most / LOG2E + log_of(sum) : -INFINITY;
+  o[line * D + d] = u16(pack(sum == 0.0f ? 0.0f : value / sum, 0.0f));
+  if (d == 0) lse[line] = sum == 0.0f ? -INFINITY : most / LOG2E + log_of(sum);
 }

@@ -143,6 +143,11 @@ it("reads heads where they lie, and derivatives follow", () => {
   agree(() => grad(loss)(part(0)) as mx.Array, 2e-2)
 }, 120_000)
 
+it("of float32 agrees for scales of 0 and below", () => {
+  const [q, k, v] = [70, 90, 90].map((rows, phase) => () => wave([1, 2, rows, 24], mx.float32, phase))
+  for (const scale of [-1, 0]) agree(() => attend(q(), k(), v(), { scale }), 1e-5)
+}, 120_000)
+
 it("of float32 has the precision of float32 on tensor cores, ragged, with shared heads, and in its derivatives", () => {
   const q = (): mx.Array => wave([1, 2, 70, 24], mx.float32, 0)
   const [k, v] = [1, 2].map((phase) => (): mx.Array => wave([1, 1, 90, 24], mx.float32, phase))

@@ -155,12 +155,13 @@ const MANY_QUERIES = 16
 /** True of attention without a mask of its own, of float32, or the derivative of any type, where a block has so many bytes. */
 function takesTiles(node: Node, backward: boolean, bytes: () => number): boolean {
   const [q, k, v] = node.inputs
-  const { hasMask, hasSinks } = node.params
+  const { scale, hasMask, hasSinks } = node.params
   const operands = operandsOf(node, backward)
   const features = q.shape[3]
   return (
     Object.hasOwn(TYPE_DEFINITIONS, q.dtype.name) &&
-    (backward || (q.dtype === float32 && q.shape[2] >= MANY_QUERIES)) &&
+    // Maxima are of the scores before the factor.
+    (backward || (q.dtype === float32 && q.shape[2] >= MANY_QUERIES && (scale as number) > 0)) &&
     operands.every((each) => each.dtype === q.dtype && sizeOf(each.shape) > 0 && each.offset % CHUNK === 0) &&
     (!backward || node.inputs[node.inputs.length - 2].dtype === float32) &&
     features === v.shape[3] &&
