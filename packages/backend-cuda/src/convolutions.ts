@@ -235,7 +235,7 @@ export function convolutionFamilies(
     if (test === null) return null
     const [x, w] = node.inputs
     const p = node.params as unknown as Params
-    const key = `${node.dtype.name} ${mathOf(node.dtype.name)} ${x.shape} ${w.shape} ${p.stride} ${p.low} ${p.high} ${p.kernelDilation} ${p.inputDilation} ${p.groups} ${p.flip}`
+    const key = `${node.dtype.name} ${mathOf(node.dtype.name)} ${determinism.isAsked} ${x.shape} ${w.shape} ${p.stride} ${p.low} ${p.high} ${p.kernelDilation} ${p.inputDilation} ${p.groups} ${p.flip}`
     let described = known.get(key)
     if (described === undefined) {
       const plain = plainOf(node)
