@@ -187,7 +187,7 @@ const mvmrArgs = operation(
 )
 /**
  * Matrices times gathered vectors, summed: out[outIndices[t]] += a[t] · b[bIndices[t]] in each group, for a (T, G, M, C), b (B, G, C) and
- * out (numRows, G, M). Rows without a product are 0. Differentiable in a and b; sums are taken in the order of the products.
+ * out (numRows, G, M). Rows without a product are 0. Differentiable in a and b; sums are taken in a fixed order.
  * @named numRows
  * @throws IndexError for a position out of bounds: at once where lists are given, when computed for arrays. (GPU backends leave such
  *   products out.)
@@ -237,8 +237,8 @@ const vvorArgs = operation(
 )
 /**
  * Outer products of gathered vectors, summed: out[outIndices[t]] += x[xIndices[t]] ⊗ b[bIndices[t]] in each group, for x (X, G, M),
- * b (B, G, C) and out (numRows, G, M, C). Rows without a product are 0. Differentiable in x and b; sums are taken in the order of the
- * products.
+ * b (B, G, C) and out (numRows, G, M, C). Rows without a product are 0. Differentiable in x and b; sums are taken in a fixed
+ * order.
  * @named numRows
  * @throws IndexError for a position out of bounds: at once where lists are given, when computed for arrays. (GPU backends leave such
  *   products out.)

@@ -65,6 +65,14 @@ describe("PointCNNConv", () => {
     expect(mx.isnan(out).any().item()).toBe(false)
   })
 
+  test("is 0 without any points", () => {
+    for (const frame of ["distances", "relative"] as const) {
+      const conv = new PointCNNConv({ inputDims: 2, outputDims: 5, neighbours: 4, frame })
+      const out = conv.forward(mx.zeros([0, 3]), mx.zeros([0, 2]), { queries: points(3, 2) })
+      expect(out.tolist()).toEqual(mx.zeros([3, 5]).tolist())
+    }
+  })
+
   test("seen by distances, rotations change nothing; seen by coordinates, they do", () => {
     const cloud = points(30, 4)
     for (const frame of ["distances", "relative"] as const) {
@@ -111,6 +119,19 @@ describe.each([
     () => new PointCNNSegmenter([{ features: 12, neighbours: 6 }, ...layers], { classes: 2 }),
   ],
 ] as const)("%s", (_, make) => {
+  test.each(["trained", "evaluated"])("an empty cloud leaves the others finite, %s", (mode) => {
+    mx.random.seed(4)
+    const model: nn.Module & { forward(batch: PointCloudBatch): mx.Array } = make()
+    if (mode === "evaluated") model.eval()
+    const batch = new PointCloudBatch(points(30, 6), [20, 0, 10])
+    const finite = (x: mx.Array): unknown => mx.isfinite(x).all().item()
+    const [loss, gradient] = nn.valueAndGrad(model, (x: mx.Array) =>
+      model.forward(batch.withPoints(x)).square().mean(),
+    )(batch.points)
+    expect(finite(loss)).toBe(true)
+    for (const [, each] of mx.treeFlatten(gradient)) expect(finite(each as mx.Array)).toBe(true)
+  })
+
   test("learns, compiled as eager", () => {
     mx.random.seed(3)
     const model: nn.Module & { forward(batch: PointCloudBatch): mx.Array } = make()

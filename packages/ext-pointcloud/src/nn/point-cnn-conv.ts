@@ -46,8 +46,8 @@ const length = (x: mx.Array): mx.Array => x.square().sum(-1, true).add(1e-12).sq
  * coordinates weighs and permutes them (the X-transform), and a linear map of all of them is the result: (P, inputDims) gives (Q,
  * outputDims).
  *
- * With `frame: 'distances'` neighbours are seen by three distances: to the query, to the middle of the cloud, and the query's to that
- * middle. Rotating or mirroring a cloud then changes nothing.
+ * A query whose cloud has no points gives 0. With `frame: 'distances'` neighbours are seen by three distances: to the query, to the middle
+ * of the cloud, and the query's to that middle. Rotating or mirroring a cloud then changes nothing.
  * @example
  * const conv = new PointCNNConv({ inputDims: 0, outputDims: 8, neighbours: 4 })
  * conv.forward(mx.random.normal([10, 3]), null).shape // => [10, 8]
@@ -104,6 +104,8 @@ export class PointCNNConv extends nn.Module {
     const queries = options.queries ?? points
     const queryOffsets = options.queryOffsets ?? (options.queries ? [0, queries.shape[0]] : offsets)
     this.#check(points, features)
+    if (points.shape[0] === 0)
+      return mx.zeros([queries.shape[0], this.combine.weight.shape[0]], queries.dtype)
     const nearest = knn(points, queries, this.neighbours * this.dilation, { offsets, queryOffsets })
     const dilated = this.dilation === 1 ? nearest : nearest.index(":", `::${this.dilation}`)
     // A small cloud's nearest point stands for those it does not have.

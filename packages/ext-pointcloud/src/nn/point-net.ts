@@ -22,6 +22,12 @@ class SharedLayers extends nn.Module {
   }
 }
 
+/** The maximum of the rows of each cloud, and 0 for a cloud without points: -Infinity would reach the others by the batch norm. */
+function maxima(rows: mx.Array, { lengths, offsets }: PointCloudBatch): mx.Array {
+  const empty = mx.array(lengths.slice(), mx.int32).equal(0).expandDims(1)
+  return mx.where(empty, 0, mx.segmentMax(rows, { offsets }))
+}
+
 /**
  * Classes of clouds from each point by itself: a learned 3 × 3 map of the coordinates, linear maps of each point, and the maximum over a
  * cloud. A baseline: it knows no neighbours.
@@ -47,14 +53,14 @@ export class PointNet extends nn.Module {
 
   /** Logits, (clouds, classes). */
   forward(batch: PointCloudBatch): mx.Array {
-    const { points, offsets } = batch
-    const seen = mx.segmentMax(this.align.forward(points), { offsets })
+    const { points } = batch
+    const seen = maxima(this.align.forward(points), batch)
     const maps = this.alignment.forward(seen).reshape([-1, 3, 3]).add(mx.eye(3))
     const aligned = points
       .expandDims(1)
       .matmul(mx.take(maps, batch.cloudIds(), 0))
       .squeeze(1)
-    const pooled = mx.segmentMax(this.shared.forward(aligned), { offsets })
+    const pooled = maxima(this.shared.forward(aligned), batch)
     return this.head.forward(this.hidden.forward(pooled))
   }
 }
