@@ -75,6 +75,13 @@ describe("segmentedMm", () => {
     const taller = mx.concatenate([b, mx.ones([1, 3])])
     equal(mx.segmentedMm(spoiled, taller, mx.array([[0, 5]], mx.uint32)).squeeze(0), a.matmul(b))
   })
+
+  test("of few bits end where they say in a longer axis", () => {
+    for (const dtype of [mx.uint8, mx.int8]) {
+      const product = mx.segmentedMm(mx.ones([1, 300]), mx.ones([300, 1]), mx.array([[10, 100]], dtype))
+      expect(product.flatten().tolist()).toEqual([90])
+    }
+  })
   test("refuses", () => {
     const segments = mx.array([[0, 2]], mx.int32)
     expect(() => mx.segmentedMm(a.expandDims(0), b, segments)).toThrow(mx.ShapeError)

@@ -230,7 +230,8 @@ const segmentedProduct: Apply<NoParams> = definePrimitive({
   },
   decompose: ([a, b, segments]) => {
     const bound = (i: number): Array => take(segments, i, 1).reshape([-1, 1, 1])
-    const position = arange(a.shape[1], { dtype: segments.dtype })
+    // The segments' own dtype may not hold the length of the axis.
+    const position = arange(a.shape[1], { dtype: segments.dtype.size < int32.size ? int32 : segments.dtype })
     const inside = position.greaterEqual(bound(0)).logicalAnd(position.less(bound(1)))
     return matmul(where(inside, a, 0), b)
   },
