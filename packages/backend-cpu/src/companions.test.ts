@@ -33,6 +33,22 @@ test.each([
   }
 })
 
+test("each with a bias behind it, and of several bits", () => {
+  const weights = [4, 4, 8, 4].map((bits, i) => {
+    const [w, scales, biases] = mx.quantize(noise([128, 64], i), { bits })
+    return (x: mx.Array) => mx.quantizedMatmul(x, w, scales, biases, { bits }).add(noise([128], 8 + i))
+  })
+  const body = (x: mx.Array): mx.Array[] => weights.map((product) => product(x))
+  const together = compile(body)
+  for (const rows of [1, 3, 40]) {
+    const x = noise([rows, 64], 2)
+    const [got, want] = [together(x), body(x)]
+    got.forEach((y, i) => {
+      expect(mx.arrayEqual(y, want[i]).item(), `${rows}: ${i}`).toBe(true)
+    })
+  }
+})
+
 test("a product that reads what another one writes waits for it", () => {
   const [w, scales, biases] = mx.quantize(noise([64, 64], 1))
   const body = (x: mx.Array): mx.Array => {
