@@ -2,6 +2,8 @@
  * The native addon: where it is found, and the type of its functions. What the words of a command buffer mean is in
  * native/PROTOCOL.md; nothing else of this package loads the addon.
  */
+import { binaryCure, PLATFORM } from "@lazuli/core/engine"
+
 const { existsSync } = process.getBuiltinModule("node:fs")
 const { createRequire } = process.getBuiltinModule("node:module")
 const { fileURLToPath } = process.getBuiltinModule("node:url")
@@ -144,13 +146,12 @@ export function checkProtocol(addon: Partial<Native>, file: string): void {
  */
 function load(): Native {
   const require = createRequire(import.meta.url)
-  const platform = `${process.platform}-${process.arch}`
   // src/ and dist/ are both one below the package.
   const built = fileURLToPath(new URL("../build/lazuli_cpu.node", import.meta.url))
   const chosen = process.env.LAZULI_CPU_ADDON
   const candidates = chosen
     ? [chosen]
-    : [...(existsSync(built) ? [built] : []), `@lazuli/backend-cpu-${platform}`]
+    : [...(existsSync(built) ? [built] : []), `@lazuli/backend-cpu-${PLATFORM}`]
   const reasons: string[] = []
   for (const candidate of candidates) {
     let addon: Native
@@ -164,9 +165,7 @@ function load(): Native {
     return addon
   }
   throw new Error(
-    `[@lazuli/backend-cpu] no native addon for ${platform} could be loaded:\n${reasons.join("\n")}\n` +
-      "Install with optional dependencies (without --omit=optional) on the system that runs it, or build from source: " +
-      "npm run build in a clone of the repository",
+    `[@lazuli/backend-cpu] no native addon for ${PLATFORM} could be loaded:\n${reasons.join("\n")}\n${binaryCure()}`,
   )
 }
 

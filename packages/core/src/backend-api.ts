@@ -33,6 +33,7 @@ export { determinism } from "./engine/determinism"
 export { evaluate, rejected, releaseKept } from "./engine/evaluate"
 export { setHostKernels } from "./engine/host-kernels"
 export { lifetimes } from "./engine/memory"
+export { binaryCure, PLATFORM } from "./engine/platform"
 export { copyOut, evalTrees } from "./engine/readback"
 export type { Droppable } from "./engine/weak-references"
 export {

@@ -2,6 +2,7 @@
  * The native addon: where it is found, and the type of its functions. The CPU backend loads the same file for its kernels.
  */
 import { DeviceError } from "@lazuli/core"
+import { binaryCure, PLATFORM } from "@lazuli/core/engine"
 
 const { existsSync } = process.getBuiltinModule("node:fs")
 const { createRequire } = process.getBuiltinModule("node:module")
@@ -58,8 +59,6 @@ export interface Native {
   hasMpi(): boolean
 }
 
-const platform = `${process.platform}-${process.arch}`
-
 /** The file of the addon: `LAZULI_DISTRIBUTED_ADDON`, or what a build from source left in build/, or the platform's package. */
 function find(): string | null {
   const chosen = process.env.LAZULI_DISTRIBUTED_ADDON
@@ -68,7 +67,7 @@ function find(): string | null {
   const built = fileURLToPath(new URL("../build/lazuli_distributed.node", import.meta.url))
   if (existsSync(built)) return built
   try {
-    return createRequire(import.meta.url).resolve(`@lazuli/distributed-${platform}`)
+    return createRequire(import.meta.url).resolve(`@lazuli/distributed-${PLATFORM}`)
   } catch {
     return null
   }
@@ -83,8 +82,8 @@ let loaded: Native | null = null
 export function native(): Native {
   if (loaded) return loaded
   if (library === null)
-    throw new DeviceError("init", `@lazuli/distributed has no native addon for ${platform}`, {
-      hint: "Install with optional dependencies (without --omit=optional), or build from source: npm run build in a clone of the repository",
+    throw new DeviceError("init", `@lazuli/distributed has no native addon for ${PLATFORM}`, {
+      hint: binaryCure(),
     })
   loaded = createRequire(import.meta.url)(library) as Native
   return loaded

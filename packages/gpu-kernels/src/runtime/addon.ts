@@ -3,7 +3,7 @@
  */
 import { existsSync } from "node:fs"
 import { createRequire } from "node:module"
-import { DeviceError } from "@lazuli/core/engine"
+import { binaryCure, DeviceError, PLATFORM } from "@lazuli/core/engine"
 
 /** An addon as its package knows it. */
 export interface Addon {
@@ -45,22 +45,21 @@ export function loadAddon<T extends { protocol(): number }>(
   chosen: string | undefined,
   built: string,
 ): T {
-  const platform = `${process.platform}-${process.arch}`
-  const path = chosen || (existsSync(built) ? built : `${of.package}-${platform}`)
+  const path = chosen || (existsSync(built) ? built : `${of.package}-${PLATFORM}`)
   let loaded: T
   try {
     // From the package that has it among its dependencies, which this one has not.
     loaded = createRequire(built)(path) as T
   } catch (cause) {
-    const install = of.platforms.includes(platform)
-      ? "Install with optional dependencies (without --omit=optional) on the system that runs it"
-      : `Packages have it for ${of.platforms.join(" and ")} with glibc`
+    const cure = of.platforms.includes(PLATFORM)
+      ? binaryCure()
+      : `Packages have it for ${of.platforms.join(" and ")}, or build from source: npm run build in a clone of the repository`
     throw new DeviceError(
       of.backend,
-      `${of.name} for ${platform} could not be loaded: ${(cause as Error).message.split("\n")[0]}`,
+      `${of.name} for ${PLATFORM} could not be loaded: ${(cause as Error).message.split("\n")[0]}`,
       {
         cause,
-        hint: `${install}, or build from source: npm run build in a clone of the repository. ${of.hint}`,
+        hint: `${cure}. ${of.hint}`,
       },
     )
   }
