@@ -4,9 +4,11 @@
  */
 import { backendSuite, formatChecks } from "@lazuli/conformance"
 import * as mx from "@lazuli/core"
+import { determinism } from "@lazuli/core/engine"
 import { grad } from "@lazuli/transforms"
-import { beforeAll, expect, it, vi } from "vitest"
+import { beforeAll, expect, it, onTestFinished, vi } from "vitest"
 import { failing } from "../test/double"
+import { convolutionFamilies } from "./convolutions"
 import { cudaRuntime } from "./index"
 import { candidatesFor } from "./libraries"
 
@@ -120,4 +122,19 @@ it("are looked for where the settings say", () => {
   expect(candidatesFor("cudnn")).toEqual([])
   vi.unstubAllEnvs()
   expect(candidatesFor("cudnn")).toContain("libcudnn.so.9")
+})
+
+it("are asked of the library anew where the same bits are asked for", () => {
+  const asked: number[] = []
+  const test = (words: Int32Array): boolean => asked.push(words[5]) > 0
+  const { conv } = convolutionFamilies(
+    () => test,
+    () => false,
+    () => 1,
+  )
+  const { node } = mx.conv2d(values([1, 5, 5, 2], 3), values([2, 3, 3, 2], 5))
+  expect(conv.supports(node)).toBe(true)
+  onTestFinished(determinism.ask())
+  for (let i = 0; i < 2; i++) expect(conv.supports(node)).toBe(true)
+  expect(asked).toEqual([0, 1])
 })

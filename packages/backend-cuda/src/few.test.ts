@@ -218,3 +218,12 @@ it.each([
   },
   120_000,
 )
+
+it("attention of a few queries keeps NaN, over one part of the keys and several", () => {
+  for (const keys of [40, 1100]) {
+    const [k, v] = [1, 2].map((phase) => wave([1, 2, keys, 64], mx.bfloat16, phase))
+    const q = wave([1, 2, 1, 64], mx.float32, 0)
+    const one = mx.arange(128).reshape([1, 2, 1, 64]).equal(70)
+    agree(() => attend(mx.where(one, Number.NaN, q).astype(mx.bfloat16), k, v, { scale: 0.3 }), 2e-2)
+  }
+}, 60_000)

@@ -97,6 +97,11 @@ it("end with a clamp or a scale where that alone reads them", () => {
   expect(kernelsOf((a, b) => [a.matmul(b).multiply(0.25)])).toBe(1)
   expect(kernelsOf((a, b, c) => [mx.addmm(c, a, b).multiply(0.25)])).toBe(2)
   expect(kernelsOf((a, b) => [mx.maximum(a.matmul(b), 0), a.matmul(b)])).toBe(2)
+  // By a constant as the dtype holds it, which is 0 for the last one.
+  const halves = (by: number) => (a: mx.Array, b: mx.Array) => [
+    a.astype(mx.float16).matmul(b.astype(mx.float16)).multiply(by),
+  ]
+  for (const by of [0.1, 0.7, 1e-8]) kernelsOf(halves(by))
   const nan = compile((a: mx.Array, b: mx.Array) => mx.maximum(a.matmul(b), 0))
   const infinite = mx.array([[Number.NaN, Infinity, -Infinity, -1, 2]])
   expect(

@@ -8,10 +8,11 @@ import {
   Mark,
   type Node,
   outputsOf,
+  type Plans,
   type Storage,
   sourceNode,
 } from "@lazuli/core/engine"
-import { describe, expect, test } from "vitest"
+import { describe, expect, test, vi } from "vitest"
 import { makePlan, type Planned } from "./plan"
 
 interface Recorded {
@@ -158,6 +159,21 @@ describe("companions", () => {
     const { steps } = planned([x, a, b], [x.matmul(a).cumsum(0).add(x.matmul(b))])
     expect(steps.slice(0, 3).map(({ op }) => op)).toEqual(["matmul", "cumsum", "matmul"])
   })
+})
+
+test("siblings are looked for among a few of an operand's readers", () => {
+  const { backend } = recorder()
+  const joins = vi.fn(() => false)
+  const [x, weights] = [input(1, 8), Array.from({ length: 200 }, () => input(8, 8))]
+  const graph = {
+    inputs: [x, ...weights].map(({ node }) => node),
+    outputs: weights.map((w) => x.matmul(w).node),
+    donated: new Set<number>(),
+    successors: new Map(),
+  }
+  makePlan({ ...backend, plans: { ...(backend.plans as Plans), joins } }, graph)
+  expect(joins.mock.calls.length).toBeLessThan(200 * 16)
+  expect(joins).toHaveBeenCalled()
 })
 
 describe("donated inputs", () => {
