@@ -3,14 +3,14 @@
  * keep the scores. Vaswani et al., "Attention is all you need", 2017.
  */
 import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
-import { bool_, type Dtype, float32, promote } from "../graph/dtype"
+import { bool_, float32, promote } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, ShapeError } from "../graph/errors"
 import { type Array, Array as ArrayClass } from "../graph/graph"
 import { type Apply, definePrimitive } from "../graph/primitive"
 import { broadcastShapes, format, sameShape } from "../graph/shape"
 import { arange } from "./arange"
 import { where } from "./binary"
-import { scalarArray, toDtype } from "./constant"
+import { scalarArray, toDtype, wide } from "./constant"
 import { matmul } from "./matmul"
 import { broadcastTo, max, sum, sumTo } from "./reduce"
 import { moveToFront } from "./view"
@@ -25,7 +25,6 @@ const extrasOf = (inputs: readonly Array[], { hasMask, hasSinks }: Params): Extr
   sinks: hasSinks ? inputs[hasMask ? 4 : 3] : undefined,
 })
 
-const wide = (dtype: Dtype): Dtype => (dtype.size === 2 ? float32 : dtype)
 const swap = (x: Array): Array => x.swapaxes(-1, -2)
 
 /** Query heads [B, H, L, D] grouped by the key head they share: [B, Hk, H/Hk, L, D]. */

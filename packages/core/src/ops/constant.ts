@@ -51,6 +51,9 @@ export function toDtype(x: Array, dtype: Dtype): Array {
   return x.node.dtype === dtype ? x : cast([x], { dtype })
 }
 
+/** The dtype in which 16-bit floats are computed: float32; other dtypes stay. */
+export const wide = (dtype: Dtype): Dtype => (dtype.size === 2 ? float32 : dtype)
+
 const NO_NODES: never[] = []
 
 /** A 0-d array that holds a constant. */

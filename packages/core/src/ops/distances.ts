@@ -2,13 +2,13 @@
  * Distances between the rows of two matrices.
  */
 import { operation, type StreamOptions } from "../graph/args"
-import { complex64, float32, promote } from "../graph/dtype"
+import { complex64, promote } from "../graph/dtype"
 import { ArgumentError, DTypeError, ShapeError } from "../graph/errors"
 import type { Array } from "../graph/graph"
 import { type Apply, definePrimitive } from "../graph/primitive"
 import { broadcastShapes, format } from "../graph/shape"
 import { where } from "./binary"
-import { floatOperand, toDtype } from "./constant"
+import { floatOperand, toDtype, wide } from "./constant"
 import { concatenate } from "./join"
 import { broadcastTo, max, sum } from "./reduce"
 import { sliceRange } from "./slice"
@@ -50,8 +50,7 @@ const distances: Apply<{ p: number }> = definePrimitive({
     // The largest of no differences is 0.
     const x = width === 0 ? a.sum(-1, true) : a
     const y = width === 0 ? b.sum(-1, true) : b
-    const wide = dtype.size === 2 ? float32 : dtype
-    const [from, to] = [toDtype(x, wide), toDtype(y, wide).expandDims(axis)]
+    const [from, to] = [toDtype(x, wide(dtype)), toDtype(y, wide(dtype)).expandDims(axis)]
     const part = (begin: number, end: number): Array => {
       const cut = sliceRange(
         from,

@@ -3,20 +3,19 @@
  * and compute in float32 where the array is narrower.
  */
 import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
-import { type Dtype, float32, float64, int32, isInteger, promote } from "../graph/dtype"
+import { float32, float64, int32, isInteger, promote } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, ShapeError } from "../graph/errors"
 import type { Array, Meta } from "../graph/graph"
 import { type Apply, definePrimitive } from "../graph/primitive"
 import { format } from "../graph/shape"
 import { arange } from "./arange"
-import { toDtype } from "./constant"
+import { toDtype, wide } from "./constant"
 import { array } from "./creation"
 import { concatenate, stack } from "./join"
 import { broadcastTo, mean, sum } from "./reduce"
 import { sliceRange } from "./slice"
 import { moveToFront } from "./view"
 
-const wide = (dtype: Dtype): Dtype => (dtype.size === 2 ? float32 : dtype)
 /** All axes but the last. */
 const rows = (x: Array): number[] => globalThis.Array.from({ length: x.ndim - 1 }, (_, i) => i)
 const sumRows = (x: Array): Array => (x.ndim > 1 ? sum(x, rows(x)) : x)

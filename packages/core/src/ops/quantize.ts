@@ -13,7 +13,7 @@ import { type Apply, definePrimitive } from "../graph/primitive"
 import { format, sameShape } from "../graph/shape"
 import { arange } from "./arange"
 import { where } from "./binary"
-import { toDtype } from "./constant"
+import { toDtype, wide } from "./constant"
 import { decodeFp8, encodeFp8 } from "./fp8"
 
 /**
@@ -71,9 +71,6 @@ export function resolveFormat(
   const filling = known.bits.filter((n) => (size * n) % 32 === 0)
   return { groupSize: size, bits: choose("bits", bits, filling), mode: mode as QuantizationMode }
 }
-
-/** Where halves are computed. @internal */
-export const wide = (dtype: Dtype): Dtype => (dtype.size === 2 ? float32 : dtype)
 
 /**
  * Checks packed weights and what belongs to them, and gives the number of elements a row.

@@ -10,7 +10,7 @@ import { type Apply, definePrimitive } from "../graph/primitive"
 import { broadcastShapes, format, sameShape } from "../graph/shape"
 import { arange } from "./arange"
 import { where } from "./binary"
-import { toDtype } from "./constant"
+import { toDtype, wide } from "./constant"
 import { ones, zeros } from "./creation"
 import { addAt, asStack, checkMatrixIndices, gatherMm, matrixIndices, stackExamples } from "./gather-matmul"
 import { matmul } from "./matmul"
@@ -22,7 +22,6 @@ import {
   type Quantization,
   type QuantizationMode,
   resolveFormat,
-  wide,
 } from "./quantize"
 import { broadcastTo } from "./reduce"
 import { take } from "./take"

@@ -4,7 +4,7 @@
  * It is long because reductions and broadcasting are each other's transposes, so that neither file could stand alone.
  */
 import { type Axes, type Operand, operation, type StreamOptions } from "../graph/args"
-import { bool_, complex64, type Dtype, float32, int32, isInexact, uint32 } from "../graph/dtype"
+import { bool_, complex64, type Dtype, int32, isInexact, uint32 } from "../graph/dtype"
 import { DTypeError, ShapeError } from "../graph/errors"
 import type { Array, HostArray, Meta, VmapContext, VmapResult } from "../graph/graph"
 import { type Apply, definePrimitive } from "../graph/primitive"
@@ -19,7 +19,7 @@ import {
   sizeOf,
 } from "../graph/shape"
 import { where as select } from "./binary"
-import { asOperand, floatOperand, scalarOf, toDtype } from "./constant"
+import { asOperand, floatOperand, scalarOf, toDtype, wide } from "./constant"
 import { moveToFront, reshapeLike } from "./view"
 
 const broadcast: Apply<{ shape: readonly number[] }> = definePrimitive({
@@ -279,7 +279,7 @@ function extreme(
 }
 /** The number of elements of a cell that equal its extreme, in a dtype that can count them. */
 const countOfExtremes = (hit: Array, axes: readonly number[], dtype: Dtype): Array =>
-  toDtype(sumAxes([hit], { axes }), dtype.size === 2 ? float32 : dtype)
+  toDtype(sumAxes([hit], { axes }), wide(dtype))
 
 /** The transpose of {@link spreadToExtremes}: the mean of t over the elements that equal the extreme. */
 function averageOfExtremes(x: Array, y: Array, t: Array, axes: readonly number[]): Array {
@@ -452,12 +452,12 @@ const varianceAxes: Apply<{ axes: readonly number[]; ddof: number }> = definePri
     return { shape: reduced(x, axes), dtype: x.dtype }
   },
   decompose: ([x], { axes, ddof }) => {
-    const w = wide(x)
+    const w = toDtype(x, wide(x.dtype))
     const squares = w.subtract(meanOver(w, axes)).square()
     return toDtype(sumAxes([squares], { axes }).multiply(share(w, axes, ddof)), x.dtype)
   },
   vjp: ({ inputs: [x], cotangents: [g], params: { axes, ddof } }) => {
-    const w = wide(x)
+    const w = toDtype(x, wide(x.dtype))
     const slope = toDtype(g, w.dtype)
       .multiply(share(w, axes, ddof))
       .multiply(2)
@@ -465,7 +465,7 @@ const varianceAxes: Apply<{ axes: readonly number[]; ddof: number }> = definePri
   },
   jvp: ({ inputs: [x], tangents: [t], params: { axes, ddof } }) => {
     if (!t) return [null]
-    const w = wide(x)
+    const w = toDtype(x, wide(x.dtype))
     const products = w.subtract(meanOver(w, axes)).multiply(toDtype(t, w.dtype))
     return [
       toDtype(
@@ -481,7 +481,6 @@ const varianceAxes: Apply<{ axes: readonly number[]; ddof: number }> = definePri
     axes: [0],
   }),
 })
-const wide = (x: Array): Array => toDtype(x, x.dtype.size === 2 ? float32 : x.dtype)
 
 function deviation(name: string, body: (variance: Array) => Array): Deviation {
   const args = operation(

@@ -1,11 +1,10 @@
 /** Reductions of rows that belong together: segmentSum and its kin. How segments are given is read in segment-arguments.ts. */
 import { operation, type StreamOptions } from "../graph/args"
-import { type Dtype, float32 } from "../graph/dtype"
 import { ShapeError } from "../graph/errors"
 import type { Array } from "../graph/graph"
 import type { RowRuns, SegmentIdOptions } from "../graph/option-types"
 import { sizeOf } from "../graph/shape"
-import { floatOperand, toDtype } from "./constant"
+import { floatOperand, toDtype, wide } from "./constant"
 import { full } from "./creation"
 import { scatter } from "./gather"
 import { sumDtype } from "./reduce"
@@ -16,9 +15,6 @@ import { stopGradient } from "./view"
 
 const modes = { sum: "add", max: "maximum", min: "minimum" } as const
 
-/** The dtype in which sums of a floating dtype are taken. */
-const wideDtype = (dtype: Dtype): Dtype => (dtype.kind === "floating" && dtype.size === 2 ? float32 : dtype)
-
 function reduceSegments(data: Array, segments: Segments, reduction: SegmentReduction): Array {
   const rest = data.shape.slice(1)
   const shape = [segments.count, ...rest]
@@ -28,7 +24,7 @@ function reduceSegments(data: Array, segments: Segments, reduction: SegmentReduc
   }
   const dtype = reduction === "sum" ? sumDtype(data.dtype) : data.dtype
   // Scatter may round 16-bit floats at every update; a sum is rounded once, as that of a run.
-  const values = toDtype(data, reduction === "sum" ? wideDtype(dtype) : dtype)
+  const values = toDtype(data, reduction === "sum" ? wide(dtype) : dtype)
   const empty = full(shape, emptyValue(reduction, values.dtype) as number, values.dtype)
   const reduced = scatter([empty, values.expandDims(1), segments.ids], {
     axes: [0],
@@ -47,13 +43,13 @@ const bodies = {
   segmentMin: (data: Array, segments: Segments): Array => reduceSegments(data, segments, "min"),
   segmentMean: (data: Array, segments: Segments): Array => {
     const x = floatOperand("segmentMean", data)
-    const sums = reduceSegments(toDtype(x, wideDtype(x.dtype)), segments, "sum")
+    const sums = reduceSegments(toDtype(x, wide(x.dtype)), segments, "sum")
     const counts = toDtype(lengthsOf(segments).maximum(1), sums.dtype)
     return toDtype(sums.divide(besideRows(counts, data.ndim)), x.dtype)
   },
   segmentSoftmax: (data: Array, segments: Segments): Array => {
     const given = floatOperand("segmentSoftmax", data)
-    const x = toDtype(given, wideDtype(given.dtype))
+    const x = toDtype(given, wide(given.dtype))
     const ids = idsOf(segments, x.shape[0])
     const most = stopGradient(reduceSegments(x, segments, "max"))
     const e = x.subtract(take(most, ids, 0)).exp()

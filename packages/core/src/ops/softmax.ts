@@ -3,18 +3,15 @@
  * are merged first.
  */
 import { type Axes, operation, type StreamOptions } from "../graph/args"
-import { type Dtype, float32, isInexact } from "../graph/dtype"
+import { float32, isInexact } from "../graph/dtype"
 import { ShapeError } from "../graph/errors"
 import type { Array } from "../graph/graph"
 import { type Apply, definePrimitive } from "../graph/primitive"
 import { format, normalizeAxes, sizeOf } from "../graph/shape"
 import { where } from "./binary"
-import { asOperand, floatOperand, toDtype } from "./constant"
+import { asOperand, floatOperand, toDtype, wide } from "./constant"
 import { max, sum } from "./reduce"
 import { moveToFront } from "./view"
-
-/** Exponentials of sixteen-bit floats are summed in float32. */
-const wide = (dtype: Dtype): Dtype => (dtype.size === 2 ? float32 : dtype)
 
 /** yᵢ = exp(xᵢ − max x) / Σⱼ exp(xⱼ − max x) */
 const softmaxAlong: Apply<{ axis: number; precise: boolean }> = definePrimitive({
