@@ -2,10 +2,9 @@
  * Every function against loops in float64, on every backend: operands of each dtype in each layout, and positions of each integer dtype,
  * sorted or not.
  */
-import "@lazuli/backend-cpu"
-import "@lazuli/backend-metal"
 import * as mx from "@lazuli/core"
-import { afterEach, beforeEach, describe, expect, test } from "vitest"
+import { describe, expect, test } from "vitest"
+import { backends, useBackend } from "../test/backends"
 import {
   ballQuery,
   farthestPointSampling,
@@ -16,19 +15,6 @@ import {
   segmentReduce,
   vvor,
 } from "./index"
-
-const backends = process.platform === "linux" ? ["reference", "cpu", "metal"] : ["reference", "cpu"]
-const use = (name: string): void => {
-  if (name === "metal") mx.setDefaultDevice(mx.gpu)
-  else {
-    mx.setDefaultDevice(mx.cpu)
-    mx.setBackend(name, "cpu")
-  }
-}
-afterEach(() => {
-  mx.setDefaultDevice(mx.cpu)
-  mx.setBackend(null, "cpu")
-})
 
 /** An array, and its elements in float64, row by row. */
 interface Given {
@@ -100,7 +86,7 @@ const cases = dtypes.flatMap((dtype, i) =>
 )
 
 describe.each(backends)("on the %s backend", (backend) => {
-  beforeEach(() => use(backend))
+  useBackend(backend)
   // A GPU has no float64.
   const own = cases.filter(({ dtype }) => backend !== "metal" || dtype !== mx.float64)
   const list = (values: number[], dtype: mx.Dtype, layout = (x: mx.Array): mx.Array => x): mx.Array =>

@@ -3,26 +3,12 @@
  * refused.
  */
 import { createRequire } from "node:module"
-import "@lazuli/backend-cpu"
-import "@lazuli/backend-metal"
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import { grad, vmap } from "@lazuli/transforms"
-import { afterEach, beforeEach, describe, expect, test } from "vitest"
+import { describe, expect, test } from "vitest"
+import { backends, useBackend } from "../test/backends"
 import { mvmr, vvor } from "./index"
-
-const backends = process.platform === "linux" ? ["reference", "cpu", "metal"] : ["reference", "cpu"]
-const use = (name: string): void => {
-  if (name === "metal") mx.setDefaultDevice(mx.gpu)
-  else {
-    mx.setDefaultDevice(mx.cpu)
-    mx.setBackend(name, "cpu")
-  }
-}
-afterEach(() => {
-  mx.setDefaultDevice(mx.cpu)
-  mx.setBackend(null, "cpu")
-})
 
 const [T, G, M, C, B, X, K] = [7, 2, 3, 11, 4, 5, 6]
 const wave = (shape: number[], step: number): mx.Array => {
@@ -67,7 +53,7 @@ const close = (got: mx.Array, want: mx.Array): void => {
 }
 
 describe.each(backends)("on the %s backend", (backend) => {
-  beforeEach(() => use(backend))
+  useBackend(backend)
 
   test.each(Object.entries(outs))("agree with loops where rows are %s", (_name, out) => {
     near(mvmr(a, b, bIndices, out, { numRows: K }), loopedMvmr(out))
