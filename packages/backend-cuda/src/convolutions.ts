@@ -16,7 +16,7 @@ import {
   viewOf,
   withRowMajor,
 } from "@lazuli/gpu-kernels"
-import { encodeExact, isExact } from "./exact-convolutions"
+import { type ConvolutionParams, encodeExact, isExact } from "./exact-convolutions"
 
 /** The command's code; native/cuda/device.cc has the same. */
 const CONVOLUTION = 33
@@ -36,16 +36,6 @@ enum Form {
   Results = 0,
   Images = 1,
   Kernel = 2,
-}
-
-interface Params {
-  readonly stride: readonly number[]
-  readonly low: readonly number[]
-  readonly high: readonly number[]
-  readonly kernelDilation: readonly number[]
-  readonly inputDilation: readonly number[]
-  readonly groups: number
-  readonly flip: boolean
 }
 
 /** A convolution as the library has it: sizes of locations alone, channels and batch apart. */
@@ -76,7 +66,8 @@ const isConsistent = ({ images, kernel, results, padding, stride, dilation }: Pl
 /** The convolution behind an application; null where the library has none. */
 function plainOf(node: Node): Plain | null {
   const [x, w] = node.inputs
-  const { stride, low, kernelDilation, inputDilation, groups, flip } = node.params as unknown as Params
+  const { stride, low, kernelDilation, inputDilation, groups, flip } =
+    node.params as unknown as ConvolutionParams
   const last = node.shape.length - 1
   const [kernel, results] = [locations(w), locations(node)]
   let plain: Plain
@@ -132,7 +123,7 @@ function plainOf(node: Node): Plain | null {
 const MOST = 2 ** 31
 
 function isPossible(node: Node): boolean {
-  const { length } = (node.params as unknown as Params).stride
+  const { length } = (node.params as unknown as ConvolutionParams).stride
   return (
     length <= 3 &&
     Object.hasOwn(TYPES, node.dtype.name) &&
@@ -163,7 +154,7 @@ function described(batch: number, sizes: readonly number[], channels: number): n
 /** The integers of a convolution; native/cuda/convolutions.h has the same order. */
 function wordsOf(node: Node, plain: Plain): Int32Array {
   const { form, batch, channels, outputs, images, kernel, results, padding, stride, dilation } = plain
-  const { groups } = node.params as unknown as Params
+  const { groups } = node.params as unknown as ConvolutionParams
   // Of one axis two are made, the first of size 1.
   const two = (list: readonly number[], more: number): readonly number[] =>
     list.length === 1 ? [more, ...list] : list
@@ -234,7 +225,7 @@ export function convolutionFamilies(
     const test = library()
     if (test === null) return null
     const [x, w] = node.inputs
-    const p = node.params as unknown as Params
+    const p = node.params as unknown as ConvolutionParams
     const key = `${node.dtype.name} ${mathOf(node.dtype.name)} ${determinism.isAsked} ${x.shape} ${w.shape} ${p.stride} ${p.low} ${p.high} ${p.kernelDilation} ${p.inputDilation} ${p.groups} ${p.flip}`
     let described = known.get(key)
     if (described === undefined) {

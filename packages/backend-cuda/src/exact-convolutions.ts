@@ -12,9 +12,11 @@ const [LOCATIONS, OUTPUTS, DEPTH, THREADS, STAGES, TAPS] = [128, 64, 32, 128, 3,
 const CHUNK = 4
 const MOST_BLOCKS = 65535
 
-interface Params {
+/** The parameters of the primitive. */
+export interface ConvolutionParams {
   readonly stride: readonly number[]
   readonly low: readonly number[]
+  readonly high: readonly number[]
   readonly kernelDilation: readonly number[]
   readonly inputDilation: readonly number[]
   readonly groups: number
@@ -29,7 +31,7 @@ const blocksOf = ({ shape, size }: Node): [number, number] => {
 /** True of convolutions over two axes that the kernel takes, and that fill a GPU of so many processors. */
 export function isExact(node: Node, processors: number): boolean {
   const [x, w] = node.inputs
-  const { inputDilation, groups } = node.params as unknown as Params
+  const { inputDilation, groups } = node.params as unknown as ConvolutionParams
   const [across, down] = blocksOf(node)
   return (
     node.dtype === float32 &&
@@ -52,7 +54,7 @@ export function isExact(node: Node, processors: number): boolean {
 
 export function encodeExact(node: Node, queue: DispatchQueue): void {
   const [x, w] = node.inputs
-  const { stride, low, kernelDilation, flip } = node.params as unknown as Params
+  const { stride, low, kernelDilation, flip } = node.params as unknown as ConvolutionParams
   const [, height, width, channels] = x.shape
   const [outputs, ...kernel] = w.shape
   const shape = [
