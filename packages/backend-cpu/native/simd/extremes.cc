@@ -47,6 +47,13 @@ struct truth {
 template <class T>
 inline constexpr bool is_streamed = same_type<T, float> || same_type<T, double>;
 
+// One element for every position of each_vector().
+template <class T>
+HWY_INLINE auto same(const void* from, int64_t at = 0) {
+  return [value = static_cast<const T*>(from)[at]](auto d, int64_t)
+             LZ_INLINE_LAMBDA { return hn::Set(d, value); };
+}
+
 // The loop of write() and write_columns(). `hit` and `note` are given the vector's tag, its position and its
 // mask: `note` counts.
 template <bool kStreaming, class T, class Hit, class Miss, class Extreme, class Note>
@@ -85,13 +92,9 @@ template <class T>
 void write(const void* x_data, int64_t n, const void* extreme_data, const void* choice, void* to_data,
            bool streaming) {
   if constexpr (is_streamed<T>) {
-    const auto same = [](const void* from, int64_t at = 0) LZ_INLINE_LAMBDA {
-      return [value = static_cast<const T*>(from)[at]](auto d, int64_t)
-                 LZ_INLINE_LAMBDA { return hn::Set(d, value); };
-    };
     if (streaming)
-      return stream(static_cast<const T*>(x_data), n, static_cast<T*>(to_data), same(extreme_data),
-                    same(choice), same(choice, 1));
+      return stream(static_cast<const T*>(x_data), n, static_cast<T*>(to_data), same<T>(extreme_data),
+                    same<T>(choice), same<T>(choice, 1));
   }
   const T* x = static_cast<const T*>(x_data);
   const auto extreme = value(*static_cast<const T*>(extreme_data));
@@ -106,16 +109,12 @@ template <class T>
 int64_t count_and_write(const void* x, int64_t n, const void* extreme, const void* choice, void* to,
                         bool streaming) {
   if constexpr (same_type<T, float>) {
-    const auto same = [](const void* from, int64_t at = 0) LZ_INLINE_LAMBDA {
-      return [value = static_cast<const T*>(from)[at]](auto d, int64_t)
-                 LZ_INLINE_LAMBDA { return hn::Set(d, value); };
-    };
     int64_t total = 0;
     const auto note = [&](auto d, int64_t, auto is_hit)
                           LZ_INLINE_LAMBDA { total += int64_t(hn::CountTrue(d, is_hit)); };
     const auto run = [&](auto is_streaming) LZ_INLINE_LAMBDA {
-      each_vector<is_streaming()>(static_cast<const T*>(x), n, static_cast<T*>(to), same(extreme),
-                                  same(choice), same(choice, 1), note);
+      each_vector<is_streaming()>(static_cast<const T*>(x), n, static_cast<T*>(to), same<T>(extreme),
+                                  same<T>(choice), same<T>(choice, 1), note);
     };
     streaming ? run(truth<true>()) : run(truth<false>());
     return total;
