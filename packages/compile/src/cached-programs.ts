@@ -16,6 +16,7 @@ import { type Capture, capture, type Subject } from "./capture"
 import { sameConstant } from "./constants"
 import { type Donated, donatedBy, donatedPositions, successorsOf } from "./donation"
 import { type Explanation, explanationOf } from "./explain"
+import { ChangingNumbers } from "./first-calls"
 import type { CompileOptions } from "./options"
 import { ProgramCache } from "./program-cache"
 import { ProgramKey } from "./program-key"
@@ -40,6 +41,7 @@ const isAbstract = (a: Array): boolean => (a.node.mark & Mark.Abstract) !== 0
 export class CachedPrograms {
   private readonly cache = new ProgramCache()
   private readonly shapeless = new ShapelessTraces()
+  private readonly numbers = new ChangingNumbers()
   private readonly recompilation: Recompilation
   private readonly leaves = new Leaves()
   private readonly donated: Donated
@@ -90,8 +92,7 @@ export class CachedPrograms {
     const key = this.keyFor(args, held)
     if (key === null) return this.asWritten(args)
     const known = this.known(key, held)
-    if (known === null && this.options.shapeless && this.shapeless.isPassing(key))
-      return this.callInPassing(args, held, key)
+    if (known === null && this.isPassing(key)) return this.callInPassing(args, held, key)
     const cached = (this.last = known ?? this.trace(args, held, key))
     const nodes = arraysOf(args).map(({ node }) => node)
     return cached.single
@@ -147,7 +148,12 @@ export class CachedPrograms {
     return known ?? null
   }
 
-  /** A call without a cached program, for sizes that may not come again. */
+  /** True for a call that is not expected to come again. */
+  private isPassing(key: ProgramKey): boolean {
+    return (this.options.shapeless === true && this.shapeless.isPassing(key)) || this.numbers.isPassing(key)
+  }
+
+  /** A call without a cached program, for sizes or numbers that may not come again. */
   private callInPassing(
     args: readonly unknown[],
     inputLeaves: readonly ArrayLeaf[],
@@ -178,6 +184,7 @@ export class CachedPrograms {
     const here = currentStream()
     const state = readLeaves(inputLeaves).map(({ node }) => node)
     const found = this.capture(this.subjectOf(args, inputLeaves), key)
+    this.numbers.note(key)
     const { graph, namesStreams, left, targets, outputPaths } = found
     const end = namesStreams ? key.suffix : ""
     if (graph && this.donated.length > 0) {

@@ -26,6 +26,42 @@ const shape = (value: unknown): string =>
     return this[key] instanceof mx.Array ? "array" : v
   })
 
+test("a number that changes at every call runs the function as it is written, unless it comes again", () => {
+  const bits = (x: mx.Array): number[] => [...new Int32Array((x.toTypedArray() as Float32Array).buffer)]
+  const make = () => ({ rate: 0, w: mx.array([1, 2, 3]) })
+  const stepOf = (state: ReturnType<typeof make>) => (x: mx.Array, n: number) => {
+    state.w = state.w.subtract(x.multiply(state.rate))
+    return x.add(n).multiply(state.w)
+  }
+  const warn = vi.spyOn(process, "emitWarning").mockImplementation(() => {})
+  for (const where of ["argument", "state"]) {
+    const [traced, eager] = [make(), make()]
+    const step = compile(stepOf(traced), { inputs: traced, outputs: traced, donate: true })
+    const written = stepOf(eager)
+    const call = (n: number): void => {
+      for (const state of [traced, eager]) state.rate = where === "state" ? n / 7 : 0.1
+      const [x, k] = [mx.array([0.1, 0.2, 0.3]), where === "argument" ? n / 3 : 1]
+      expect(bits(step(x, k))).toEqual(bits(written(x, k)))
+      expect(bits(traced.w)).toEqual(bits(eager.w))
+    }
+    for (let n = 0; n < 40; n++) call(n)
+    expect([where, step.stats()]).toEqual([where, { calls: 40, traces: 16, programs: 16 }])
+    // Known ones have their programs still, and what comes again gets one.
+    for (const n of [3, 30, 30, 30, 31, 3]) call(n)
+    expect([where, step.stats().traces]).toEqual([where, 18])
+  }
+  expect(warn).toHaveBeenCalledTimes(2)
+  warn.mockRestore()
+})
+
+test("numbers that stay say nothing about sizes that change", () => {
+  const f = compile((x: mx.Array, n: number) => x.add(n))
+  const warn = vi.spyOn(process, "emitWarning").mockImplementation(() => {})
+  for (let n = 1; n < 30; n++) f(mx.ones([n]), 2)
+  expect(f.stats().traces).toBe(29)
+  warn.mockRestore()
+})
+
 describe("the programs of a function", () => {
   test("differ exactly where the structure of the arguments differs", () => {
     fc.assert(

@@ -3,6 +3,7 @@
  */
 import { currentStream } from "@lazuli/core/engine"
 import {
+  hasNumbers,
   keyOf,
   type ShapeDetail,
   type Signature,
@@ -38,6 +39,13 @@ export class ProgramKey implements Wanted {
     this.captured = [...signatureOfLeaves(inputLeaves), ...signatureOfConstants(this.constants)]
     this.stateSignature = this.leaving(arrayLeaves(outputs).map(({ path }) => path))
     this.sizes = this.with("sizes", this.stateSignature)
+  }
+
+  /** The key with all sizes and without JavaScript's numbers; null where there are none. */
+  get butNumbers(): string | null {
+    const { signature, stateSignature } = this
+    if (!hasNumbers(signature) && !hasNumbers(stateSignature)) return null
+    return keyOf(signature, "sizes", false) + keyOf(stateSignature, "sizes", false)
   }
 
   /** The key with less than all sizes. */

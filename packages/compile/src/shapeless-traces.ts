@@ -11,19 +11,16 @@ import {
   type Recording,
   type Subject,
 } from "./capture"
+import { FirstCalls } from "./first-calls"
 import { MAX_PROGRAMS } from "./program-cache"
 import type { ProgramKey } from "./program-key"
 
 /** A function of so many calls is planned for sizes that come again: a plan takes longer than a run without one. */
 const MANY_CALLS = 48
 
-/** So many sizes are remembered that were met once. */
-const MANY_SIZES = 4 * MAX_PROGRAMS
-
 export class ShapelessTraces {
   private readonly recordings = new Map<string, Recording>()
-  /** The keys of sizes that were met. */
-  private readonly met = new Set<string>()
+  private readonly first = new FirstCalls()
 
   /**
    * A capture for the sizes of a call: from recorded calls, or from a new trace, before which `trace` is called. A recording may serve
@@ -52,12 +49,7 @@ export class ShapelessTraces {
   isPassing(key: ProgramKey): boolean {
     const known = this.recorded(key.of("rank"), key)
     if (known === undefined || known.calls.length < MANY_CALLS) return false
-    const sizes = key.sizes + key.suffix
-    // Those that are met again are planned, and anew once their program was dropped for others.
-    if (this.met.delete(sizes)) return false
-    this.met.add(sizes)
-    if (this.met.size > MANY_SIZES) this.met.delete(this.met.values().next().value as string)
-    return true
+    return this.first.isFirst(key.sizes + key.suffix)
   }
 
   /** The results of such a call; null where the function has to run for them. */

@@ -164,8 +164,12 @@ function fitsValue(signature: Signature, value: unknown, found: Node[]): boolean
 /** The part of an array's shape that counts: its sizes, the number of its axes, or nothing. */
 export type ShapeDetail = "sizes" | "rank" | "none"
 
-/** Equal for signatures that are equal but for what does not count of shapes. */
-export function keyOf(signature: Signature, detail: ShapeDetail): string {
+const isNumber = (token: Token): boolean => token.kind === "constant" && typeof token.value === "number"
+
+export const hasNumbers = (signature: Signature): boolean => signature.some(isNumber)
+
+/** Equal for signatures that are equal but for what does not count of shapes, and for the numbers unless they count. */
+export function keyOf(signature: Signature, detail: ShapeDetail, numbers = true): string {
   const shapeOf = (shape: Shape): string | number =>
     detail === "sizes" ? shape.join(",") : detail === "rank" ? shape.length : ""
   let key = ""
@@ -181,7 +185,7 @@ export function keyOf(signature: Signature, detail: ShapeDetail): string {
         key += `{${token.type === null ? "" : keyOfConstant(token.type)}${JSON.stringify(token.keys)}`
         break
       case "constant":
-        key += `=${keyOfConstant(token.value)}`
+        key += !numbers && isNumber(token) ? "=" : `=${keyOfConstant(token.value)}`
         break
       case "leaf":
         key += `${token.output ? ">" : "|"}${JSON.stringify(token.path)}`
