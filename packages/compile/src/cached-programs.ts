@@ -17,6 +17,7 @@ import { sameConstant } from "./constants"
 import { type Donated, donatedBy, donatedPositions, successorsOf } from "./donation"
 import { type Explanation, explanationOf } from "./explain"
 import { ChangingNumbers } from "./first-calls"
+import { Leaves } from "./leaves"
 import type { CompileOptions } from "./options"
 import { ProgramCache } from "./program-cache"
 import { ProgramKey } from "./program-key"
@@ -24,7 +25,7 @@ import { Recompilation } from "./recompilation"
 import { Replay } from "./replay"
 import { ShapelessTraces } from "./shapeless-traces"
 import { fits, signatureOf } from "./signature"
-import { type ArrayLeaf, arrayLeaves, checkSeen, Leaves, readLeaves, snapshot } from "./state"
+import { type ArrayLeaf, arrayLeaves, checkSeen, readLeaves, snapshot } from "./state"
 
 /** The counts of a compiled function. */
 export interface CompileStats {
@@ -77,7 +78,6 @@ export class CachedPrograms {
     this.figures.calls++
     const { leaves, last } = this
     const { inputs, outputs } = this.options
-    if (inputs !== undefined) leaves.read(inputs)
     const isStateless = inputs === undefined && outputs === undefined
     const given: Node[] = []
     const serves = last !== null && (last.stream === null || last.stream === currentStream())
@@ -118,17 +118,25 @@ export class CachedPrograms {
 
   /** True if the captured inputs are where they were, with the same shapes, dtypes and constants. */
   private stateFits(cached: CachedProgram): boolean {
-    const { holders, keys, arrays, constants } = this.leaves
-    if (arrays.length !== cached.state.length || constants.length !== cached.constants.length) return false
+    const { leaves } = this
+    const { inputs } = this.options
+    const isKnown = leaves.stillFits(cached, inputs)
+    if (!isKnown) leaves.read(inputs)
+    const { holders, keys, arrays, constants } = leaves
+    if (!isKnown) {
+      if (arrays.length !== cached.state.length || constants.length !== cached.constants.length) return false
+      for (let i = 0; i < arrays.length; i++)
+        if (holders[i] !== cached.holders[i] || keys[i] !== cached.keys[i]) return false
+      for (let i = 0; i < constants.length; i++)
+        if (!sameConstant(constants[i], cached.constants[i])) return false
+      leaves.fit(cached)
+    }
     for (let i = 0; i < arrays.length; i++) {
-      if (holders[i] !== cached.holders[i] || keys[i] !== cached.keys[i]) return false
       const { node } = arrays[i]
       const was = cached.state[i]
       if (node.dtype !== was.dtype || (node.mark & Mark.Abstract) !== 0) return false
       if (!sameShape(node.shape, was.shape)) return false
     }
-    for (let i = 0; i < constants.length; i++)
-      if (!sameConstant(constants[i], cached.constants[i])) return false
     return true
   }
 
@@ -166,7 +174,7 @@ export class CachedPrograms {
     const before = snapshot([inputs, outputs])
     try {
       const result = this.asWritten(args)
-      this.replay.giveUp(args, state, arraysOf(result), false, false)
+      this.replay.giveUp(args, state, arraysOf(result), null, false)
       return result
     } catch (error) {
       before.restore()

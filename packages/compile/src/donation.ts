@@ -64,9 +64,9 @@ export function giveUp(
   kept: readonly Array[],
   args: readonly unknown[],
 ): void {
-  const needed = kept.length > 0 ? new Set(kept) : null
-  for (const which of donated) {
-    const given = which === "state" ? state : arraysOf(args[which])
-    for (const handle of given) if (needed?.has(handle) !== true) lifetimes.disposeHandle(handle)
-  }
+  const given = new Set<Array>()
+  for (const which of donated)
+    for (const handle of which === "state" ? state : arraysOf(args[which])) given.add(handle)
+  for (const handle of kept) given.delete(handle)
+  for (const handle of given) lifetimes.disposeHandle(handle)
 }

@@ -10,7 +10,7 @@ import {
   TransformError,
 } from "@lazuli/core/engine"
 import { checkDonation, type Donated } from "./donation"
-import { isCapturable } from "./state"
+import { isContainer } from "./state"
 
 /** Options of {@link compile}. */
 export interface CompileOptions {
@@ -45,7 +45,7 @@ export function checkCompileOptions(options: CompileOptions): void {
 
 function checkKinds({ inputs, outputs, shapeless, onRecompile, donate }: CompileOptions): void {
   for (const [name, tree] of Object.entries({ inputs, outputs })) {
-    if (tree === undefined || tree === null || isCapturable(tree)) continue
+    if (tree === undefined || tree === null || isContainer(tree)) continue
     const what = tree instanceof Array ? "an array itself" : describe(tree)
     throw new ArgumentError(
       "compile",

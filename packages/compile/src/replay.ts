@@ -16,11 +16,13 @@ import {
 import type { CachedProgram } from "./cached-program"
 import type { Capture } from "./capture"
 import { type Donated, giveUp } from "./donation"
+import type { Leaves } from "./leaves"
 import type { CompileOptions } from "./options"
-import { arrayLeaves, type Leaves, leave, readLeaves, writePath } from "./state"
+import { arrayLeaves, leave, readLeaves, writePath } from "./state"
 import { type TracedGraph, tracedCall } from "./traced-graph"
 
 const NONE: readonly Node[] = []
+const NOTHING: readonly Array[] = []
 
 export class Replay {
   constructor(
@@ -56,7 +58,7 @@ export class Replay {
     const computed = compute(cached, nodes)
     const values = valuesOf(cached, computed, nodes, known)
     this.writeBack(cached, values, leaves)
-    this.giveUp(args, state, values, cached.inPlace)
+    this.giveUp(args, state, values, keptBy(cached, state))
     if (state.length > 0) this.leaves.forget()
     return result instanceof Array ? values[0] : withArrays(result, values)
   }
@@ -71,18 +73,18 @@ export class Replay {
   }
 
   /**
-   * Lets go of what was donated to a call, of the state but for what is still in the trees. Results that are no new handles may be among
-   * it.
+   * Lets go of what was donated to a call, but for what is still in the trees: `left`, where that is known. Results that are no new handles
+   * may be among it.
    */
   giveUp(
     args: readonly unknown[],
     state: readonly Array[],
     results: readonly Array[],
-    replacesAll = false,
+    left: readonly Array[] | null = null,
     areNew = true,
   ): void {
     if (this.donated.length === 0 || results.some(({ node }) => node.mark !== Mark.None)) return
-    const kept = replacesAll ? [] : readLeaves(arrayLeaves(this.options.inputs))
+    const kept = left ?? readLeaves(arrayLeaves(this.options.inputs))
     giveUp(this.donated, state, areNew ? kept : [...kept, ...results], args)
   }
 
@@ -102,6 +104,15 @@ export class Replay {
     for (const each of left) leave(this.options[each.tree], each)
     outputPaths.forEach((path, i) => writePath(outputs, path, values[resultCount + i]))
   }
+}
+
+/** The arrays of the state that a call leaves in the captured inputs; null where they have to be looked for. */
+function keptBy(
+  { inPlace, capture: { outputPaths, left } }: CachedProgram,
+  state: readonly Array[],
+): readonly Array[] | null {
+  if (inPlace) return NOTHING
+  return outputPaths.length === 0 && left.length === 0 ? state : null
 }
 
 function compute({ capture: { graph }, params, elsewhere }: CachedProgram, nodes: Node[]): readonly Node[] {

@@ -39,7 +39,7 @@ const isMemory = (value: unknown): boolean =>
 /**
  * True if a value has leaves: lists, plain objects, and instances of user classes; the platform's own objects do not take part.
  */
-const isContainer = (value: unknown): value is object =>
+export const isContainer = (value: unknown): value is object =>
   typeof value === "object" &&
   value !== null &&
   (Object.getPrototypeOf(value) === Object.prototype || isList(value) || !isOpaque(value))
@@ -60,9 +60,6 @@ function isOpaque(value: object): boolean {
   }
   return known
 }
-
-/** True if a value can be captured: something with leaves. */
-export const isCapturable = isContainer
 
 const NO_ELEMENTS = new Contents("Set", [])
 
@@ -221,80 +218,6 @@ export function leave(tree: unknown, { vacated, written }: Left): void {
 /** The name of a leaf of captured state. */
 export const leafName = (path: Path): string =>
   `state${path.map((key) => (typeof key === "number" ? `[${key}]` : `.${key}`)).join("")}`
-
-/** The contents of a tree, for comparing quickly; in the same order as {@link arrayLeaves} and {@link constantsOf}. */
-export class Leaves {
-  readonly holders: Holder[] = []
-  readonly keys: (string | number)[] = []
-  readonly arrays: Array[] = []
-  /** Keys and values, in turn. */
-  readonly constants: unknown[] = []
-  /** The containers of the walk before, from `met` on, and of this one: as long as it meets the same, none comes twice. */
-  private readonly containers: object[] = []
-  private met = 0
-  /** Those of this walk, once it has met others. */
-  private seen: Set<object> | null = null
-
-  /** Looks at what the tree holds now. */
-  read(tree: unknown): void {
-    this.holders.length = 0
-    this.keys.length = 0
-    this.arrays.length = 0
-    this.constants.length = 0
-    this.met = 0
-    this.seen = null
-    if (isContainer(tree)) this.walk(tree, 0)
-  }
-
-  /** Goes as the function {@link walk} does, without its paths: every call pays for it. */
-  private walk(tree: object, level: number): void {
-    const value = currentTree(tree)
-    if (!this.isFirst(value)) return
-    checkLevel(level, "compile")
-    const holder = value as Holder
-    if (isList(value)) for (let i = 0; i < value.length; i++) this.take(holder, i, level)
-    else {
-      const keys = Object.keys(value)
-      for (let i = 0; i < keys.length; i++) this.take(holder, keys[i], level)
-    }
-  }
-
-  /** True if this walk has not met a container before. */
-  private isFirst(container: object): boolean {
-    const { containers } = this
-    if (this.seen === null) {
-      if (containers[this.met] === container) {
-        this.met++
-        return true
-      }
-      containers.length = this.met
-      this.seen = new Set(containers)
-    }
-    if (this.seen.has(container)) return false
-    this.seen.add(container)
-    containers.push(container)
-    return true
-  }
-
-  /** Lets go of the arrays: they must not live longer than their owners let them. */
-  forget(): void {
-    this.arrays.length = 0
-    this.constants.length = 0
-  }
-
-  private take(holder: Holder, key: string | number, level: number): void {
-    const child = holder[key]
-    if (child instanceof Array) {
-      this.holders.push(holder)
-      this.keys.push(key)
-      this.arrays.push(child)
-    } else if (isContainer(child)) {
-      const { constructor } = child
-      if (constructor !== Object && !isList(child)) this.constants.push(key, constructor)
-      this.walk(child, level + 1)
-    } else this.constants.push(key, constantOf(child))
-  }
-}
 
 /** The contents of trees before a trace. */
 export interface Snapshot {
