@@ -317,7 +317,7 @@ void expand(const uint32_t* words, int64_t n, CodeFormat format, const float* sc
   }
 }
 
-#if !(HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86)
+#if !(HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86)
 bool takes_bytes(CodeFormat) { return false; }
 #endif
 bool stays_in_lanes(CodeFormat format) { return 32 % format.bits == 0; }
@@ -328,7 +328,7 @@ constexpr int64_t kArrangedHead = 16;
 int64_t arranged_size(int64_t columns, CodeFormat format) {
   const int64_t N = int64_t(hn::Lanes(Floats())), per = 32 / format.bits;
   const int64_t floats = stays_in_lanes(format) ? (columns / per + N - 1) / N * N * per : columns;
-#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+#if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
   return kArrangedHead + std::max(floats, bytes_size(columns, format));
 #else
   return kArrangedHead + floats;
@@ -342,7 +342,7 @@ bool reads_no_padding(int64_t columns, CodeFormat format) {
 bool arrange(const float* x, int64_t columns, CodeFormat format, int digits, float* to) {
   to[0] = 0;
   to += kArrangedHead;
-#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+#if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
   if (takes_bytes(format) && arrange_bytes(x, columns, format, digits, to)) {
     to[-kArrangedHead] = float(digits);
     return true;
@@ -414,7 +414,7 @@ void dot(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
   for (int64_t m = 0; m < a.count; m++) {
     const float* x = a.x + m * a.x_step;
     Arranged part{x + kArrangedHead, a.x_step, a.sums + m * a.sums_step, a.sums_step, 1};
-#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+#if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
     if (x[0] != 0) {
       const bool two = m + 1 < a.count && x[a.x_step] == x[0];
       dot_bytes(p, part, two, int(x[0]), y + m * y_step, y_step);

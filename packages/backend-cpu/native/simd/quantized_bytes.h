@@ -1,10 +1,10 @@
-// Rows of integer codes times a vector, by the processor's sums of four products of bytes (AVX512_VNNI): two
-// thirds of the steps that products in float32 take. An element of x is an integer of two or three bytes
-// times a power of two that its group shares. It is rounded to 2^-15 or 2^-23 of the group's largest. An x
-// that was rounded to integers of one byte by blocks of 32 before is those.
+// Rows of integer codes times a vector, by the processor's sums of four products of bytes (AVX512_VNNI, or of
+// two by two in AVX2): two thirds of the steps that products in float32 take. An element of x is an integer
+// of two or three bytes times a power of two that its group shares. It is rounded to 2^-15 or 2^-23 of the
+// group's largest. An x that was rounded to integers of one byte by blocks of 32 before is those.
 //
-// A step is 16 lanes of 32 bits. Codes of 2, 4 and 8 bits stay in their words, one a lane; those of 3, 5 and
-// 6 bits are spread to bytes (AVX512_VBMI), four a lane.
+// A step is a vector's lanes of 32 bits. Codes of 2, 4 and 8 bits stay in their words, one a lane; those of
+// 3, 5 and 6 bits are spread to bytes (AVX512_VBMI), four a lane. AVX2 takes those of 2 and 4 bits.
 #ifndef LAZULI_SIMD_QUANTIZED_BYTES_H
 #define LAZULI_SIMD_QUANTIZED_BYTES_H
 
@@ -29,39 +29,49 @@ HWY_INLINE int64_t rows_ahead(int64_t rows, int64_t stride) {
   return (kWords / (rows * std::max<int64_t>(stride, 1)) + 1) * rows;
 }
 
-#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+#if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
+#if HWY_TARGET <= HWY_AVX3
+using Lanes = __m512i;
+#else
+using Lanes = __m256i;
+#endif
+constexpr int64_t kLanes = sizeof(Lanes) / 4;
 constexpr bool in_words(int bits) { return 32 % bits == 0; }
 // Of a lane the codes and the looks at its bytes that they take; of a step the bytes of codes.
 constexpr int64_t lane_codes(int bits) { return in_words(bits) ? word_codes(bits) : 4; }
 constexpr int64_t lane_steps(int bits) { return in_words(bits) ? byte_steps(bits) : 1; }
-constexpr int64_t step_bytes(int bits) { return 16 * lane_codes(bits) * bits / 8; }
+constexpr int64_t step_bytes(int bits) { return kLanes * lane_codes(bits) * bits / 8; }
 
 // arrange_bytes() writes the powers of all groups, padded, where an element has several bytes; then for each
 // step, of each byte of x, the highest first, what meets the codes of each look; then, where an element has
 // one byte, the scale of each lane.
 constexpr int64_t step_floats(int bits, int digits) {
-  return (lane_steps(bits) * digits + (digits == 1 ? 1 : 0)) * 16;
+  return (lane_steps(bits) * digits + (digits == 1 ? 1 : 0)) * kLanes;
 }
-HWY_INLINE int64_t padded(int64_t groups) { return (groups + 15) / 16 * 16; }
+HWY_INLINE int64_t padded(int64_t groups) { return (groups + kLanes - 1) / kLanes * kLanes; }
 HWY_INLINE int64_t bytes_size(int64_t columns, CodeFormat f) {
   const int64_t lanes = columns / lane_codes(f.bits);
-  return padded(columns / f.group) + padded(lanes) / 16 * step_floats(f.bits, 3);
+  return padded(columns / f.group) + padded(lanes) / kLanes * step_floats(f.bits, 3);
 }
 
 // True if rows of a format's codes are multiplied by bytes here.
 HWY_INLINE bool takes_bytes(CodeFormat f) {
+#if HWY_TARGET <= HWY_AVX3
   static const bool spreads = [] {
     __builtin_cpu_init();
     return __builtin_cpu_supports("avx512vbmi") != 0;
   }();
   return f.code == Code::integer && has_byte_products() && (in_words(f.bits) || spreads);
+#else
+  return f.code == Code::integer && (f.bits == 2 || f.bits == 4);
+#endif
 }
 
 // Returns false where an element is no number or beyond a group's range.
 template <int kBits, int kDigits>
 bool arrange_bytes(const float* x, int64_t columns, int64_t group, float* to) {
   constexpr float kMost = kDigits == 3 ? 127 * 65536 + 127 * 256 + 127 : 127 * 256 + 127;
-  constexpr int64_t kPer = lane_codes(kBits), kSteps = lane_steps(kBits), kCodes = 16 * kPer;
+  constexpr int64_t kPer = lane_codes(kBits), kSteps = lane_steps(kBits), kCodes = kLanes * kPer;
   float* powers = to;
   if (kDigits == 1) {
     group = kRoundedBlock;
@@ -102,16 +112,16 @@ bool arrange_bytes(const float* x, int64_t columns, int64_t group, float* to) {
           powers[(at + i) / group] = most ? power(-e) : 0;
         }
       }
-      if constexpr (kDigits == 1) to[16 * kSteps + i / kPer] = i < count ? scale : 0;
+      if constexpr (kDigits == 1) to[kLanes * kSteps + i / kPer] = i < count ? scale : 0;
       for (int64_t j = i; j < i + kPer; j++)
         q[j] = i < count ? int32_t(__builtin_rintf(x[at + j] * factor)) : 0;
     }
     auto* bytes = reinterpret_cast<int8_t*>(to);
     LZ_UNROLL for (int64_t step = 0; step < kSteps; step++) {
-      for (int64_t j = 0; j < 64; j++) {
+      for (int64_t j = 0; j < 4 * kLanes; j++) {
         int32_t value = q[kSteps * j + step];
         LZ_UNROLL for (int digit = kDigits - 1; digit >= 0; digit--) {
-          bytes[64 * (kSteps * digit + step) + j] = int8_t(value);
+          bytes[4 * kLanes * (kSteps * digit + step) + j] = int8_t(value);
           value = (value + 128) >> 8;
         }
       }
@@ -120,7 +130,8 @@ bool arrange_bytes(const float* x, int64_t columns, int64_t group, float* to) {
   return true;
 }
 
-// `count` scales or biases from one on, of at most 16; zeros follow them.
+#if HWY_TARGET <= HWY_AVX3
+// `count` scales or biases from one on, of at most as many as lanes; zeros follow them.
 HWY_INLINE hn::Vec<Floats> some_scales(const void* data, ScaleKind kind, int64_t at, int64_t count) {
   const auto some = __mmask16(count >= 16 ? 0xffff : (1u << count) - 1);
   if (kind == ScaleKind::float32)
@@ -170,6 +181,101 @@ HWY_INLINE void codes_of(const char* from, int64_t lanes, __m512i (&codes)[lane_
   }
 }
 
+// The products of a step's codes of kTogether rows with what meets them of a vector.
+template <int kBits, int kDigits, int kTogether>
+LZ_BYTES HWY_INLINE void multiply_step(const Lanes (&codes)[kTogether][lane_steps(kBits)],
+                                       const float* digits, hn::Vec<Floats> (&values)[kTogether]) {
+  constexpr int kSteps = int(lane_steps(kBits));
+  // Codes of 8 bits times three bytes are beyond 32 bits: their lowest byte is summed apart.
+  constexpr bool kApart = kBits == 8 && kDigits == 3;
+  const Floats d;
+  Lanes part[kTogether];
+  hn::Vec<Floats> high[kTogether];
+  LZ_UNROLL for (int r = 0; r < kTogether; r++) part[r] = _mm512_setzero_si512();
+  LZ_UNROLL for (int byte = 0; byte < kDigits; byte++) {
+    if (byte > 0) {
+      LZ_UNROLL for (int r = 0; r < kTogether; r++) {
+        if (kApart && byte == 2) {
+          high[r] = hn::Vec<Floats>{_mm512_cvtepi32_ps(part[r])};
+          part[r] = _mm512_setzero_si512();
+        } else {
+          part[r] = _mm512_slli_epi32(part[r], 8);
+        }
+      }
+    }
+    LZ_UNROLL for (int s = 0; s < kSteps; s++) {
+      const Lanes bytes = _mm512_loadu_si512(digits + kLanes * (kSteps * byte + s));
+      LZ_UNROLL for (int r = 0; r < kTogether; r++) part[r] =
+          _mm512_dpbusd_epi32(part[r], codes[r][s], bytes);
+    }
+  }
+  LZ_UNROLL for (int r = 0; r < kTogether; r++) {
+    values[r] = hn::Vec<Floats>{_mm512_cvtepi32_ps(part[r])};
+    if constexpr (kApart) values[r] = hn::MulAdd(high[r], hn::Set(d, 256.0f), values[r]);
+  }
+}
+#else
+// Fewer scales than lanes; a call costs less than registers kept for it.
+HWY_NOINLINE hn::Vec<Floats> last_scales(const char* from, ScaleKind kind, int64_t count) {
+  alignas(32) char some[32] = {};
+  memcpy(some, from, size_t(count) * (kind == ScaleKind::float32 ? 4 : 2));
+  const __m128i halves = _mm_load_si128(reinterpret_cast<const __m128i*>(some));
+  if (kind == ScaleKind::float32) return hn::Load(Floats(), reinterpret_cast<const float*>(some));
+  if (kind == ScaleKind::float16) return hn::Vec<Floats>{_mm256_cvtph_ps(halves)};
+  return hn::Vec<Floats>{_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16))};
+}
+HWY_INLINE hn::Vec<Floats> some_scales(const void* data, ScaleKind kind, int64_t at, int64_t count) {
+  const char* from = static_cast<const char*>(data) + at * (kind == ScaleKind::float32 ? 4 : 2);
+  if (HWY_UNLIKELY(count < kLanes)) return last_scales(from, kind, count);
+  if (kind == ScaleKind::float32) return hn::LoadU(Floats(), reinterpret_cast<const float*>(from));
+  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  if (kind == ScaleKind::float16) return hn::Vec<Floats>{_mm256_cvtph_ps(halves)};
+  return hn::Vec<Floats>{_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16))};
+}
+
+template <int kBits>
+HWY_INLINE void codes_of(const char* from, int64_t lanes, Lanes (&codes)[lane_steps(kBits)]) {
+  Lanes w;
+  if (HWY_LIKELY(lanes >= kLanes)) {
+    w = _mm256_loadu_si256(reinterpret_cast<const Lanes*>(from));
+  } else {
+    const Lanes lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    w = _mm256_maskload_epi32(reinterpret_cast<const int*>(from),
+                              _mm256_cmpgt_epi32(_mm256_set1_epi32(int(lanes)), lane));
+  }
+  const Lanes low = _mm256_set1_epi8((1 << kBits) - 1);
+  constexpr int kSteps = int(lane_steps(kBits));
+  LZ_UNROLL for (int s = 0; s < kSteps; s++) {
+    codes[s] = _mm256_and_si256(w, low);
+    w = _mm256_srli_epi32(w, kBits);
+  }
+}
+
+// Pairs of products are summed in 16 bits, which those of a step do not fill.
+template <int kBits, int kDigits, int kTogether>
+HWY_INLINE void multiply_step(const Lanes (&codes)[kTogether][lane_steps(kBits)], const float* digits,
+                              hn::Vec<Floats> (&values)[kTogether]) {
+  constexpr int kSteps = int(lane_steps(kBits));
+  LZ_UNROLL for (int r = 0; r < kTogether; r++) {
+    Lanes part;
+    LZ_UNROLL for (int byte = 0; byte < kDigits; byte++) {
+      Lanes pairs;
+      LZ_UNROLL for (int s = 0; s < kSteps; s++) {
+        const auto* bytes = reinterpret_cast<const Lanes*>(digits + kLanes * (kSteps * byte + s));
+        const Lanes two = _mm256_maddubs_epi16(codes[r][s], _mm256_loadu_si256(bytes));
+        pairs = s == 0 ? two : _mm256_add_epi16(pairs, two);
+      }
+      // The first byte of several is 256 times the next one.
+      const bool times = byte == 0 && kDigits > 1;
+      const Lanes quads = _mm256_madd_epi16(pairs, _mm256_set1_epi16(times ? 256 : 1));
+      if (byte == 2) part = _mm256_slli_epi32(part, 8);
+      part = byte == 0 ? quads : _mm256_add_epi32(part, quads);
+    }
+    values[r] = hn::Vec<Floats>{_mm256_cvtepi32_ps(part)};
+  }
+}
+#endif
+
 // Four rows of codes times kVectors arranged vectors, x_step apart, which meet each code that is unpacked
 // once. kTogether rows share what is read of vectors; one after another they are read as they lie, and take
 // little of the first cache. What comes next is asked for into the second one: the first holds the vectors.
@@ -179,8 +285,6 @@ LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, const Arranged& a, flo
   const Floats d;
   const hn::RebindToUnsigned<Floats> u;
   constexpr int kRows = 4, kSteps = int(lane_steps(kBits));
-  // Codes of 8 bits times three bytes are beyond 32 bits: their lowest byte is summed apart.
-  constexpr bool kApart = kBits == 8 && kDigits == 3;
   const int64_t groups = p.columns / p.format.group, stride = 4 * p.stride;
   const int shift = __builtin_ctzll(uint64_t(p.format.group) / lane_codes(kBits));
   const int64_t ahead = rows_ahead(kTogether, p.stride);
@@ -194,7 +298,7 @@ LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, const Arranged& a, flo
       LZ_UNROLL for (int r = 0; r < kTogether; r++) sum[m][r] = hn::Zero(d);
     }
     const char* row = from + first * stride;
-    for (int64_t group = 0; group < groups; group += 16) {
+    for (int64_t group = 0; group < groups; group += kLanes) {
       V factor[kVectors][kTogether];
       LZ_UNROLL for (int r = 0; r < kTogether; r++) {
         const auto some = [&](const void* data, int64_t step) HWY_ATTR {
@@ -210,43 +314,24 @@ LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, const Arranged& a, flo
         LZ_UNROLL for (int m = 0; m < kVectors; m++) sum[m][r] =
             hn::MulAdd(bias, hn::LoadU(d, a.sums + m * a.sums_step + group), sum[m][r]);
       }
-      // The lanes of 16 groups are as many steps as a group has lanes.
+      // The lanes of as many groups are as many steps as a group has lanes.
       auto lane = hn::Iota(u, 0);
-      const int64_t steps = std::min<int64_t>(int64_t(1) << shift, (lanes + 15) / 16);
-      for (int64_t step = 0; step < steps; step++, lanes -= 16) {
+      const int64_t steps = std::min<int64_t>(int64_t(1) << shift, (lanes + kLanes - 1) / kLanes);
+      for (int64_t step = 0; step < steps; step++, lanes -= kLanes) {
         const auto of_group = hn::IndicesFromVec(d, hn::ShiftRightSame(lane, shift));
-        lane = hn::Add(lane, hn::Set(u, 16));
-        __m512i codes[kTogether][kSteps];
+        lane = hn::Add(lane, hn::Set(u, uint32_t(kLanes)));
+        Lanes codes[kTogether][kSteps];
         LZ_UNROLL for (int r = 0; r < kTogether; r++, next += step_bytes(kBits)) {
           _mm_prefetch(next, _MM_HINT_T1);
           codes_of<kBits>(row + r * stride, lanes, codes[r]);
         }
         LZ_UNROLL for (int m = 0; m < kVectors; m++) {
           const float* digits = x + m * a.x_step;
-          __m512i part[kTogether];
-          V high[kTogether];
-          LZ_UNROLL for (int r = 0; r < kTogether; r++) part[r] = _mm512_setzero_si512();
-          LZ_UNROLL for (int byte = 0; byte < kDigits; byte++) {
-            if (byte > 0) {
-              LZ_UNROLL for (int r = 0; r < kTogether; r++) {
-                if (kApart && byte == 2) {
-                  high[r] = V{_mm512_cvtepi32_ps(part[r])};
-                  part[r] = _mm512_setzero_si512();
-                } else {
-                  part[r] = _mm512_slli_epi32(part[r], 8);
-                }
-              }
-            }
-            LZ_UNROLL for (int s = 0; s < kSteps; s++) {
-              const __m512i bytes = _mm512_loadu_si512(digits + 16 * (kSteps * byte + s));
-              LZ_UNROLL for (int r = 0; r < kTogether; r++) part[r] =
-                  _mm512_dpbusd_epi32(part[r], codes[r][s], bytes);
-            }
-          }
+          V values[kTogether];
+          multiply_step<kBits, kDigits, kTogether>(codes, digits, values);
           LZ_UNROLL for (int r = 0; r < kTogether; r++) {
-            V value{_mm512_cvtepi32_ps(part[r])};
-            if constexpr (kApart) value = hn::MulAdd(high[r], hn::Set(d, 256.0f), value);
-            if constexpr (kDigits == 1) value = hn::Mul(value, hn::LoadU(d, digits + 16 * kSteps));
+            V value = values[r];
+            if constexpr (kDigits == 1) value = hn::Mul(value, hn::LoadU(d, digits + kLanes * kSteps));
             sum[m][r] = hn::MulAdd(value, hn::TableLookupLanes(factor[m][r], of_group), sum[m][r]);
           }
         }
@@ -272,9 +357,14 @@ HWY_INLINE PackedRows rows_from(PackedRows p, int64_t row) {
 
 template <int kBits, int kVectors, int kDigits>
 void dot_bytes_of(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
+#if HWY_TARGET <= HWY_AVX3
   // Products of a load of codes, beyond which reading vectors for each row takes longer than memory.
   constexpr int kMostLooks = 4;
   constexpr int kTogether = kVectors * lane_steps(kBits) * kDigits <= kMostLooks ? 1 : 4;
+#else
+  // Registers for more are not there.
+  constexpr int kTogether = 2;
+#endif
   int64_t row = 0;
   for (; row + 4 <= p.rows; row += 4)
     dot_bytes<kBits, kVectors, kDigits, kTogether>(rows_from(p, row), a, y + row, y_step);
@@ -299,6 +389,7 @@ void dot_bytes_of(const PackedRows& p, const Arranged& a, bool two, int digits, 
 // f<bits>() for a format.
 template <class F>
 HWY_INLINE auto by_bits(int bits, F&& f) {
+#if HWY_TARGET <= HWY_AVX3
   switch (bits) {
     case 2:
       return f.template operator()<2>();
@@ -313,6 +404,9 @@ HWY_INLINE auto by_bits(int bits, F&& f) {
     default:
       return f.template operator()<8>();
   }
+#else
+  return bits == 2 ? f.template operator()<2>() : f.template operator()<4>();
+#endif
 }
 
 void dot_bytes(const PackedRows& p, const Arranged& a, bool two, int digits, float* y, int64_t y_step) {
