@@ -183,3 +183,23 @@ test("a result that a later step still needs an input for does not take its memo
   expect([y.index(0).item(), y.index(N - 1).item()]).toEqual([1, N])
   expect([z.index(0).item(), z.index(N - 1).item()]).toEqual([2 * (N - 1), 0])
 })
+
+test("a step that takes large donated arrays is not computed before it is asked for", () => {
+  const rows = 72 * 2 ** 8
+  const step = compile((x: mx.Array, row: mx.Array) => mx.sliceUpdate(x, row, mx.array([3], mx.int32), [0]), {
+    donate: [0],
+  })
+  let x = mx.zeros([rows, 1024]).add(mx.arange(1024))
+  mx.eval(x)
+  for (let i = 1; i <= 3; i++) {
+    x = step(x, mx.full([1, 1024], i))
+    const last = x.index(3)
+    // Enough new nodes that somebody looks at what pending arrays come to.
+    const others = Array.from({ length: 40 }, () => mx.arange(2 ** 20).add(i))
+    expect(others.length).toBe(40)
+    expect(x.node.storage).toBeNull()
+    mx.eval(x, last)
+    expect(last.index(5).item()).toBe(i)
+    for (const each of [last, ...others]) each.dispose()
+  }
+})

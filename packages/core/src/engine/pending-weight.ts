@@ -24,16 +24,18 @@ export function weigh(node: Node, round: number = WEIGHED): number {
   const stack = [first]
   for (let application = stack.pop(); application !== undefined; application = stack.pop()) {
     const { inputs } = application
+    let held = 0
     for (let i = 0; i < inputs.length; i++) {
       const input = ownerOf(inputs[i])
       if (isMet(input, round)) continue
       input.visit = round
-      if (input.storage !== null) weight += heldBy(input, round)
+      if (input.storage !== null) held += heldBy(input, round)
       else if (input.inputs.length > 0) {
         weight += weightOf(input)
         stack.push(input)
       }
     }
+    if (held > 0) weight += Math.max(held - takenBy(application, round), 0)
   }
   return weight
 }
@@ -58,6 +60,17 @@ function weightOf(application: Node): number {
 
 const keptOf = (node: Node): number =>
   GRAPH_BYTES + (node.uses > 1 || (node.handles > 0 && !isLarge(node)) ? node.nbytes : 0)
+
+/**
+ * Bytes that evaluation of an application would take for results that have handles. What it is computed from gives no more back than what
+ * it has beyond these: nothing where results take the memory of donated inputs.
+ */
+function takenBy(application: Node, round: number): number {
+  if (round === WEIGHED) return 0
+  const of = (node: Node): number => (node.handles > 0 && isLarge(node) ? node.nbytes : 0)
+  const { outputs } = application
+  return outputs === null ? of(application) : outputs.reduce((bytes, each) => bytes + of(each), 0)
+}
 
 /** Bytes of memory that only pending readers may still want, as far as that is known: the handles of small arrays are not watched. */
 function heldBy(node: Node, round: number): number {
