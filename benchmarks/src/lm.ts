@@ -4,7 +4,10 @@
  * and the same beside a program that only computes. "Lazuli int8" rounds activations to 8 bits, as llama.cpp does. Contestants are
  * processes of their own and take turns.
  *
- *   npm run bench:lm -- [--short] [--only REGEX] [--rounds N] [--beside N] [--long N] [--folder FOLDER] [--json FILE]
+ *   npm run bench:lm -- [--short] [--only REGEX] [--rounds N] [--beside N] [--long N] [--pause] [--folder FOLDER] [--json FILE]
+ *
+ * `--pause` waits for a line of standard input before each round and the streams, and tells every measurement: reading the contexts takes
+ * minutes that need no quiet machine.
  */
 import { type ChildProcess, spawn } from "node:child_process"
 import { mkdirSync, writeFileSync } from "node:fs"
@@ -25,6 +28,7 @@ const { values } = parseArgs({
     rounds: { type: "string", default: "3" },
     beside: { type: "string", default: "1" },
     long: { type: "string", default: "4000" },
+    pause: { type: "boolean", default: false },
     folder: { type: "string", default: join(tmpdir(), "lazuli-lm-benchmark") },
     json: { type: "string" },
   },
@@ -45,6 +49,15 @@ const BESIDE_PROMPT = short ? 64 : 256
 const began = performance.now()
 const log = (text: string): void =>
   console.error(`${((performance.now() - began) / 1000).toFixed(0).padStart(4)} s  ${text}`)
+
+const input = values.pause ? createInterface({ input: process.stdin }) : null
+const presses = input?.[Symbol.asyncIterator]()
+/** Waits for a line where the user wants to say when the machine is quiet. */
+async function pause(what: string): Promise<void> {
+  if (!presses) return
+  log(`a line begins ${what}`)
+  await presses.next()
+}
 
 interface Contestant {
   readonly name: string
@@ -131,7 +144,9 @@ class Running {
       return null
     }
     const taken = this.rates.get(row) ?? []
-    taken.push(answer.count / (answer.ms / 1000))
+    const rate = answer.count / (answer.ms / 1000)
+    taken.push(rate)
+    if (values.pause) log(`${this.name}, ${row}: ${rate.toPrecision(4)}`)
     this.rates.set(row, taken)
     return answer
   }
@@ -171,8 +186,9 @@ async function round(
         tokens: DECODED,
         seconds: MOST_SECONDS,
       })
+    // The ceiling is measured between contestants.
+    for (let i = 0; i < 3; i++) await reading.measure(name("reading"), { kind: "read" })
   }
-  for (let i = 0; i < 3; i++) await reading.measure(name("reading"), { kind: "read" })
 }
 
 const reading = new Running(null, lazuli, "none")
@@ -188,12 +204,14 @@ for (const one of running)
     log(`${one.name} has read ${tokens} tokens`)
   }
 for (let i = 0; i < rounds; i++) {
+  await pause(`round ${i + 1}`)
   await round(running, reading, PROMPT, (row) => row)
   // The same prompt as beside a competitor.
   for (const one of running)
     await one.measure(`prompt of ${BESIDE_PROMPT}`, { kind: "prompt", tokens: BESIDE_PROMPT })
   log(`round ${i + 1} of ${rounds}`)
 }
+await pause("the streams")
 for (const streams of STREAMS) {
   for (const one of running)
     await one.measure(`${streams} at once, after ${READ}`, {
@@ -205,6 +223,7 @@ for (const streams of STREAMS) {
   log(`${streams} at once`)
 }
 for (let i = 0; i < besideRounds; i++) {
+  await pause(`round ${i + 1} beside a loop`)
   const loop = spawn(process.execPath, ["-e", "for(;;);"], { stdio: "ignore" })
   try {
     await round(running, reading, BESIDE_PROMPT, beside)
@@ -214,6 +233,7 @@ for (let i = 0; i < besideRounds; i++) {
   log(`round ${i + 1} of ${besideRounds} beside a loop`)
 }
 for (const one of [...running, reading]) one.end()
+input?.close()
 
 interface Cell {
   readonly rate: number
