@@ -1,10 +1,11 @@
 // Steps of data parallel training beside their parts, computing and exchanging gradients, where links are limited and where they are not:
 // `node benchmarks/dist/overlap.js [ranks] [megabits a second …]`. Each rank is in a network namespace of its own, behind `tc tbf`; needs
-// root. 0 stands for no limit, and no namespaces.
+// root. 0 stands for no limit, and no namespaces. LAZULI_DISABLE_COMPILE=1 runs steps that are not compiled.
 import { execFileSync, spawn } from "node:child_process"
 import { randomBytes } from "node:crypto"
 import * as mx from "@lazuli/core"
 import "@lazuli/backend-cpu"
+import { compile } from "@lazuli/compile"
 import { shareParameters } from "@lazuli/distributed/nn"
 import * as nn from "@lazuli/nn"
 import { SGD } from "@lazuli/nn/optimizers"
@@ -30,20 +31,20 @@ function measure(): Record<string, number> {
     nn.averageGradients(gradients, { group, allReduceSize: BUCKET, communicationStream })
   const [, some] = lossAndGradient(x)
   mx.eval(some)
+  const state = { inputs: [model, optimizer], outputs: [model, optimizer] }
+  const train = (of: <T>(gradients: T) => T) =>
+    compile((x: mx.Array) => {
+      const [value, gradients] = lossAndGradient(x)
+      optimizer.update(model, of(gradients))
+      return value
+    }, state)
+  const [alone, together] = [train((gradients) => gradients), train(average)]
+  const exchange = compile(average<typeof some>)
   const parts = {
-    compute() {
-      const [, gradients] = lossAndGradient(x)
-      optimizer.update(model, gradients)
-      mx.eval(model.parameters())
-    },
-    communication() {
-      mx.eval(average(some))
-    },
-    step() {
-      const [, gradients] = lossAndGradient(x)
-      optimizer.update(model, average(gradients))
-      mx.eval(model.parameters())
-    },
+    forward: () => mx.eval(loss(x)),
+    compute: () => mx.eval(alone(x), model.parameters()),
+    communication: () => mx.eval(exchange(some)),
+    step: () => mx.eval(together(x), model.parameters()),
   }
   const times: Record<string, number[]> = {}
   // By turns, so that what else the machine does meets all alike.
@@ -121,11 +122,11 @@ async function compare(ranks: number, megabits: number): Promise<void> {
         return new Promise<string>((resolve) => child.once("close", () => resolve(out)))
       }),
     )
-    const { compute, communication, step } = JSON.parse(outputs[0]) as Record<string, number>
+    const { forward, compute, communication, step } = JSON.parse(outputs[0]) as Record<string, number>
     const [most, sum] = [Math.max(compute, communication), compute + communication]
-    const numbers = [compute, communication, step, step / most, step / sum]
+    const numbers = [forward, compute, communication, step, step / most, step / sum]
     const name = megabits > 0 ? `${megabits} Mbit/s` : "no limit"
-    console.log([name.padEnd(14), ...numbers.map((n, i) => n.toFixed(i < 3 ? 1 : 2).padStart(15))].join(""))
+    console.log([name.padEnd(14), ...numbers.map((n, i) => n.toFixed(i < 4 ? 1 : 2).padStart(15))].join(""))
   } finally {
     end()
   }
@@ -137,7 +138,7 @@ if (mode === "rank") {
   if (mx.distributed.init().rank() === 0) console.log(JSON.stringify(times))
 } else {
   console.log(`${mode} ranks, ${LAYERS} layers of ${WIDTH}: median milliseconds`)
-  const columns = ["compute", "communication", "step", "/ larger", "/ sum"]
+  const columns = ["forward", "compute", "communication", "step", "/ larger", "/ sum"]
   console.log(["".padEnd(14), ...columns.map((name) => name.padStart(15))].join(""))
   for (const rate of rates.length > 0 ? rates : ["0", "400", "4000"])
     await compare(Number(mode), Number(rate))

@@ -2,9 +2,9 @@
  * Parts of a traced graph whose operations name streams: what runs on one stream without waiting for another in between. A part reads what
  * earlier parts made, so each can be planned and run by the backend of its own device.
  */
-import { applicationOf, type Node, outputsOf, type Stream } from "@lazuli/core/engine"
+import { type Application, applicationOf, type Node, outputsOf, type Stream } from "@lazuli/core/engine"
 import { isImmediate } from "./identities"
-import { inOrder, isLeaf } from "./order"
+import { inOrder, isLeaf, primitiveOf } from "./order"
 
 /** Some applications of a graph, as what they read and what others, or the caller, read of them. */
 export interface Part {
@@ -19,38 +19,101 @@ export function streamsOf(outputs: readonly Node[]): Set<Stream> {
   return new Set(work.map(({ stream }) => stream))
 }
 
+/** A part is closed when another stream reads so many bytes of it: what follows runs meanwhile, as a part of its own. */
+const WORTH_CLOSING = 64 * 1024
+
+const isView = (node: Node): boolean => !isLeaf(node) && primitiveOf(node).rules.view !== undefined
+
+/** A part as it grows. */
+interface OpenPart {
+  readonly at: number
+  readonly stream: Stream
+  readonly members: Set<Application>
+  /** By stream, the last part that has run before this one begins. */
+  readonly awaited: ReadonlyMap<Stream, number>
+  isClosed: boolean
+}
+
 /** The parts of a graph, each after those that it reads. */
 export function partsOf(outputs: readonly Node[]): Part[] {
-  const order = inOrder(outputs, isLeaf).filter((application) => !isImmediate(application))
-  // The greatest number of changes of stream before an application: parts of one number do not read each other.
+  const order = inTurns(inOrder(outputs, isLeaf).filter((application) => !isImmediate(application)))
+  const parts: OpenPart[] = []
+  const partOf = new Map<Node, OpenPart>()
+  for (const application of order) {
+    const read = application.inputs.flatMap((input) => partOf.get(applicationOf(input)) ?? [])
+    const part = partFor(application.stream, read, parts)
+    part.members.add(application)
+    partOf.set(application, part)
+    for (const input of application.inputs) {
+      const source = partOf.get(applicationOf(input))
+      if (source && source.stream !== part.stream && input.nbytes >= WORTH_CLOSING) source.isClosed = true
+    }
+  }
+  // A view of what another part has is made again by its readers: a part would give a copy.
+  const readBy = (application: Application): Node[] =>
+    application.inputs.map((input) => {
+      let source = input
+      while (partOf.get(applicationOf(source)) !== partOf.get(application) && isView(source))
+        source = source.inputs[0]
+      return source
+    })
+  const wanted = new Set(outputs)
+  for (const application of order)
+    for (const input of readBy(application))
+      if (partOf.get(applicationOf(input)) !== partOf.get(application)) wanted.add(input)
+  const made = parts.map(({ stream, members }) => {
+    const inputs = [...members].flatMap(readBy)
+    const outside = inputs.filter(
+      (input) => partOf.get(applicationOf(input))?.members !== members && !isImmediate(input),
+    )
+    // Inputs in the order in which they are made, so that parts come to their streams in it.
+    const at = (input: Node): number => partOf.get(applicationOf(input))?.at ?? -1
+    return {
+      stream,
+      inputs: [...new Set(outside)].sort((a, b) => at(a) - at(b)),
+      outputs: [...members].flatMap(outputsOf).filter((node) => wanted.has(node)),
+    }
+  })
+  // Some have nothing but views.
+  return made.filter((part) => part.outputs.length > 0)
+}
+
+/** The first part of a stream that waits for all that is read, behind which the stream has nothing of that; or a new one. */
+function partFor(stream: Stream, read: readonly OpenPart[], parts: OpenPart[]): OpenPart {
+  let least = 0
+  for (const source of read) if (source.stream === stream) least = Math.max(least, source.at)
+  const isAwaited = ({ awaited }: OpenPart): boolean =>
+    read.every((source) => source.stream === stream || (awaited.get(source.stream) ?? -1) >= source.at)
+  let last: OpenPart | undefined
+  for (let i = parts.length - 1; i >= 0 && last === undefined; i--)
+    if (parts[i].stream === stream) last = parts[i]
+  for (let i = least; i < parts.length; i++)
+    if (parts[i].stream === stream && !parts[i].isClosed && isAwaited(parts[i])) return parts[i]
+  const awaited = new Map(last?.awaited)
+  for (const source of read)
+    if (source.stream !== stream)
+      awaited.set(source.stream, Math.max(awaited.get(source.stream) ?? -1, source.at))
+  const part = { at: parts.length, stream, members: new Set<Application>(), awaited, isClosed: false }
+  parts.push(part)
+  return part
+}
+
+/**
+ * The applications with those last that wait for a stream which waits for theirs: an update of averages that other streams make comes
+ * behind the rest of the backward pass, which waits for none.
+ */
+function inTurns(order: readonly Application[]): Application[] {
   const changes = new Map<Node, number>()
-  const parts: Map<Stream, Set<Node>>[] = []
   for (const application of order) {
     let most = 0
     for (const input of application.inputs) {
-      const before = changes.get(applicationOf(input))
+      const source = applicationOf(input)
+      const before = changes.get(source)
       if (before !== undefined)
-        most = Math.max(most, applicationOf(input).stream === application.stream ? before : before + 1)
+        most = Math.max(most, source.stream === application.stream ? before : before + 1)
     }
     changes.set(application, most)
-    parts[most] ??= new Map()
-    const members = parts[most].get(application.stream)
-    if (members) members.add(application)
-    else parts[most].set(application.stream, new Set([application]))
   }
-  const wanted = new Set(outputs)
-  const partOf = new Map(
-    parts.flatMap((level) => [...level.values()].flatMap((members) => [...members].map((m) => [m, members]))),
-  ) as Map<Node, Set<Node>>
-  for (const application of order)
-    for (const input of application.inputs)
-      if (partOf.get(applicationOf(input)) !== partOf.get(application)) wanted.add(input)
-  return parts.flatMap((level) =>
-    [...level].map(([stream, members]) => {
-      const read = [...members].flatMap(({ inputs }) => inputs)
-      const outside = read.filter((input) => !members.has(applicationOf(input)) && !isImmediate(input))
-      const made = [...members].flatMap(outputsOf).filter((node) => wanted.has(node))
-      return { stream, inputs: [...new Set(outside)], outputs: made }
-    }),
-  )
+  const turnOf = (application: Application): number => (changes.get(application) as number) >> 1
+  return [...order].sort((a, b) => turnOf(a) - turnOf(b))
 }

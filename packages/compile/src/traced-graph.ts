@@ -194,7 +194,10 @@ export class TracedGraph {
     this.divided ??= partsOf(this.outputs).map((part) => {
       const inputs = part.inputs.map(({ shape, dtype }) => sourceNode(shape, dtype, null, Mark.Abstract))
       const leaves = new Map(part.inputs.map((node, i) => [node, inputs[i]]))
-      return { ...part, graph: new TracedGraph(inputs, rebuild(part.outputs, leaves, isLeaf, reapply), true) }
+      return {
+        ...part,
+        graph: new TracedGraph(inputs, rebuild(part.outputs, leaves, isLeaf, reapplyOn(part.stream)), true),
+      }
     })
     return this.divided
   }

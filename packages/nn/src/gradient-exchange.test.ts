@@ -1,3 +1,4 @@
+import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import type { Exchange } from "@lazuli/core/engine"
 import { definePrimitive } from "@lazuli/core/plugin"
@@ -28,9 +29,9 @@ class Twins extends mx.distributed.Group {
 }
 
 /** Gradients of a chain of layers: each needs that of the layer behind it. */
-function gradients(): mx.Array[] {
+function gradients(count = 2): mx.Array[] {
   const all: mx.Array[] = []
-  let g = mx.array([1, 2])
+  let g = mx.arange(1, count + 1, { dtype: mx.float32 })
   for (let layer = 2; layer >= 0; layer--) {
     g = noted([g.add(layer)], { what: `gradient ${layer}` })
     all.unshift(g)
@@ -54,4 +55,30 @@ test.each([0, 8, 16])("with %i bytes together exchanges begin as soon as gradien
     [4, 5],
     [3, 4],
   ])
+})
+
+test("in a compiled step exchanges begin as soon as gradients are there", () => {
+  const communicationStream = mx.newStream(mx.cpu)
+  const group = new Twins()
+  const weights = [0, 1, 2].map(() => mx.zeros([1 << 15]))
+  const step = compile(
+    () => {
+      const grads = gradients(1 << 15)
+      const averages = nn.averageGradients(grads, { group, allReduceSize: 0, communicationStream })
+      averages.forEach((average, i) => {
+        weights[i] = noted([weights[i].subtract(average)], { what: `update ${i}` })
+      })
+    },
+    { inputs: weights, outputs: weights },
+  )
+  for (let i = 0; i < 2; i++) {
+    ran.length = 0
+    step()
+    mx.eval(weights)
+    expect(ran.slice(0, 6)).toEqual(
+      [2, 1, 0].flatMap((layer) => [`gradient ${layer}`, expect.stringMatching(/^allSum/)]),
+    )
+    expect(ran.slice(6).sort()).toEqual(["update 0", "update 1", "update 2"])
+  }
+  expect(weights.map((x) => x.index(0).item())).toEqual([-8, -8, -6])
 })
