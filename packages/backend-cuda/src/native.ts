@@ -80,7 +80,8 @@ export interface CudaNative {
   compile(...of: CompileArguments): Compiled
   /** The same on another thread. */
   compileLater(...of: CompileArguments): Promise<Compiled>
-  newBuffer(nbytes: number): number
+  /** With `part` for arrays of so many bytes each; 0 for one. */
+  newBuffer(nbytes: number, part: number): number
   freeBuffer(buffer: number): void
   /** With `isDone` 1 beside what runs: the work that makes it is known to be done. */
   read(buffer: number, offset: number, into: ArrayBufferView, isDone: number): void
@@ -106,6 +107,8 @@ export interface CudaNative {
    */
   newPlan(words: Int32Array, count: number, sizes: Uint32Array, inputs: number, stage: number): number
   releasePlan(plan: number): void
+  /** Lets streams of commands that come again, with other arrays, run as plans do. */
+  expectRepeats(stage: number): void
   /** Weak references; see {@link Tracker}. */
   track(objects: readonly object[], count: number, ids: Int32Array): void
   untrack(id: number): void
@@ -138,7 +141,7 @@ const ADDON: Addon = {
   package: "@lazuli/backend-cuda",
   platforms: ["linux-x64", "linux-arm64"],
   owner: "the CUDA backend",
-  protocol: 10,
+  protocol: 11,
   hint: "Use mx.cpu where there is no GPU",
 }
 

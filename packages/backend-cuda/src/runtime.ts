@@ -35,6 +35,8 @@ import { nativeSource } from "./native-source"
 const NONE: readonly CommandFailure[] = []
 /** The GPU begins once so many dispatches are encoded, so that it works while the host encodes more. */
 const DISPATCHES_AHEAD = 32
+/** Submissions after which a program may be in a loop. */
+const LOOPS_FROM = 16
 /** Bytes of the argument of kernels/stage.cu. */
 const STAGE_BYTES = 1536
 /** Stands for all streams. */
@@ -325,9 +327,9 @@ export class CudaRuntime implements GpuRuntime {
     }
   }
 
-  newBuffer(length: number): GpuBuffer {
+  newBuffer(length: number, part = 0): GpuBuffer {
     try {
-      return { id: this.native.newBuffer(length), length }
+      return { id: this.native.newBuffer(length, part), length }
     } catch (cause) {
       if (cause instanceof DeviceError) throw cause
       throw this.error(cause, `${length} bytes`)
@@ -432,9 +434,17 @@ export class CudaRuntime implements GpuRuntime {
   releasePlan({ id }: PlanId): void {
     this.native.releasePlan(id)
   }
+  private expectRepeats(): void {
+    try {
+      this.native.expectRepeats(this.stage)
+    } catch {
+      // Without its kernel, where nothing can be compiled, streams run launch by launch.
+    }
+  }
 
   commit(stream: Commands): Submission {
     const id = ++this.submissions
+    if (id === LOOPS_FROM) this.expectRepeats()
     const failed = this.native.run(stream.words, stream.length)
     if (failed) this.failures.set(id, failed)
     return { id }

@@ -18,7 +18,7 @@
 namespace lz {
 namespace {
 
-constexpr int kProtocol = 10;
+constexpr int kProtocol = 11;
 constexpr const char* kExpectedId = "expected the 128 bytes of an id";
 
 Gpu& gpu(Info info) { return *info.Env().GetInstanceData<Gpu>(); }
@@ -202,11 +202,11 @@ Napi::Value compile_later(Info info) {
   return promise;
 }
 
-// newBuffer(bytes) → id
+// newBuffer(bytes, bytes of a part) → id
 Napi::Value new_buffer(Info info) {
   uint32_t id = 0;
   std::string problem;
-  const Result r = gpu(info).allocate(size_t(number(info, 0)), &id, &problem);
+  const Result r = gpu(info).allocate(size_t(number(info, 0)), uint32_t(number(info, 1)), &id, &problem);
   if (r != kSuccess)
     throw error(info.Env(), problem, r == kOutOfMemory ? "ERR_LAZULI_MEMORY" : "ERR_LAZULI_NATIVE");
   return Napi::Number::New(info.Env(), id);
@@ -320,11 +320,14 @@ napi_value run(napi_env env, napi_callback_info info) {
 Napi::Value new_plan(Info info) {
   const Words given = words(info.Env(), info[0], info[1]);
   const auto sizes = info[2].As<Napi::Uint32Array>();
+  const uint32_t inputs = uint32_t(number(info, 3));
   const uint32_t id =
-      gpu(info).new_plan(given.data, given.count, sizes.Data(), uint32_t(sizes.ElementLength()),
-                         uint32_t(number(info, 3)), uint32_t(number(info, 4)));
+      gpu(info).new_plan(given.data, given.count, sizes.Data(), uint32_t(sizes.ElementLength()), inputs,
+                         inputs, uint32_t(number(info, 4)));
   return Napi::Number::New(info.Env(), double(id));
 }
+// expectRepeats(stage)
+void expect_repeats(Info info) { gpu(info).expect_repeats(uint32_t(number(info, 0))); }
 void release_plan(Info info) { gpu(info).release_plan(number(info, 0)); }
 
 // synchronize(stream[, milliseconds]) → null, or what the work failed of; −1 waits for all streams; undefined
@@ -399,6 +402,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   add("newKernel", new_kernel);
   add("newPlan", new_plan);
   add("releasePlan", release_plan);
+  add("expectRepeats", expect_repeats);
   add("synchronize", synchronize);
   add("newMark", new_mark);
   add("lookAtMark", look_at_mark);

@@ -163,7 +163,7 @@ std::string Gpu::open(const Driver* driver, int ordinal, Facts* facts) {
   return {};
 }
 
-Result Gpu::allocate(size_t nbytes, uint32_t* id, std::string* error) {
+Result Gpu::allocate(size_t nbytes, uint32_t part, uint32_t* id, std::string* error) {
   if (*error = enter(); !error->empty()) return -1;
   DevicePointer pointer = 0;
   // The driver has no blocks without bytes.
@@ -176,11 +176,11 @@ Result Gpu::allocate(size_t nbytes, uint32_t* id, std::string* error) {
   }
   if (free_.empty()) {
     *id = uint32_t(buffers_.size());
-    buffers_.push_back({pointer, nbytes});
+    buffers_.push_back({pointer, nbytes, part});
   } else {
     *id = free_.back();
     free_.pop_back();
-    buffers_[*id] = {pointer, nbytes};
+    buffers_[*id] = {pointer, nbytes, part};
   }
   return kSuccess;
 }
@@ -293,6 +293,9 @@ std::string Gpu::upload(Binding& b) {
         b.pointer = pointer;
         return {};
       }
+    // A graph would bring them from memory that serves others by then.
+    running_->lacks_bytes = running_->captured != nullptr;
+    if (running_->lacks_bytes) return "bytes are not in memory";
     // They stay as they are as long as the plan.
     if (const Result r = driver_->MemAlloc(&b.pointer, b.length)) return failure("cuMemAlloc", r);
     constants.emplace_back(b.bytes, b.pointer);
@@ -424,7 +427,7 @@ std::vector<Failed> Gpu::run(const uint32_t* words, size_t count) {
   std::vector<Failed> failed;
   runs_++;
   if (std::string error = enter(); !error.empty()) return {{SIZE_MAX, error}};
-  execute(words, count, nullptr, &failed);
+  if (!run_again(words, count, &failed)) execute(words, count, nullptr, &failed);
   return failed;
 }
 

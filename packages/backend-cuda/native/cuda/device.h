@@ -13,6 +13,7 @@
 #include "cuda/factorizations.h"
 #include "cuda/operation_graphs.h"
 #include "cuda/products.h"
+#include "cuda/repeats.h"
 #include "cuda/staging.h"
 #include "cuda/transforms.h"
 
@@ -32,6 +33,7 @@ std::string list_devices(const Driver& driver, std::vector<Facts>* all);
 struct Buffer {
   DevicePointer pointer = 0;
   size_t length = 0;
+  uint32_t part = 0;  // bytes of the parts that are arrays of their own; 0 where it is one
 };
 
 // The source of a kernel's parameter.
@@ -65,6 +67,11 @@ struct Queue;
 // Commands whose buffers are numbers of bindings, and graphs of the driver that run them for bindings which
 // came before.
 struct Plan {
+  // Graphs of a plan: results and what they are made of take turns in memory.
+  static constexpr size_t kInstances = 4;
+  // Runs without a graph that served after which none is expected: a launch by itself costs less than one
+  // that is captured.
+  static constexpr size_t kMisses = 2 * kInstances;
   struct Instance {
     Stream stream;  // whose libraries' memory it uses
     Graph graph;    // its nodes are told of by those of the graph that it was made of
@@ -84,12 +91,13 @@ struct Plan {
   std::vector<bool> in_libraries;  // bindings that libraries read or write
   std::vector<uint32_t> uses;      // by binding: the launches that it concerns
   uint64_t runs = 0;
-  size_t misses = 0;  // runs in a row for which no graph served
+  size_t misses = 0;       // runs in a row for which no graph served
+  bool is_repeat = false;  // of an eager loop: many changes are launched rather than told of
   // Small arrays, which lie elsewhere at each run: graphs know them by their place in memory of the plan's
   // own, and a kernel copies them in and out.
   struct Staged {
     uint32_t binding;
-    bool is_input;
+    bool in, out;
     uint32_t bytes;
     DevicePointer at;
   };
@@ -111,6 +119,7 @@ struct Run {
   const std::vector<bool>* changed = nullptr;  // which these are
   size_t launch = 0;
   bool follows_kernel = false;  // the last node is a kernel of ours
+  bool lacks_bytes = false;     // that kernels want in memory
 };
 
 // A stream of the driver, and what libraries have for it: their memory is that of one stream's work.
@@ -138,7 +147,8 @@ class Gpu {
   bool is_open() const { return stream_ != nullptr; }
 
   // Memory, in the order of the first stream. kOutOfMemory leaves `error` saying how much there is.
-  Result allocate(size_t nbytes, uint32_t* id, std::string* error);
+  // With `part` it is for arrays of so many bytes each.
+  Result allocate(size_t nbytes, uint32_t part, uint32_t* id, std::string* error);
   void release(uint32_t id);
   const Buffer* buffer(double id) const;
   // With `is_done` beside what runs: the work that makes the bytes is known to be done.
@@ -154,11 +164,13 @@ class Gpu {
   // Launches what a stream of commands asks for; nothing is waited for. kSlack bytes behind the words must be
   // readable: a launch reads bytes up to the next power of two.
   std::vector<Failed> run(const uint32_t* words, size_t count);
-  // Keeps commands for later; a command runs them. Bindings are as many as `sizes`, the first `inputs` of
-  // which are read: the bytes of arrays that lie in one piece, and 0 for others. `stage` is the kernel that
-  // copies small ones.
+  // Keeps commands for later; a command runs them. Bindings are as many as `sizes`: the bytes of arrays that
+  // lie in one piece, and 0 for others. The first `inputs` are read, those from `outputs` on are written.
+  // `stage` is the kernel that copies small ones.
   uint32_t new_plan(const uint32_t* words, size_t count, const uint32_t* sizes, uint32_t bindings,
-                    uint32_t inputs, uint32_t stage);
+                    uint32_t inputs, uint32_t outputs, uint32_t stage);
+  // Lets streams that come again run as graphs; a kernel copies small arrays.
+  void expect_repeats(uint32_t stage) { repeats_.stage = stage; }
   void release_plan(double id);
   // Waits for a stream, or for all of them.
   std::string synchronize(double stream);
@@ -199,6 +211,16 @@ class Gpu {
   void execute(const uint32_t* words, size_t count, Run* run, std::vector<Failed>* failed);
   std::string run_plan(const uint32_t* words, size_t count);
   std::string run_plan(Plan& plan, const std::vector<DevicePointer>& given);
+  // The graph that serves these bindings; null where launches one by one cost less.
+  std::string choose_graph(Plan& plan, const std::vector<DevicePointer>& given, Plan::Instance** chosen);
+  std::string launch_graph(Plan& plan, const std::vector<DevicePointer>& given, Plan::Instance& instance);
+  // Runs a stream that came before with other arrays as a graph; false where it is to be run as it is.
+  bool run_again(const uint32_t* words, size_t count, std::vector<Failed>* failed);
+  // Writes a stream into `repeats_`; false for one that is no run of launches.
+  bool name_bindings(const uint32_t* words, size_t count);
+  void forget_repeat(uint64_t hash);
+  // The plan of the stream there, once it came often; null without one.
+  Plan* plan_of_repeat(Repeats::Known& known, uint64_t hash);
   // Gives the staged arrays their place.
   std::string prepare_staging(Plan& plan);
   // Adds the kernels that copy them in or out.
@@ -207,9 +229,11 @@ class Gpu {
   std::string move_staged(const Plan& plan, Plan::Instance& instance,
                           const std::vector<DevicePointer>& given);
   std::string execute(Run& run);
-  // A graph of what a plan does with these bindings.
+  void execute(Run& run, std::vector<Failed>* failed);
+  // A graph of what a plan does with these bindings; `lacks_bytes` tells that a run without a graph goes
+  // first.
   std::string capture(Plan& plan, const std::vector<DevicePointer>& given,
-                      const std::vector<DevicePointer>& bound, Plan::Instance* made);
+                      const std::vector<DevicePointer>& bound, Plan::Instance* made, bool* lacks_bytes);
   std::string note_node(Run& run, bool is_kernel = false);
   // The same for a launch that is none.
   void leave_out(Run& run) {
@@ -253,6 +277,7 @@ class Gpu {
   std::vector<Module> modules_;
   std::vector<Kernel> kernels_;
   std::vector<std::unique_ptr<Plan>> plans_;
+  Repeats repeats_;
   Run* running_ = nullptr;
   double runs_ = 0;
   Verdicts verdicts_;

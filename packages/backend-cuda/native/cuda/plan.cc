@@ -10,17 +10,13 @@ namespace {
 
 // Fewer launches cost no more than a graph.
 constexpr uint32_t kFew = 4;
-// Graphs of a plan: results and what they are made of take turns in memory.
-constexpr size_t kInstances = 4;
-
 // Commands, as gpu-kernels writes them; those of libraries come after these.
 enum : uint32_t { kBuffer = 2, kThreads = 5, kThreadgroups = 6, kUnless = 13, kLibrary = 32 };
 // Launches that are told of other bindings rather than captured anew. Those of libraries never are.
 constexpr size_t kMany = 16, kLibraryUse = size_t{1} << 32;
 
-// Runs without a graph that served after which capturing more is not tried but from time to time: a launch
-// by itself costs less than one that is captured.
-constexpr size_t kMisses = 2 * kInstances, kTries = 64;
+// Runs after which capturing more is tried but from time to time.
+constexpr size_t kTries = 64;
 
 // Arrays of at most this many bytes are staged: core gives their memory back in groups, so that results of
 // the next run seldom find it free. Then as kernels/stage.cu has it.
@@ -39,8 +35,8 @@ struct Copies {
 
 std::vector<Copies> copies_of(const Plan& plan, const std::vector<DevicePointer>& given, bool inputs) {
   std::vector<Copies> all;
-  for (const auto& [binding, is_input, bytes, at] : plan.staged) {
-    if (is_input != inputs) continue;
+  for (const auto& [binding, in, out, bytes, at] : plan.staged) {
+    if (!(inputs ? in : out)) continue;
     if (all.empty() || all.back().count == kCopies) all.emplace_back().count = 0;
     Copies& last = all.back();
     const DevicePointer own = given[binding];
@@ -54,11 +50,12 @@ bool is_launch(uint32_t op) { return op == kThreads || op == kThreadgroups || op
 }  // namespace
 
 uint32_t Gpu::new_plan(const uint32_t* words, size_t count, const uint32_t* sizes, uint32_t bindings,
-                       uint32_t inputs, uint32_t stage) {
+                       uint32_t inputs, uint32_t outputs, uint32_t stage) {
   auto plan = std::make_unique<Plan>();
   plan->stage = stage;
   for (uint32_t i = 0; i < bindings; i++)
-    if (sizes[i] > 0 && sizes[i] <= kStaged) plan->staged.push_back({i, i < inputs, sizes[i], 0});
+    if (sizes[i] > 0 && sizes[i] <= kStaged)
+      plan->staged.push_back({i, i < inputs, i >= outputs, sizes[i], 0});
   plan->words.assign(words, words + count);
   plan->words.resize(count + kSlack / 4);
   plan->count = count;
@@ -165,11 +162,16 @@ std::string Gpu::move_staged(const Plan& plan, Plan::Instance& instance,
 }
 
 std::string Gpu::run_plan(Plan& plan, const std::vector<DevicePointer>& given) {
+  Plan::Instance* instance = nullptr;
+  if (std::string error = choose_graph(plan, given, &instance); !error.empty()) return error;
+  if (instance) return launch_graph(plan, given, *instance);
+  Run run{&plan, given.data()};
+  return execute(run);
+}
+
+std::string Gpu::choose_graph(Plan& plan, const std::vector<DevicePointer>& given, Plan::Instance** chosen) {
   plan.runs++;
-  if (!driver_->graphs || plan.launches < kFew || plan.runs == 1) {
-    Run run{&plan, given.data()};
-    return execute(run);
-  }
+  if (!driver_->graphs || plan.launches < kFew || plan.runs == 1) return {};
   if (std::string error = prepare_staging(plan); !error.empty()) return error;
   std::vector<DevicePointer> bound = given;
   for (const auto& each : plan.staged) bound[each.binding] = each.at;
@@ -194,17 +196,17 @@ std::string Gpu::run_plan(Plan& plan, const std::vector<DevicePointer>& given) {
     changed = std::move(others);
     instance = &each;
   }
-  const bool is_full = plan.instances.size() == kInstances;
-  const bool is_missing = fewest >= kLibraryUse || (fewest > kMany && !is_full);
+  const bool is_full = plan.instances.size() == Plan::kInstances;
+  const bool is_missing = fewest >= kLibraryUse || (fewest > kMany && (!is_full || plan.is_repeat));
   plan.misses = is_missing ? plan.misses + 1 : 0;
-  if (plan.misses > kMisses && plan.misses % kTries != 0) {
-    Run run{&plan, given.data()};
-    return execute(run);
-  }
+  if (is_missing && plan.is_repeat && is_full) return {};
+  if (plan.misses > Plan::kMisses && plan.misses % kTries != 0) return {};
   if (is_missing) {
     instance = nullptr;
     Plan::Instance made{current_->stream, nullptr, nullptr, {}, {}, {}, {}, in_place, 0};
-    if (std::string error = capture(plan, given, bound, &made); !error.empty()) return error;
+    bool lacks_bytes = false;
+    if (std::string error = capture(plan, given, bound, &made, &lacks_bytes); !error.empty())
+      return lacks_bytes ? std::string() : error;
     if (is_full) {
       auto oldest = std::min_element(plan.instances.begin(), plan.instances.end(),
                                      [](const auto& a, const auto& b) { return a.used < b.used; });
@@ -240,25 +242,34 @@ std::string Gpu::run_plan(Plan& plan, const std::vector<DevicePointer>& given) {
   }
   instance->bound = std::move(bound);
   instance->used = plan.runs;
+  *chosen = instance;
+  return {};
+}
+
+std::string Gpu::launch_graph(Plan& plan, const std::vector<DevicePointer>& given, Plan::Instance& instance) {
   // The staged arrays may still be under way on another stream.
   if (plan.queue && !plan.staged.empty())
     if (std::string error = join(*current_, *plan.queue); !error.empty()) return error;
   plan.queue = current_;
-  if (std::string error = move_staged(plan, *instance, given); !error.empty()) return error;
-  const Result r = driver_->GraphLaunch(instance->exec, current_->stream);
+  if (std::string error = move_staged(plan, instance, given); !error.empty()) return error;
+  const Result r = driver_->GraphLaunch(instance.exec, current_->stream);
   return r == kSuccess ? std::string() : failure("the launch of a graph", r);
+}
+
+void Gpu::execute(Run& run, std::vector<Failed>* failed) {
+  running_ = &run;
+  execute(run.plan->words.data(), run.plan->count, &run, failed);
+  running_ = nullptr;
 }
 
 std::string Gpu::execute(Run& run) {
   std::vector<Failed> failed;
-  running_ = &run;
-  execute(run.plan->words.data(), run.plan->count, &run, &failed);
-  running_ = nullptr;
+  execute(run, &failed);
   return failed.empty() ? std::string() : failed[0].message;
 }
 
 std::string Gpu::capture(Plan& plan, const std::vector<DevicePointer>& given,
-                         const std::vector<DevicePointer>& bound, Plan::Instance* made) {
+                         const std::vector<DevicePointer>& bound, Plan::Instance* made, bool* lacks_bytes) {
   if (const Result r = driver_->StreamBeginCapture(current_->stream, kCaptureRelaxed))
     return failure("cuStreamBeginCapture", r);
   Run run{&plan, bound.data(), &made->stages};
@@ -276,6 +287,7 @@ std::string Gpu::capture(Plan& plan, const std::vector<DevicePointer>& given,
   const Result r = driver_->StreamEndCapture(current_->stream, &made->graph);
   if (error.empty() && r == kSuccess) return {};
   if (r == kSuccess) driver_->GraphDestroy(made->graph);
+  *lacks_bytes = run.lacks_bytes;
   return error.empty() ? failure("cuStreamEndCapture", r) : error;
 }
 

@@ -257,14 +257,14 @@ export class GpuQueue implements DispatchQueue {
     return size <= MAX_PART && this.runtime.dividesBuffers === true
   }
 
-  private newBuffer(size: number): GpuBuffer {
+  private newBuffer(size: number, part?: number): GpuBuffer {
     if (this.isPart(size)) return this.newPart(size)
     try {
-      return this.noted(this.runtime.newBuffer(size))
+      return this.noted(this.runtime.newBuffer(size, part))
     } catch (error) {
       if (this.cached === 0) throw error
       this.clearCache()
-      return this.noted(this.runtime.newBuffer(size))
+      return this.noted(this.runtime.newBuffer(size, part))
     }
   }
   private noted(buffer: GpuBuffer): GpuBuffer {
@@ -274,7 +274,7 @@ export class GpuQueue implements DispatchQueue {
 
   /** A part of a buffer, whose other parts are for those who ask next. */
   private newPart(size: number): GpuBuffer {
-    const { id } = this.newBuffer(DIVIDED)
+    const { id } = this.newBuffer(DIVIDED, size)
     const parts = Array.from({ length: DIVIDED / size }, (_, i) =>
       this.noted({ id, length: size, offset: i * size }),
     )

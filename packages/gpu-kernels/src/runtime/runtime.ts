@@ -151,8 +151,8 @@ export interface GpuRuntime {
   /** Bytes of free buffers that are kept for reuse, where the user sets no bound. */
   readonly cacheLimit?: number
 
-  /** Memory for kernels. @throws DeviceError when there is none */
-  newBuffer(length: number): GpuBuffer
+  /** Memory for kernels, or for arrays of `part` bytes each. @throws DeviceError when there is none */
+  newBuffer(length: number, part?: number): GpuBuffer
   /** Gives the memory back. Work that uses it must have ended, or run before what takes the memory next. */
   releaseBuffer(buffer: GpuBuffer): void
   /** Copies bytes out, once the work that was committed has run; with `isDone` those whose work is known to be done, beside what runs. */
