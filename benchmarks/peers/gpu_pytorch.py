@@ -1,5 +1,5 @@
 """PyTorch's times for the rows of gpu-rows.ts. Reads requests, a line each, and answers with a line of JSON:
-make, a row's name, 1 for torch.compile too: the forms that it has; run, a form, how many calls: their times in ms."""
+make, a row's name, 1 for torch.compile too: the forms that it has; run, a form, how many calls, ms of calls before them: their times in ms."""
 import json
 import sys
 import time
@@ -253,6 +253,13 @@ def timed(f, rounds):
     return taken
 
 
+def warm_up(f, milliseconds):
+    end = time.perf_counter() + milliseconds / 1000
+    timed(f, 3)
+    while time.perf_counter() < end:
+        timed(f, 1)
+
+
 forms = {}
 
 
@@ -271,10 +278,7 @@ def make(name, compiled):
         forms["compiled"] = lambda: g(*inputs)
     for form in list(forms):
         try:
-            end = time.perf_counter() + 0.3
-            timed(forms[form], 3)
-            while time.perf_counter() < end:
-                timed(forms[form], 3)
+            warm_up(forms[form], 300)
         except Exception:
             del forms[form]
 
@@ -289,6 +293,6 @@ for line in sys.stdin:
         answer = list(forms)
     else:
         # Another process had the GPU meanwhile.
-        timed(forms[request[1]], 3)
+        warm_up(forms[request[1]], float(request[3]))
         answer = timed(forms[request[1]], int(request[2]))
     print(json.dumps(answer), flush=True)

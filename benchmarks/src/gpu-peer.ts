@@ -28,9 +28,9 @@ export class GpuPeer {
   async make(row: string, compiled: boolean): Promise<string[]> {
     return ((await this.ask("make", row, Number(compiled))) as string[] | undefined) ?? []
   }
-  /** The times of some calls, in ms. */
-  async run(form: string, rounds: number): Promise<number[]> {
-    return ((await this.ask("run", form, rounds)) as number[] | undefined) ?? []
+  /** The times of some calls, in ms, after at least three that do not count, for so many ms. */
+  async run(form: string, rounds: number, warmUp: number): Promise<number[]> {
+    return ((await this.ask("run", form, rounds, warmUp)) as number[] | undefined) ?? []
   }
   end(): void {
     this.child.stdin?.end()

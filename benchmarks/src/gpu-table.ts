@@ -2,7 +2,8 @@
  * `npm run bench:gpu`: what operations take on an NVIDIA GPU, beside PyTorch's eager mode and torch.compile where a python3 has them. Times
  * are medians of calls that wait for their result; rounds of both take turns.
  *
- *   npm run bench:gpu -- [--only REGEX] [--rounds N] [--json FILE] [--without-pytorch] [--torch-compile REGEX] [--warm-up MS] [--parts]
+ *   npm run bench:gpu -- [--only REGEX] [--rounds N] [--json FILE] [--without-pytorch] [--torch-compile REGEX] [--warm-up MS]
+ *     [--turn-warm-up MS] [--parts]
  *
  * `--parts` says where the time of a call goes: before the launch, in it, in the wait and after; and what one of many calls takes that do
  * not wait for each other, which is the GPU's time where that is longer than the host's.
@@ -23,6 +24,7 @@ const { values } = parseArgs({
     "without-pytorch": { type: "boolean", default: false },
     "torch-compile": { type: "string", default: "" },
     "warm-up": { type: "string", default: "600" },
+    "turn-warm-up": { type: "string", default: "50" },
     parts: { type: "boolean", default: false },
   },
 })
@@ -32,6 +34,12 @@ const TURNS = 4
 
 const median = (taken: number[]): number => taken.sort((a, b) => a - b)[taken.length >> 1]
 
+/**
+ * The other process had the GPU and the caches meanwhile, and a core that waited for it runs slowly at first: milliseconds, which are all
+ * of a turn where a call takes a tenth of one. Each side of a turn begins with so many of them that do not count.
+ */
+const TURN_WARM_UP = Number(values["turn-warm-up"])
+
 /** One call that waits, in ms. */
 function once(f: () => mx.Array | mx.Array[]): number {
   const begin = performance.now()
@@ -40,6 +48,11 @@ function once(f: () => mx.Array | mx.Array[]): number {
   const taken = performance.now() - begin
   for (const each of [made].flat()) each.dispose()
   return taken
+}
+
+/** At least three calls, for so long. */
+function warmUp(f: () => mx.Array | mx.Array[], ms: number): void {
+  for (let i = 0, end = performance.now() + ms; i < 3 || performance.now() < end; i++) once(f)
 }
 
 /** Calls that do not wait for each other. */
@@ -108,12 +121,7 @@ async function measure(row: Row, peer: GpuPeer | null): Promise<Measured> {
   try {
     f = row.make()
     // Until code is compiled and memory is there to be used again.
-    for (
-      let i = 0, end = performance.now() + Number(values["warm-up"]);
-      i < 3 || performance.now() < end;
-      i++
-    )
-      once(f)
+    warmUp(f, Number(values["warm-up"]))
   } catch (error) {
     problem = (error as Error).message.split("\n")[0].slice(0, 200)
     f = null
@@ -122,11 +130,10 @@ async function measure(row: Row, peer: GpuPeer | null): Promise<Measured> {
   const rounds = Math.ceil((Number(values.rounds) * (row.ops ? 10 : 1)) / TURNS)
   for (let turn = 0; turn < TURNS; turn++) {
     if (f) {
-      // The other process had the GPU meanwhile.
-      for (let i = 0; i < 3; i++) once(f)
+      warmUp(f, TURN_WARM_UP)
       for (let i = 0; i < rounds; i++) taken.ours.push(once(f))
     }
-    for (const form of forms) taken[form].push(...((await peer?.run(form, rounds)) ?? []))
+    for (const form of forms) taken[form].push(...((await peer?.run(form, rounds, TURN_WARM_UP)) ?? []))
   }
   if (f && values.parts) console.log(`  ${row.name}: ${partsOf(f, / step\b/.test(row.name))}`)
   f = null
