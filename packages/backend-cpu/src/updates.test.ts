@@ -99,6 +99,29 @@ describe("an update runs where its array lies", () => {
   })
 })
 
+describe("ten elementwise results, each with another shape", () => {
+  const n = 1 << 20
+  const chain = (x: mx.Array): mx.Array => {
+    let y = x
+    for (let i = 0; i < 10; i++) y = mx.abs(y).reshape(i % 2 === 0 ? [1024, -1] : [n])
+    return y
+  }
+  // The result, and one more that the interpreter may still refer to.
+  test.each([
+    ["eager", chain, 2],
+    ["compiled", compile(chain), 1],
+  ])("take the memory of few, %s", (_name, f, most) => {
+    const x = filled([n], -1)
+    mx.clearCache()
+    const before = mx.getActiveMemory()
+    mx.resetPeakMemory()
+    const y = f(x)
+    mx.eval(y)
+    expect(mx.getPeakMemory() - before).toBeLessThan((most + 0.1) * x.nbytes)
+    expect([y.sum().item(), x.sum().item()]).toEqual([n, -n])
+  })
+})
+
 describe("nothing is written over what can still be read", () => {
   const cases: [string, (x: mx.Array) => mx.Array][] = [
     ["another handle", (x) => x.index("...")],
