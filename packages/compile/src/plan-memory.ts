@@ -154,6 +154,7 @@ export class PlanMemory implements World {
    */
   donations(): Donation[] {
     const pairs: Donation[] = []
+    if (this.donated.size === 0) return pairs
     const free = new Map<number, Node[]>()
     for (const i of this.donated) {
       const node = this.inputs[i]

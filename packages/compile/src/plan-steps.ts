@@ -70,6 +70,8 @@ export class PlanSteps implements Located {
   positions: ReadonlyMap<Node, number> = new Map()
   private readonly blocks = new Map<Node, Block>()
   private readonly layouts = new Map<Node, Layout>()
+  /** The nodes that each step touches, once all steps are there. */
+  private readonly touches = new Map<Step, readonly Node[]>()
 
   constructor(
     readonly backend: Backend,
@@ -175,16 +177,24 @@ export class PlanSteps implements Located {
 
   /**
    * The nodes in memory that a step reads, then those it writes. An immediate is in memory only for kernels; elementwise work has it in its
-   * record, and may come before the step that writes it.
+   * record, and may come before the step that writes it. It is asked several times, once all steps are there.
    */
   touched(step: Step): readonly Node[] {
+    let nodes = this.touches.get(step)
+    if (nodes === undefined) this.touches.set(step, (nodes = this.findTouched(step)))
+    return nodes
+  }
+
+  private findTouched(step: Step): readonly Node[] {
     if (step.kind === "copy") return [step.from, step.to]
     const applications = applicationsOf(step)
-    const read = applications.flatMap(({ inputs, primitive: { elementwise } }) =>
-      inputs.filter((n) => this.blocks.has(n) && !(elementwise && isImmediate(n))),
-    )
-    const made = applications.flatMap((each) => outputsOf(each)).filter((n) => this.blocks.has(n))
-    return step.kind === "run" ? [...read, ...made] : [...new Set([...read, ...made])]
+    const nodes: Node[] = []
+    for (const { inputs, primitive } of applications)
+      for (const node of inputs)
+        if (this.blocks.has(node) && !(primitive.elementwise && isImmediate(node))) nodes.push(node)
+    for (const application of applications)
+      for (const node of outputsOf(application)) if (this.blocks.has(node)) nodes.push(node)
+    return step.kind === "run" ? nodes : [...new Set(nodes)]
   }
 
   /** Adds an application, or a group of them as one kernel. */

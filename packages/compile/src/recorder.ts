@@ -46,24 +46,31 @@ function mapValues(value: unknown, replace: (leaf: unknown) => unknown): unknown
   return replace(value)
 }
 
-/** The nodes in a result, in order. */
-function nodesIn(result: unknown): Node[] {
-  const nodes: Node[] = []
-  mapValues(result, (leaf) => {
-    if (leaf instanceof Array) nodes.push(leaf.node)
-    else if (leaf instanceof Node) nodes.push(leaf)
-    return leaf
-  })
+/** Adds the nodes in a result, in order. */
+function addNodesIn(result: unknown, nodes: Node[]): Node[] {
+  if (result instanceof Array) nodes.push(result.node)
+  else if (result instanceof Node) nodes.push(result)
+  else
+    mapValues(result, (leaf) => {
+      if (leaf instanceof Array) nodes.push(leaf.node)
+      else if (leaf instanceof Node) nodes.push(leaf)
+      return leaf
+    })
   return nodes
 }
 
-const stateNodes = (): Node[] => implicitState.flatMap(nodesIn)
+function stateNodes(): Node[] {
+  const nodes: Node[] = []
+  for (const list of implicitState) for (const value of list) addNodesIn(value, nodes)
+  return nodes
+}
 
 /** The results of a call: their nodes, and of the implicit state what differs from `before`. */
-const resultsOf = (result: unknown, before: readonly Node[]): Node[] => [
-  ...nodesIn(result),
-  ...stateNodes().filter((node, i) => node !== before[i]),
-]
+function resultsOf(result: unknown, before: readonly Node[], after: readonly Node[]): Node[] {
+  const nodes = addNodesIn(result, [])
+  for (let i = 0; i < after.length; i++) if (after[i] !== before[i]) nodes.push(after[i])
+  return nodes
+}
 
 /** The number of call sites of shape reads that are kept for messages. */
 const MAX_READS = 4
@@ -99,7 +106,7 @@ export class Recorder implements CallRecorder {
     } finally {
       calls.recorder = this
     }
-    const results = resultsOf(result, before).map((node) => this.number(node))
+    const results = resultsOf(result, before, stateNodes()).map((node) => this.number(node))
     const stream = currentStream() === this.home ? null : currentStream()
     const run = f as RecordedCall["run"]
     if (results.length > 0) this.recorded.push({ name, run, args: frozen, results, stream })
@@ -171,14 +178,16 @@ export function repeat(
     const node = values[leaf.id] as Node
     return leaf.isHandle ? new Array(node) : node
   }
+  let state = stateNodes()
   const make = ({ name, run, args, results, stream }: RecordedCall): void => {
-    const before = stateNodes()
     const given = mapValues(args, thaw) as never[]
     // A trace that makes the calls of a file is a trace of these calls.
     const again = (): unknown =>
       calls.recorder === null ? run(...given) : calls.recorder.call(name, run, given)
     const result = stream === null ? again() : onStream(stream, again)
-    const nodes = resultsOf(result, before)
+    const after = stateNodes()
+    const nodes = resultsOf(result, state, after)
+    state = after
     if (nodes.length !== results.length)
       throw new TransformError(
         name,
