@@ -39,6 +39,7 @@ extern "C" __global__ void __launch_bounds__(512) attend_few(const u16* q, const
   __shared__ float shares[WARPS][KEYS][8], shrinks[WARPS][8], tops[WARPS][8], totals[WARPS][8];
   __shared__ float outs[WARPS][ROWS][D];
   __shared__ int range[2];
+  await_earlier();
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
   const int S = int(at.keys), L = int(at.queries);
   const int groups = int(at.heads / at.shared_by);
@@ -193,6 +194,7 @@ extern "C" __global__ void __launch_bounds__(512) attend_few(const u16* q, const
 /* Parts of a query; each block has one query, and D threads. */
 extern "C" __global__ void __launch_bounds__(256) attend_few_join(const float* values, const float* sums, u16* o,
                                                                   float* lse, const __grid_constant__ int parts) {
+  await_earlier();
   const long long line = blockIdx.x;
   const int d = int(threadIdx.x);
   float most = -INFINITY;

@@ -248,6 +248,7 @@ extern "C" __global__ void __launch_bounds__(256, LZ_BLOCKS) few_rows(const u16*
                                                                       LZ_MATRIX(2),
 #endif
                                                                       const __grid_constant__ Sizes sizes) {
+  await_earlier();
   Matrix matrix = {weights0, scales0, biases0, y0, sizes.rows[0], int(blockIdx.x)};
 #if LZ_PARTS > 1
   LZ_NEXT(1)
