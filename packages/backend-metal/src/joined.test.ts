@@ -298,3 +298,37 @@ describe("random programs", () => {
     60_000,
   )
 })
+
+describe("rotary positions", () => {
+  const turned = (x: mx.Array, offset: mx.Array | number, scale = 1): mx.Array =>
+    mx.fast.rope(x, 6, { traditional: false, base: 1e4, scale, offset })
+  const kernelsOf = (f: Function, ...args: mx.Array[]): number => {
+    const compiled = compile(f)
+    const got = listed(compiled(...args) as mx.Array).map(flat)
+    expect(got).toEqual(listed(f(...args)).map(flat))
+    return compiled.explain(...args).kernels
+  }
+  const [q, k, v, longer] = [
+    [2, 5, 3, 8],
+    [2, 2, 3, 8],
+    [2, 9, 3, 8],
+    [2, 2, 4, 8],
+  ].map((shape, i) => numbers(shape, mx.float32, i))
+  const at = mx.array([4, 7], mx.int32)
+
+  it("of queries and keys take one kernel, with the same bits", () => {
+    expect(kernelsOf((x, y, p) => [turned(x, p), turned(y, p)], q, k, at)).toBe(1)
+    expect(kernelsOf((x, y, p) => [turned(y.add(1), p), turned(x.multiply(2), p)], q, k, at)).toBe(3)
+    // Two at a time.
+    expect(kernelsOf((x, y, z, p) => [x, y, z].map((each) => turned(each, p)), q, k, v, at)).toBe(2)
+    const rates = mx.arange(1, 4).astype(mx.float32)
+    const given = (x: mx.Array, p: mx.Array): mx.Array =>
+      mx.fast.rope(x, 6, { traditional: true, base: null, scale: 1, offset: p, freqs: rates })
+    expect(kernelsOf((x, y, p) => [given(x, p), given(y, p)], q, k, mx.array(3, mx.int32))).toBe(1)
+  })
+  it("stay apart where they differ in more than heads, or one needs the other", () => {
+    expect(kernelsOf((x, y, p) => [turned(x, p), turned(y, p)], q, longer, at)).toBe(2)
+    expect(kernelsOf((x, y, p) => [turned(x, p), turned(y, p, 0.5)], q, k, at)).toBe(2)
+    expect(kernelsOf((x, p) => [turned(turned(x, p), p)], q, at)).toBe(2)
+  })
+})
