@@ -3,12 +3,21 @@
  * keys and constants, a look reads its arrays and nothing else.
  */
 import { Array, checkLevel, currentTree, isList } from "@lazuli/core/engine"
-import { sameConstant } from "./constants"
+import { type Contents, sameConstant } from "./constants"
 import { constantOf, type Holder, isContainer } from "./state"
 
 /** Kinds of values that a walk meets at a key, and the end of a container. */
 const [ARRAY, CONSTANT, CONTENTS, FIRST, AGAIN, END] = [0, 1, 2, 3, 4, 5]
 type Kind = number
+
+/** True if a set, a map or a date has contents. Every module has a set. */
+function hasContents(value: unknown, contents: Contents): boolean {
+  if (!(value instanceof Set)) return sameConstant(constantOf(value), contents)
+  if (value.size !== contents.elements.length) return false
+  let i = 0
+  for (const element of value) if (!sameConstant(element, contents.elements[i++])) return false
+  return true
+}
 
 /** The contents of a tree, for comparing quickly; in the same order as those of `arrayLeaves` and `constantsOf`. */
 export class Leaves {
@@ -152,7 +161,7 @@ export class Leaves {
       case CONSTANT:
         return true
       case CONTENTS:
-        return sameConstant(constantOf(child), this.current[at])
+        return hasContents(child, this.current[at] as Contents)
       case FIRST:
         return this.isUnchanged(child as object, at)
       default:

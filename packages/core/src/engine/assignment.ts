@@ -160,11 +160,15 @@ export function readingOf(world: World, application: Application, plan: Plan): R
 }
 
 /** Inputs that begin between two of the elements that a plan reads. */
-const misaligned = (world: World, inputs: readonly Node[], { alignments = [] }: Plan): Node[] =>
-  alignments.flatMap(({ input, bytes }) => {
+function misaligned(world: World, inputs: readonly Node[], { alignments = [] }: Plan): Node[] {
+  const apart: Node[] = []
+  // Every input of every call of a compiled function passes here.
+  for (const { input, bytes } of alignments) {
     const node = inputs[input]
-    return (world.offsetOf(node) * node.dtype.size) % bytes === 0 ? [] : [node]
-  })
+    if ((world.offsetOf(node) * node.dtype.size) % bytes !== 0) apart.push(node)
+  }
+  return apart
+}
 
 /** Memory of some device, as transfers see it; storages are such. */
 export interface Held {
