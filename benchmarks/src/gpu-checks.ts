@@ -4,10 +4,14 @@
  *
  * Random programs follow, each step against the CPU, and one in twenty compiled.
  *
- *   npm run test:gpu -- [--only REGEX] [--quick | --small] [--programs N] [--jobs N] [--seconds N] [--total N] [--json FILE]
+ *   npm run test:gpu -- [--only REGEX] [--quick | --small] [--programs N] [--seed N] [--jobs N] [--seconds N] [--total N]
+ *     [--json FILE]
+ *   npm run test:gpu -- --sanitize memcheck,racecheck,initcheck [--sanitizer PATH] [--only REGEX] [--programs N] [--jobs N]
+ *     [--seconds N]
  *
- * `--small` is one size, for compute-sanitizer, which makes kernels a hundred times slower.
- * `--seconds` bounds each item, `--total` the whole: what is not begun by then is not run, and said.
+ * `--small` is one size. `--seconds` bounds each item, `--total` the whole: what is not begun by then is not run, and said.
+ * `--sanitize` runs every kernel under the named tools of NVIDIA's compute-sanitizer; see gpu-sanitize.ts. There `--seconds` bounds
+ * each run of a tool. `--sanitize survey` only looks for kernels, without the sanitizer, with memory full of NaN.
  */
 import { fork } from "node:child_process"
 import { writeFileSync } from "node:fs"
@@ -17,8 +21,11 @@ import { parseArgs } from "node:util"
 import { backendSuite, formatChecks, goldenFamilies, replayGolden } from "@lazuli/conformance"
 import * as mx from "@lazuli/core"
 import { goldenSpaces } from "../../tooling/golden-spaces"
-import { nnSamples, UNREACHABLE } from "../../tooling/nn-samples"
+import { nnSamples } from "../../tooling/nn-samples"
+import { SMALL, suitePrimitives } from "./gpu-cases"
+import { runJob } from "./gpu-job"
 import { checkPrograms } from "./gpu-programs"
+import { sanitize } from "./gpu-sanitize"
 import "@lazuli/backend-cpu"
 import "@lazuli/backend-cuda"
 
@@ -37,9 +44,12 @@ const { values } = parseArgs({
     only: { type: "string", default: "" },
     quick: { type: "boolean", default: false },
     small: { type: "boolean", default: false },
-    programs: { type: "string", default: "2000" },
+    sanitize: { type: "string" },
+    sanitizer: { type: "string", default: "compute-sanitizer" },
+    programs: { type: "string" },
+    seed: { type: "string", default: "0" },
     jobs: { type: "string", default: String(Math.min(16, availableParallelism())) },
-    seconds: { type: "string", default: "120" },
+    seconds: { type: "string" },
     total: { type: "string", default: "Infinity" },
     json: { type: "string" },
   },
@@ -49,13 +59,6 @@ const QUICK = {
   sizes: [7, 33],
   dtypes: [mx.float32, mx.bfloat16, mx.int32],
   fillings: ["as given", "special"],
-  layouts: ["row-major", "transposed"],
-} as const
-
-const SMALL = {
-  sizes: [33],
-  dtypes: [mx.float32, mx.bfloat16],
-  fillings: ["as given"],
   layouts: ["row-major", "transposed"],
 } as const
 
@@ -110,24 +113,19 @@ async function main(): Promise<void> {
   const wanted = new RegExp(values.only)
   const items = [
     ...goldenFamilies().map((family) => `golden ${family}`),
-    ...mx
-      .listPrimitives()
-      .map(({ name }) => name)
-      // Kernels that users write have tests of their own.
-      .filter((name) => !Object.hasOwn(UNREACHABLE, name) && !name.startsWith("@lazuli/gpu-kernels/"))
-      .map((name) => `suite ${name}`),
+    ...suitePrimitives().map((name) => `suite ${name}`),
     ...Array.from(
-      { length: Math.ceil(Number(values.programs) / PROGRAMS) },
-      (_, i) => `programs ${i * PROGRAMS}`,
+      { length: Math.ceil(Number(values.programs ?? 2000) / PROGRAMS) },
+      (_, i) => `programs ${Number(values.seed) + i * PROGRAMS}`,
     ),
   ].filter((item) => wanted.test(item))
   const outcomes: Outcome[] = []
-  const limit = Number(values.seconds) * 1000
+  const limit = Number(values.seconds ?? 120) * 1000
   const begin = Date.now()
   const end = begin + Number(values.total) * 1000
   const worker = async (): Promise<void> => {
     while (items.length > 0 && Date.now() < end) {
-      const child = fork(fileURLToPath(import.meta.url), process.argv.slice(2), {
+      const child = fork(self, process.argv.slice(2), {
         env: { ...process.env, LAZULI_GPU_CHECKS: "worker" },
       })
       let item = ""
@@ -187,5 +185,20 @@ async function main(): Promise<void> {
   process.exitCode = failed.length > 0 || items.length > 0 ? 1 : 0
 }
 
-if (process.env.LAZULI_GPU_CHECKS === "worker") work()
-else await main()
+/** Said by the process that started this one: that it is a worker, or the folder of a job. */
+const started = process.env.LAZULI_GPU_CHECKS
+const self = fileURLToPath(import.meta.url)
+if (started === "worker") work()
+else if (started) runJob(started)
+else if (values.sanitize) {
+  const isClean = await sanitize({
+    command: [process.execPath, self],
+    tools: values.sanitize.split(",").filter((tool) => tool !== "survey"),
+    sanitizer: values.sanitizer,
+    programs: Number(values.programs ?? 200),
+    jobs: Number(values.jobs),
+    only: values.only,
+    seconds: Number(values.seconds ?? 600),
+  })
+  process.exitCode = isClean ? 0 : 1
+} else await main()

@@ -23,7 +23,7 @@ export interface Tally {
  * because a busy machine is no finding.
  */
 const MOST_WORK = 65
-const MOST_SILENCE = 120
+const MOST_SILENCE = 900
 /** The kernel's clock, in ticks a second. */
 const TICKS = 100
 /** The number of characters shown of a dead process's last words. */

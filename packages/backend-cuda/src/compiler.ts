@@ -36,6 +36,8 @@ export interface Request extends LibraryOptions {
 
 /** Machine code and its kernels. */
 export interface Kernels {
+  /** Equal for equal code. */
+  readonly key: string
   readonly code: Uint8Array
   /** They wait for earlier work by themselves; see the prelude's `await_earlier`. */
   readonly waits: boolean
@@ -190,7 +192,7 @@ export function packedKernelsOf(facts: GpuFacts, request: Request): Kernels | un
     const translated = translationOf(each)
     const code = packedCode(packedKey(translated), facts)
     // The instruction is not in code for older GPUs.
-    if (code) return { code, list: listOf(translated), waits: false }
+    if (code) return { key: packedKey(translated), code, list: listOf(translated), waits: false }
   }
   return undefined
 }
@@ -209,7 +211,12 @@ export function kernelsOf(native: CudaNative, facts: GpuFacts, request: Request)
   const path = pathOf(given)
   if (isKept(path)) {
     compilerStats.fromDisk++
-    return { code: readFileSync(path), list: listOf(translated), waits: waitsIn(facts, translated) }
+    return {
+      key: path,
+      code: readFileSync(path),
+      list: listOf(translated),
+      waits: waitsIn(facts, translated),
+    }
   }
   if (!hasCompiler(native)) {
     const packed = packedKernelsOf(facts, request)
@@ -223,7 +230,7 @@ export function kernelsOf(native: CudaNative, facts: GpuFacts, request: Request)
   compilerStats.compiled++
   publish(path, (beside) => writeFileSync(beside, code))
   pruneOnce(kernelFolder("cuda"))
-  return { code, list: listOf(translated), waits: waitsIn(facts, translated) }
+  return { key: path, code, list: listOf(translated), waits: waitsIn(facts, translated) }
 }
 
 function codeOf({ code, log }: Compiled, { wording }: Request): Uint8Array {

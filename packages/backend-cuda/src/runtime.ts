@@ -123,6 +123,8 @@ export class CudaRuntime implements GpuRuntime {
   readonly cacheLimit: number = Number.POSITIVE_INFINITY
   private opened: { native: CudaNative; facts: GpuFacts } | null = null
   private readonly libraries = new Map<string, CudaLibrary>()
+  /** The kernels that were made ready so far: each one's name and the file of its machine code. */
+  readonly kernels = new Set<string>()
   private readonly failures = new Map<number, readonly CommandFailure[]>()
   private submissions = 0
   /** Commands were added that may have no result, as of a singular matrix. */
@@ -411,6 +413,7 @@ export class CudaRuntime implements GpuRuntime {
         kernel.parameters,
         made.kernels.waits,
       )
+      this.kernels.add(`${name} ${made.kernels.key}`)
       return { id, name, maxThreads: Math.min(maxThreads, kernel.maxThreads) }
     } catch (cause) {
       throw this.error(cause, `the kernel ${name}`)

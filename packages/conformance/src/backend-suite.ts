@@ -59,8 +59,8 @@ export function backendSuite(
   const all = group(applicationsOf([...samples, ...discreteSamples, ...(options.samples ?? [])]))
   const sized = (options.sizes ?? EDGES).map((n) => group(applicationsOf(sizedSamples(n))))
   const asGiven = { ...kernelColumn(name, options), name }
-  const { dtypes = SIZED.dtypes, compiled } = options
-  const inSizes = kernelColumn(name, { ...SIZED, dtypes, compiled })
+  const { dtypes = SIZED.dtypes, compiled, only } = options
+  const inSizes = kernelColumn(name, { ...SIZED, dtypes, compiled, only })
   const reportsOf = (primitive: string): OpReport[] => {
     const found = primitiveByName(primitive)
     const applications = all.get(found) ?? []

@@ -26,6 +26,7 @@ struct Running {
   LzHost* host = nullptr;
   void** arguments = nullptr;
   unsigned lanes = 0, now = 0;
+  bool reversed = false;
   Lane lane[kMaxThreads];
   void* scheduler = nullptr;
   std::string error;
@@ -105,6 +106,9 @@ void resolve(Lane* warp, unsigned width) {
   }
 }
 
+// Number i of n, from the first on or from the last.
+unsigned in_order(unsigned i, unsigned n) { return running.reversed ? n - 1 - i : i; }
+
 void run_block() {
   Running& r = running;
   for (unsigned i = 0; i < r.lanes; i++) {
@@ -114,12 +118,15 @@ void run_block() {
   }
   for (;;) {
     unsigned done = 0, waiting = 0;
-    for (unsigned begin = 0; begin < r.lanes; begin += kWarp) {
+    const unsigned warps = (r.lanes + kWarp - 1) / kWarp;
+    for (unsigned w = 0; w < warps; w++) {
+      const unsigned begin = in_order(w, warps) * kWarp;
       Lane* warp = r.lane + begin;
       const unsigned width = r.lanes - begin < kWarp ? r.lanes - begin : kWarp;
       for (;;) {
         unsigned exchanging = 0;
-        for (unsigned i = 0; i < width; i++) {
+        for (unsigned k = 0; k < width; k++) {
+          const unsigned i = in_order(k, width);
           if (warp[i].state == Lane::kReady) resume(begin + i);
           exchanging += warp[i].state == Lane::kExchange;
         }
@@ -151,6 +158,7 @@ std::string run_grid(const LzKernel& kernel, LzHost* host, const Block& launch, 
   r.kernel = &kernel;
   r.host = host;
   r.arguments = arguments;
+  r.reversed = launch.reversed;
   r.lanes = launch.size.x * launch.size.y * launch.size.z;
   if (r.lanes > unsigned(kernel.max_threads)) return "the block has too many threads";
   std::vector<uint4> shared(launch.dynamic_shared / sizeof(uint4) + 1);
@@ -160,7 +168,7 @@ std::string run_grid(const LzKernel& kernel, LzHost* host, const Block& launch, 
   for (unsigned z = 0; z < launch.grid.z; z++)
     for (unsigned y = 0; y < launch.grid.y; y++)
       for (unsigned x = 0; x < launch.grid.x; x++) {
-        host->block = {x, y, z};
+        host->block = {in_order(x, launch.grid.x), in_order(y, launch.grid.y), in_order(z, launch.grid.z)};
         // NaN, so that a read before a write shows.
         std::memset(static_cast<void*>(shared.data()), 0xff, shared.size() * sizeof(uint4));
         run_block();

@@ -10,6 +10,7 @@ namespace lz {
 struct Block {
   uint3 grid, size;
   size_t dynamic_shared;
+  bool reversed;  // from the last thread and block to the first
 };
 
 // Runs all blocks. Returns what is wrong, or an empty string.

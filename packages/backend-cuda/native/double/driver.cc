@@ -8,6 +8,9 @@
 // single-launch (every launch but that of a graph), capture (no stream is captured into a graph),
 // lost (the next wait finds that a kernel has destroyed the context). With `two-devices` there are two GPUs.
 // With `skip` launches and libraries' work do nothing, which leaves the host's own time to be measured.
+// With `guard` blocks of memory end where a page begins that nobody may touch, but for less than 16 bytes, so
+// that access behind them ends the process; with `reverse` the threads, warps and blocks of a grid run from
+// the last to the first, so that what needs an order and does not ask for it shows.
 // LAZULI_CUDA_DOUBLE_GPU=hopper gives the device Hopper's capability and shared memory.
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -130,10 +133,23 @@ int wait(StreamState* s, uint64_t until) {
   }
 }
 
+// Pages before one that nobody may touch, by the address of the memory at their end.
+std::map<Pointer, std::pair<void*, size_t>> guards;
+constexpr size_t kPage = 4096;
+void* guarded(size_t n) {
+  const size_t bytes = (n + kPage - 1) / kPage * kPage;
+  void* pages = mmap(nullptr, bytes + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED) return nullptr;
+  mprotect(static_cast<char*>(pages) + bytes, kPage, PROT_NONE);
+  char* memory = static_cast<char*>(pages) + bytes - (n + 15) / 16 * 16;
+  guards[reinterpret_cast<Pointer>(memory)] = {pages, bytes + kPage};
+  return memory;
+}
+
 int allocate(Pointer* made, size_t n) {
   if (n == 0) return kInvalidValue;
   if (asked("no-memory") || used + n > kMemory) return kOutOfMemory;
-  void* memory = std::aligned_alloc(512, (n + 511) / 512 * 512);
+  void* memory = asked("guard") ? guarded(n) : std::aligned_alloc(512, (n + 511) / 512 * 512);
   if (!memory) return kOutOfMemory;
   std::memset(memory, 0xff, n);  // NaN
   *made = reinterpret_cast<Pointer>(memory);
@@ -145,7 +161,12 @@ int release(Pointer p) {
   auto found = blocks.find(p);
   if (found == blocks.end()) return kInvalidValue;
   used -= found->second;
-  std::free(reinterpret_cast<void*>(p));
+  if (auto guard = guards.find(p); guard != guards.end()) {
+    munmap(guard->second.first, guard->second.second);
+    guards.erase(guard);
+  } else {
+    std::free(reinterpret_cast<void*>(p));
+  }
   blocks.erase(found);
   return kSuccess;
 }
@@ -438,10 +459,12 @@ int prepare(void* function, const unsigned* g, const unsigned* b, unsigned share
     const char* from = static_cast<const char*>(arguments[i]);
     values->emplace_back(from, from + f->kernel->sizes[i]);
   }
+  const bool reversed = asked("reverse");
   *work = [=, gx = g[0], gy = g[1], gz = g[2], bx = b[0], by = b[1], bz = b[2]] {
     std::vector<void*> pointers;
     for (auto& value : *values) pointers.push_back(value.data());
-    return lz::run_grid(*f->kernel, f->host, {{gx, gy, gz}, {bx, by, bz}, shared}, pointers.data()).empty()
+    return lz::run_grid(*f->kernel, f->host, {{gx, gy, gz}, {bx, by, bz}, shared, reversed}, pointers.data())
+                   .empty()
                ? int(kSuccess)
                : int(kIllegalAddress);
   };

@@ -26,6 +26,8 @@ export interface KernelOptions extends VariantOptions {
   readonly invariants?: Readonly<Record<string, Invariant>>
   /** True to run what is compared through `compile`. */
   readonly compiled?: boolean
+  /** Of the variants only those that this matches: `PRIMITIVE SAMPLE: VARIANT`. Asked of each before it runs. */
+  readonly only?: Pick<RegExp, "test">
 }
 
 /** The differences that kernels may have for having added in another order. */
@@ -175,6 +177,7 @@ export function kernelColumn(backend: string, options: KernelOptions = {}): Colu
         }
       }
       for (const { inputs, what, free, filling, layouts: own } of variants(application, options)) {
+        if (options.only?.test(`${primitive.name} ${application.sample}: ${what}`) === false) continue
         const wanted = own ? names.filter((layout) => own.includes(layout)) : names
         const host = inputs.map(hostInput)
         const want = referenceOf(host)

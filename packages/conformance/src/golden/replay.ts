@@ -126,8 +126,8 @@ export interface ReplayOptions {
   readonly deviations?: Deviations
   /** Where the vectors are, if not in this package. */
   readonly folder?: string
-  /** Of the cases only those whose id this matches. */
-  readonly only?: RegExp
+  /** Of the cases only those whose id this matches; asked of each before it runs. */
+  readonly only?: Pick<RegExp, "test">
 }
 
 /** The deviations that this package knows of, with their reasons. */
