@@ -240,5 +240,10 @@ export function grown(buffer: mx.Array, held: number, length: number): mx.Array 
   const [batch, heads, room, features] = buffer.shape
   if (room >= length) return buffer
   const free = mx.zeros([batch, heads, capacityFor(length) - held, features], buffer.dtype)
-  return held > 0 ? mx.concatenate([buffer.index(...tokens(0, held)), free], 2) : free
+  if (held === 0) return free
+  const kept = buffer.index(...tokens(0, held))
+  const all = mx.concatenate([kept, free], 2)
+  // Their handles would keep the buffer before until the collector finds them.
+  for (const part of [kept, free]) if (part !== buffer) part.dispose()
+  return all
 }
