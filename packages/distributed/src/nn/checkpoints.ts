@@ -1,7 +1,8 @@
 /**
  * Checkpoints of spread models: each member writes what it holds, and any number of members reads it.
  */
-import { mkdirSync, readdirSync, renameSync, rmSync } from "node:fs"
+import { randomBytes } from "node:crypto"
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as mx from "@lazuli/core"
 import * as nn from "@lazuli/nn"
@@ -55,15 +56,59 @@ export interface HasState {
   state: object
 }
 
-const fileOf = (rank: number, size: number): string => `part-${rank}-of-${size}.safetensors`
-/** The parts in a folder, of whatever checkpoint. */
-const partsIn = (folder: string): string[] =>
-  readdirSync(folder).filter((name) => /^part-\d+-of-\d+\.safetensors$/.test(name))
-const isPartOf = (size: number, name: string): boolean => name.endsWith(`-of-${size}.safetensors`)
+/** The file that names the parts of a checkpoint. It is replaced once all of them are there, so that there is always a whole one. */
+const MANIFEST = "checkpoint.json"
+interface Manifest {
+  readonly ranks: number
+  /** Part of its files' names, and of no other checkpoint's. */
+  readonly id: string
+}
+const fileOf = (rank: number, { ranks, id }: Manifest): string => `part-${rank}-of-${ranks}-${id}.safetensors`
+
+/** An identifier that all members have from rank 0. */
+function newId(group: mx.distributed.Group): string {
+  const own = new Uint8Array(randomBytes(8))
+  const shared = mx.distributed.broadcast(mx.array(own), { group }).toTypedArray() as Uint8Array
+  return Buffer.from(shared).toString("hex")
+}
+
+function manifestOf(folder: string): Manifest {
+  let found: Partial<Manifest> | null = null
+  try {
+    found = JSON.parse(readFileSync(join(folder, MANIFEST), "utf8")) as Partial<Manifest> | null
+  } catch {
+    // Nothing was ever saved here to the end.
+  }
+  const manifest = { ranks: Number(found?.ranks), id: String(found?.id) }
+  const { ranks, id } = manifest
+  const isWhole =
+    Number.isSafeInteger(ranks) &&
+    ranks > 0 &&
+    /^[0-9a-f]{16}$/.test(id) &&
+    Array.from({ length: Math.min(ranks, 1 << 16) }, (_, rank) => join(folder, fileOf(rank, manifest))).every(
+      (file) => existsSync(file),
+    )
+  if (!isWhole)
+    throw new mx.FormatError("loadSharded", `"${folder}" does not hold all parts of one checkpoint`)
+  return manifest
+}
+
+/**
+ * True if a folder holds a checkpoint that {@link saveSharded} wrote to the end.
+ * @example
+ * hasSharded('checkpoint-of-nobody') // => false
+ */
+export function hasSharded(folder: string): boolean {
+  try {
+    return manifestOf(folder).ranks > 0
+  } catch {
+    return false
+  }
+}
 
 /**
  * Saves a model of {@link nn.FullyShardedModule}s, and an optimizer's state, into a folder: each member writes the parts that it holds.
- * What was there before is replaced once all have written.
+ * What was there before is replaced once all have written: whenever members fail, the folder holds one checkpoint or the other.
  * @example
  * saveSharded('checkpoint', new nn.Linear(2, 3))
  */
@@ -91,13 +136,16 @@ export function saveSharded(
   add("model", model.parameters())
   if (optimizer) add("optimizer", optimizer.state)
   mkdirSync(folder, { recursive: true })
-  const file = join(folder, fileOf(its.rank(), its.size()))
-  const beside = `${file}.new.safetensors`
-  mx.saveSafetensors(beside, arrays, { rows: JSON.stringify(spread), ranks: String(its.size()) })
+  const manifest = { ranks: its.size(), id: newId(its) }
+  mx.saveSafetensors(join(folder, fileOf(its.rank(), manifest)), arrays, { rows: JSON.stringify(spread) })
   mx.eval(mx.distributed.barrier(null, { group: its }))
-  renameSync(beside, file)
-  if (its.rank() === 0)
-    for (const name of partsIn(folder)) if (!isPartOf(its.size(), name)) rmSync(join(folder, name))
+  if (its.rank() === 0) {
+    const beside = join(folder, `${MANIFEST}.new`)
+    writeFileSync(beside, JSON.stringify(manifest), { flush: true })
+    renameSync(beside, join(folder, MANIFEST))
+    for (const name of readdirSync(folder))
+      if (name.startsWith("part-") && !name.includes(manifest.id)) rmSync(join(folder, name), { force: true })
+  }
   mx.eval(mx.distributed.barrier(null, { group: its }))
 }
 
@@ -116,12 +164,9 @@ export function loadSharded(
   group: mx.distributed.Group | null = null,
 ): void {
   const its = group ?? mx.distributed.init()
-  const files = partsIn(folder)
-  const count = Number(/-of-(\d+)\./.exec(files[0] ?? "")?.[1] ?? 0)
-  if (count === 0 || files.length !== count || !files.every((name) => isPartOf(count, name)))
-    throw new mx.FormatError("loadSharded", `"${folder}" does not hold all parts of one checkpoint`)
-  const parts = Array.from({ length: count }, (_, rank) => {
-    const [arrays, metadata] = mx.load(join(folder, fileOf(rank, count)), {
+  const manifest = manifestOf(folder)
+  const parts = Array.from({ length: manifest.ranks }, (_, rank) => {
+    const [arrays, metadata] = mx.load(join(folder, fileOf(rank, manifest)), {
       returnMetadata: true,
     }) as unknown as [Record<string, mx.Array>, Record<string, string>]
     return { arrays, rows: JSON.parse(metadata.rows ?? "{}") as Record<string, number> }

@@ -3,6 +3,6 @@
  */
 import "../index"
 
-export { type HasState, loadSharded, saveSharded } from "./checkpoints"
+export { type HasState, hasSharded, loadSharded, saveSharded } from "./checkpoints"
 export { type DataParallelOptions, dataParallel, shareParameters } from "./data-parallel"
 export { RankSampler, type RankSamplerOptions, type SamplerState } from "./rank-sampler"

@@ -5,7 +5,7 @@ import * as mx from "@lazuli/core"
 import * as nn from "@lazuli/nn"
 import { afterAll, expect, test } from "vitest"
 import { programOf, runJob } from "../../test/run-job"
-import { dataParallel, loadSharded, RankSampler, saveSharded } from "./index"
+import { dataParallel, hasSharded, loadSharded, RankSampler, saveSharded } from "./index"
 
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-spread-"))
 afterAll(() => rmSync(scratch, { recursive: true }))
@@ -44,7 +44,9 @@ test("2 and 4 ranks train as one does, however the model is spread, and their ch
 test("one process: the same names, and a checkpoint without all its parts is refused", () => {
   const folder = join(scratch, "one")
   const model = new nn.Linear(2, 3)
+  expect(hasSharded(folder)).toBe(false)
   saveSharded(folder, model)
+  expect(hasSharded(folder)).toBe(true)
   const other = new nn.Linear(2, 3)
   loadSharded(folder, other)
   expect(mx.arrayEqual(other.weight, model.weight).item()).toBe(true)
