@@ -173,8 +173,9 @@ export class CachedPrograms {
     const { inputs, outputs } = this.options
     const before = snapshot([inputs, outputs])
     try {
-      const result = this.asWritten(args)
-      this.replay.giveUp(args, state, arraysOf(result), null, false)
+      // Handles of its own, as a program's results are: the function's may be the state's, which the next call gives up.
+      const result = mapArrays(this.asWritten(args), ({ node }) => new Array(node))
+      this.replay.giveUp(args, state, arraysOf(result))
       return result
     } catch (error) {
       before.restore()

@@ -72,20 +72,15 @@ export class Replay {
     return withArrays(found.result, values)
   }
 
-  /**
-   * Lets go of what was donated to a call, but for what is still in the trees: `left`, where that is known. Results that are no new handles
-   * may be among it.
-   */
+  /** Lets go of what was donated to a call, but for what is still in the trees: `left`, where that is known. */
   giveUp(
     args: readonly unknown[],
     state: readonly Array[],
     results: readonly Array[],
     left: readonly Array[] | null = null,
-    areNew = true,
   ): void {
     if (this.donated.length === 0 || results.some(({ node }) => node.mark !== Mark.None)) return
-    const kept = left ?? readLeaves(arrayLeaves(this.options.inputs))
-    giveUp(this.donated, state, areNew ? kept : [...kept, ...results], args)
+    giveUp(this.donated, state, left ?? readLeaves(arrayLeaves(this.options.inputs)), args)
   }
 
   /** Leaves in the captured trees what the function would have left there. */
