@@ -104,7 +104,7 @@ const OPENERS = {
 } as const
 
 /** Called while work is waited for that other processes take part in; see `DeviceCollectives.join`. */
-type Check = (seconds: number, work: number, op: string) => void
+type Check = (isWaiting: boolean, work: number, op: string) => void
 /** Milliseconds between such calls. */
 const CHECK_EVERY = 20
 
@@ -234,8 +234,7 @@ export class CudaRuntime implements GpuRuntime {
   private collectives = { work: 0, op: "allSum" }
   /** A communicator's number. */
   joinCollectives(id: Uint8Array, rank: number, size: number, check: Check): number {
-    const began = performance.now()
-    const look = (): void => check((performance.now() - began) / 1000, 0, "init")
+    const look = (): void => check(true, 0, "init")
     try {
       // The others see from now on that this process is at it: opening the GPU may take longer than their limit.
       look()
@@ -250,7 +249,7 @@ export class CudaRuntime implements GpuRuntime {
       this.native.abortCollectives()
       throw cause
     } finally {
-      check(-1, 0, "init")
+      check(false, 0, "init")
     }
   }
   leaveCollectives(): void {
@@ -266,7 +265,6 @@ export class CudaRuntime implements GpuRuntime {
   private awaitWork(stream: number): string | Error | null {
     const { native, checks } = this
     if (checks.length === 0) return native.synchronize(stream)
-    const began = performance.now()
     const { work, op } = this.collectives
     let isChecked = false
     try {
@@ -274,14 +272,14 @@ export class CudaRuntime implements GpuRuntime {
         const outcome = native.synchronize(stream, CHECK_EVERY)
         if (outcome !== undefined) return outcome
         isChecked = true
-        for (const check of checks) check((performance.now() - began) / 1000, work, op)
+        for (const check of checks) check(true, work, op)
       }
     } catch (error) {
       native.abortCollectives()
       native.synchronize(ALL)
       return error as Error
     } finally {
-      if (isChecked) for (const check of checks) check(-1, work, op)
+      if (isChecked) for (const check of checks) check(false, work, op)
     }
   }
   private graphs: ((words: BigInt64Array) => number | null) | null | undefined

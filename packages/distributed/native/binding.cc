@@ -43,6 +43,11 @@ class Call {
     return value;
   }
   int integer(int i) const { return int(number(i)); }
+  bool boolean(int i) const {
+    bool value;
+    check(napi_get_value_bool(env, arguments_[i], &value));
+    return value;
+  }
   std::string text(int i) const { return text_of(arguments_[i]); }
   // The bytes of a typed array, and how many.
   std::pair<char*, size_t> bytes(int i) const {
@@ -148,18 +153,14 @@ napi_value has_mpi(Call& call) {
   return out;
 }
 
-// check(group, seconds, work, name)
+// check(group, is_waiting, work, name)
 napi_value check(Call& call) {
   const auto group = group_at(call.integer(0));
   World& world = group->world();
-  const double seconds = call.number(1);
-  if (seconds < 0) {
-    world.end();
-    return nullptr;
-  }
-  const std::string name = call.text(3);
-  world.begin(name.c_str(), group->id(), uint64_t(call.number(2)));
-  world.check_device(world.now() - std::chrono::microseconds(int64_t(seconds * 1e6)));
+  if (call.boolean(1))
+    world.await_device(call.text(3).c_str(), group->id(), uint64_t(call.number(2)));
+  else
+    world.end_device();
   return nullptr;
 }
 

@@ -63,9 +63,9 @@ export class NativeCommunicator implements Communicator {
     const [k, r] = [KINDS.indexOf(kind), REDUCTIONS.indexOf(reduction)]
     native().run(this.number, k, r, dtype.code, input, output, count, peer, shape, name)
   }
-  /** Throws where a member has failed; `seconds` below 0 end a wait. */
-  check(seconds: number, work: number, op: string): void {
-    native().check(this.number, seconds, work, op)
+  /** Tells the others whether this rank waits for its device; throws where it waits for one that has failed. */
+  check(isWaiting: boolean, work: number, op: string): void {
+    native().check(this.number, isWaiting, work, op)
   }
   split(color: number, key: number): NativeCommunicator {
     return under("split", () => new NativeCommunicator(native().split(this.number, color, key)))

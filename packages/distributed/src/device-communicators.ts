@@ -35,8 +35,8 @@ export class DeviceCommunicator implements Communicator {
         name: "init",
         shape: 0,
       })
-      collectives.join(numberOf(this), known, this.rank, this.size, (seconds, work, op) =>
-        under(op, () => host.check(seconds, work, op)),
+      collectives.join(numberOf(this), known, this.rank, this.size, (isWaiting, work, op) =>
+        under(op, () => host.check(isWaiting, work, op)),
       )
     })
   }

@@ -72,6 +72,26 @@ test("a machine that stops all ranks for longer than the limit does no harm", as
   expect(said.filter((line) => line === '{"done":true}')).toHaveLength(3)
 }, 60_000)
 
+test("the time in which a process is stopped is no part of its wait for a device", async () => {
+  const said: string[] = []
+  const { code } = await runJob([await programOf("device-wait")], 2, {
+    backend: "ring",
+    timeLimit: LIMIT,
+    print(line, _rank, error) {
+      if (error) return
+      said.push(line)
+      const { pid } = JSON.parse(line)
+      if (!pid) return
+      process.kill(pid, "SIGSTOP")
+      setTimeout(() => process.kill(pid, "SIGCONT"), 2 * LIMIT * 1000)
+    },
+  })
+  expect(code).toBe(3)
+  const { message, checks } = JSON.parse(said[1])
+  expect(message).toMatch(/^\[allSum\] rank 1 has not reached this operation within 1 s/)
+  expect(checks).toBeGreaterThan((LIMIT * 1000 * 0.4) / 20)
+}, 60_000)
+
 const mpirun = "/usr/bin/mpirun"
 /** The exit of a job that mpirun does not end when a rank fails, and what its ranks print. */
 function underMpi(fault: string): Promise<string[]> {

@@ -53,8 +53,8 @@ export interface Native {
     shape: number,
     name: string,
   ): void
-  /** Tells the others that this rank waits for its device since so many seconds; throws where one has failed. Below 0 the wait is over. */
-  check(group: number, seconds: number, work: number, name: string): void
+  /** Tells the others whether this rank waits for its device, since the first such call; throws where it does and one has failed. */
+  check(group: number, isWaiting: boolean, work: number, name: string): void
   /** True if MPI's library can be loaded. */
   hasMpi(): boolean
 }

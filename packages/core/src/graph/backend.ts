@@ -125,15 +125,15 @@ export interface DeviceCollectives {
   newId(): Uint8Array
   /**
    * Joins those that have the same id; returns once all are there. Primitives then know the group by `group`. While the device's work is
-   * waited for `check` is called with the seconds that this has taken, a number that is equal for equal sequences of operations and the
-   * last of them, and once with −1 when the wait is over; it throws where a member has failed, which ends that work.
+   * waited for `check` is called with true, a number that is equal for equal sequences of operations and the last of them, and with false
+   * when the wait is over; it throws where a member has failed, which ends that work.
    */
   join(
     group: number,
     id: Uint8Array,
     rank: number,
     size: number,
-    check: (seconds: number, work: number, op: string) => void,
+    check: (isWaiting: boolean, work: number, op: string) => void,
   ): void
   /** Forgets all groups. */
   leave(): void

@@ -104,6 +104,23 @@ void World::end() {
   status_.in_operation = 0;
 }
 
+void World::await_device(const char* name, uint32_t group, uint64_t sequence) {
+  begin(name, group, sequence);
+  Instant since;
+  {
+    std::lock_guard lock(guard_);
+    if (!device_since_) device_since_ = now();
+    since = *device_since_;
+  }
+  check_others(since, true);
+}
+
+void World::end_device() {
+  end();
+  std::lock_guard lock(guard_);
+  device_since_.reset();
+}
+
 void World::note(int rank, const std::string& text) {
   if (failure_) return;
   failure_ = std::make_unique<Failure>(rank, text, true);

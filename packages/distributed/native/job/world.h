@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -75,8 +76,10 @@ class World {
   void check(int peer, Instant since);
   // The same while it is not known who keeps this one waiting.
   void check_all(Instant since) { check_others(since, false); }
-  // The same of work on devices, which may take longer than the limit where all are at it.
-  void check_device(Instant since) { check_others(since, true); }
+  // Called while this rank waits for work on its device, which may take longer than the limit where all are
+  // at it. The wait lasts from the first call until end_device().
+  void await_device(const char* name, uint32_t group, uint64_t sequence);
+  void end_device();
   bool has_failed() const { return failed_.load(std::memory_order_acquire); }
   // A connection for data has ended.
   [[noreturn]] void ended(int peer);
@@ -112,6 +115,7 @@ class World {
   std::vector<std::unique_ptr<Member>> members_;
   std::mutex guard_;  // of all that the thread and operations share
   Status status_;
+  std::optional<Instant> device_since_;
   std::atomic<bool> failed_{false};
   // now() is the clock's time less what was lost, but not beyond the end.
   std::atomic<Clock::duration> lost_{Clock::duration::zero()};
