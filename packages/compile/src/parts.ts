@@ -2,9 +2,17 @@
  * Parts of a traced graph whose operations name streams: what runs on one stream without waiting for another in between. A part reads what
  * earlier parts made, so each can be planned and run by the backend of its own device.
  */
-import { type Application, applicationOf, type Node, outputsOf, type Stream } from "@lazuli/core/engine"
+import {
+  type Application,
+  applicationOf,
+  type Layout,
+  type Node,
+  outputsOf,
+  type Stream,
+} from "@lazuli/core/engine"
 import { isImmediate } from "./identities"
-import { inOrder, isLeaf, primitiveOf } from "./order"
+import { inOrder, isLeaf } from "./order"
+import { isView, layoutOf, ROW_MAJOR } from "./views"
 
 /** Some applications of a graph, as what they read and what others, or the caller, read of them. */
 export interface Part {
@@ -22,8 +30,6 @@ export function streamsOf(outputs: readonly Node[]): Set<Stream> {
 /** A part is closed when another stream reads so many bytes of it: what follows runs meanwhile, as a part of its own. */
 const WORTH_CLOSING = 64 * 1024
 
-const isView = (node: Node): boolean => !isLeaf(node) && primitiveOf(node).rules.view !== undefined
-
 /** A part as it grows. */
 interface OpenPart {
   readonly at: number
@@ -36,7 +42,7 @@ interface OpenPart {
 
 /** The parts of a graph, each after those that it reads. */
 export function partsOf(outputs: readonly Node[]): Part[] {
-  const order = inTurns(inOrder(outputs, isLeaf).filter((application) => !isImmediate(application)))
+  const order = byRoundTrips(inOrder(outputs, isLeaf).filter((application) => !isImmediate(application)))
   const parts: OpenPart[] = []
   const partOf = new Map<Node, OpenPart>()
   for (const application of order) {
@@ -49,14 +55,11 @@ export function partsOf(outputs: readonly Node[]): Part[] {
       if (source && source.stream !== part.stream && input.nbytes >= WORTH_CLOSING) source.isClosed = true
     }
   }
-  // A view of what another part has is made again by its readers: a part would give a copy.
+  const sources = sourcesOf(order, outputs, (a, b) => partOf.get(applicationOf(a)) === partOf.get(b))
   const readBy = (application: Application): Node[] =>
-    application.inputs.map((input) => {
-      let source = input
-      while (partOf.get(applicationOf(source)) !== partOf.get(application) && isView(source))
-        source = source.inputs[0]
-      return source
-    })
+    application.inputs.map((input) =>
+      partOf.get(applicationOf(input)) === partOf.get(application) ? input : (sources.get(input) as Node),
+    )
   const wanted = new Set(outputs)
   for (const application of order)
     for (const input of readBy(application))
@@ -76,6 +79,50 @@ export function partsOf(outputs: readonly Node[]): Part[] {
   })
   // Some have nothing but views.
   return made.filter((part) => part.outputs.length > 0)
+}
+
+/**
+ * By the array that another part reads, the array that crosses for it. Of a view that is what it shows, since a part would give a copy of
+ * it; but no array crosses for views of less than half of it.
+ */
+function sourcesOf(
+  order: readonly Application[],
+  outputs: readonly Node[],
+  isTogether: (input: Node, application: Application) => boolean,
+): Map<Node, Node> {
+  const candidates = new Map<Node, readonly Node[]>()
+  const bytesRead = new Map(outputs.map((node) => [node, node.nbytes]))
+  const counted = new Set<Node>()
+  for (const application of order)
+    for (const input of application.inputs) {
+      if (candidates.has(input) || isTogether(input, application)) continue
+      const shown = shownBy(input)
+      candidates.set(input, shown)
+      const least = shown.reduce((a, b) => (b.nbytes < a.nbytes ? b : a))
+      if (counted.has(least)) continue
+      counted.add(least)
+      for (const node of shown) bytesRead.set(node, (bytesRead.get(node) ?? 0) + least.nbytes)
+    }
+  // A leaf is there already, however little of it is read.
+  const crosses = (node: Node): boolean => isLeaf(node) || 2 * (bytesRead.get(node) ?? 0) >= node.nbytes
+  return new Map([...candidates].map(([input, shown]) => [input, shown.find(crosses) as Node]))
+}
+
+/** An array, after those that it is a view of. One that has to be a copy is a view of none. */
+function shownBy(input: Node): Node[] {
+  const chain = [input]
+  for (let view = input; isView(view); view = view.inputs[0]) chain.push(view.inputs[0])
+  let shown: Node[] = []
+  let layout: Layout | null | undefined
+  for (const node of chain.reverse()) {
+    layout = layout && layoutOf(node, layout)
+    if (!layout) {
+      shown = []
+      layout = ROW_MAJOR
+    }
+    shown.push(node)
+  }
+  return shown
 }
 
 /** The first part of a stream that waits for all that is read, behind which the stream has nothing of that; or a new one. */
@@ -99,10 +146,10 @@ function partFor(stream: Stream, read: readonly OpenPart[], parts: OpenPart[]): 
 }
 
 /**
- * The applications with those last that wait for a stream which waits for theirs: an update of averages that other streams make comes
- * behind the rest of the backward pass, which waits for none.
+ * The applications by how often what they read went to another stream and back: an update with averages that another stream makes comes
+ * after the rest of the backward pass, which waits for none.
  */
-function inTurns(order: readonly Application[]): Application[] {
+function byRoundTrips(order: readonly Application[]): Application[] {
   const changes = new Map<Node, number>()
   for (const application of order) {
     let most = 0
@@ -114,6 +161,6 @@ function inTurns(order: readonly Application[]): Application[] {
     }
     changes.set(application, most)
   }
-  const turnOf = (application: Application): number => (changes.get(application) as number) >> 1
-  return [...order].sort((a, b) => turnOf(a) - turnOf(b))
+  const roundTripsOf = (application: Application): number => (changes.get(application) as number) >> 1
+  return [...order].sort((a, b) => roundTripsOf(a) - roundTripsOf(b))
 }

@@ -25,6 +25,16 @@ export const isView = (node: Node): boolean =>
   node.inputs.length === 1 &&
   node.inputs[0].dtype === node.dtype
 
+/** The layout of an array with memory of its own. */
+export const ROW_MAJOR: Layout = { offset: 0, strides: null }
+
+/** The layout of a view, given that of its input; null where strides cannot express it, so that it is a copy. */
+export function layoutOf(view: Node, { offset, strides }: Layout): Layout | null | undefined {
+  const [{ shape, dtype }] = view.inputs
+  const source = { shape, dtype, offset, strides: strides ?? contiguousStrides(shape) }
+  return primitiveOf(view).rules.view?.(source, view.params, view)
+}
+
 /** Views in a row that are looked at: most chains are short. */
 const MAX_MERGED = 32
 
@@ -33,12 +43,10 @@ export function merged(view: Node): Node {
   const chain = [view]
   let root = view.inputs[0]
   for (; isView(root) && chain.length < MAX_MERGED; root = root.inputs[0]) chain.push(root)
-  let layout: Layout | null | undefined = { offset: 0, strides: null }
+  let layout: Layout | null | undefined = ROW_MAJOR
   let { shape } = root
   for (const each of chain.reverse()) {
-    const strides: readonly number[] = layout.strides ?? contiguousStrides(shape)
-    const { rules } = primitiveOf(each)
-    layout = rules.view?.({ shape, dtype: each.dtype, offset: layout.offset, strides }, each.params, each)
+    layout = layoutOf(each, layout)
     if (!layout) return view
     shape = each.shape
   }
@@ -50,10 +58,8 @@ export function merged(view: Node): Node {
 
 /** True if a view shows all elements in the order in which they are, as a reshape does. */
 export function keepsOrder(node: Node): boolean {
-  const [{ shape, dtype }] = node.inputs
-  if (sizeOf(shape) !== sizeOf(node.shape)) return false
-  const strides = contiguousStrides(shape)
-  const layout = primitiveOf(node).rules.view?.({ shape, dtype, offset: 0, strides }, node.params, node)
+  if (sizeOf(node.inputs[0].shape) !== sizeOf(node.shape)) return false
+  const layout = layoutOf(node, ROW_MAJOR)
   return !!layout && layout.offset === 0 && (!layout.strides || isContiguous(node.shape, layout.strides))
 }
 
