@@ -36,7 +36,7 @@ struct AttentionProblem {
     const auto* s = mask_strides;
     const int64_t at = b * s[0] + h * s[1] + row * s[2] + column * s[3];
     if (allowed) {
-      // All of them, as a rule, where a cache is read.
+      // Usually the mask allows all of them: when decoding with a cache.
       const bool shows_all = s[3] == 1 && std::memchr(allowed + at, 0, size_t(n)) == nullptr;
       for (int64_t j = 0; j < n && !shows_all; j++) line[j] = allowed[at + j * s[3]] ? line[j] : -INFINITY;
     } else if (additive) {
@@ -46,8 +46,8 @@ struct AttentionProblem {
     for (int64_t j = std::max<int64_t>(row + columns - rows + 1 - column, 0); j < n; j++) line[j] = -INFINITY;
   }
 
-  // True if the mask hides columns [column, column + n) from all rows of `count` heads from h on: there are
-  // such where a cache has room for what is still to come.
+  // True if the mask hides columns [column, column + n) from all rows of `count` heads starting at h. This
+  // happens when a cache is preallocated: its unused end is masked.
   bool hides(int64_t b, int64_t h, int64_t count, int64_t column, int64_t n) const {
     if (!allowed) return false;
     const auto* s = mask_strides;

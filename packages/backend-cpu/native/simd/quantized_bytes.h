@@ -131,7 +131,7 @@ bool arrange_bytes(const float* x, int64_t columns, int64_t group, float* to) {
 }
 
 #if HWY_TARGET <= HWY_AVX3
-// `count` scales or biases from one on, of at most as many as lanes; zeros follow them.
+// `count` scales or biases starting at `at`. There are at most as many as lanes; the other lanes are 0.
 HWY_INLINE hn::Vec<Floats> some_scales(const void* data, ScaleKind kind, int64_t at, int64_t count) {
   const auto some = __mmask16(count >= 16 ? 0xffff : (1u << count) - 1);
   if (kind == ScaleKind::float32)
@@ -163,7 +163,7 @@ HWY_INLINE __m512i spread(__m512i packed) {
   return _mm512_and_si512(codes, _mm512_set1_epi8((1 << kBits) - 1));
 }
 
-// The codes of a step, of which `lanes` lanes are there, for each look; the others are zeros.
+// The codes of a step for each look. Only the first `lanes` lanes are read; the others are 0.
 template <int kBits>
 HWY_INLINE void codes_of(const char* from, int64_t lanes, __m512i (&codes)[lane_steps(kBits)]) {
   if constexpr (in_words(kBits)) {
@@ -181,7 +181,7 @@ HWY_INLINE void codes_of(const char* from, int64_t lanes, __m512i (&codes)[lane_
   }
 }
 
-// The products of a step's codes of kTogether rows with what meets them of a vector.
+// The products of a step's codes, of kTogether rows, with the matching bytes of a vector.
 template <int kBits, int kDigits, int kTogether>
 LZ_BYTES HWY_INLINE void multiply_step(const Lanes (&codes)[kTogether][lane_steps(kBits)],
                                        const float* digits, hn::Vec<Floats> (&values)[kTogether]) {
@@ -346,7 +346,7 @@ LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, const Arranged& a, flo
   LZ_UNROLL for (int m = 0; m < kVectors; m++) lane_sums(sums[m], y + m * y_step);
 }
 
-// The rows from one on.
+// The rows starting at `row`.
 HWY_INLINE PackedRows rows_from(PackedRows p, int64_t row) {
   const int64_t size = p.kind == ScaleKind::float32 ? 4 : 2;
   p.words += row * p.stride;
@@ -362,7 +362,7 @@ void dot_bytes_of(const PackedRows& p, const Arranged& a, float* y, int64_t y_st
   constexpr int kMostLooks = 4;
   constexpr int kTogether = kVectors * lane_steps(kBits) * kDigits <= kMostLooks ? 1 : 4;
 #else
-  // Registers for more are not there.
+  // AVX2 has too few registers for more.
   constexpr int kTogether = 2;
 #endif
   int64_t row = 0;
