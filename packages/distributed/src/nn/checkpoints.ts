@@ -64,6 +64,8 @@ interface Manifest {
   readonly id: string
 }
 const fileOf = (rank: number, { ranks, id }: Manifest): string => `part-${rank}-of-${ranks}-${id}.safetensors`
+/** Names of parts, also while they are written; other files in the folder are the user's. */
+const PART = /^part-\d+-of-\d+-([0-9a-f]{16})\.safetensors(?:\.\d+\.[0-9a-f]+\.tmp)?$/
 
 /** An identifier that all members have from rank 0. */
 function newId(group: mx.distributed.Group): string {
@@ -72,43 +74,68 @@ function newId(group: mx.distributed.Group): string {
   return Buffer.from(shared).toString("hex")
 }
 
-function manifestOf(folder: string): Manifest {
-  let found: Partial<Manifest> | null = null
+/** The manifest of a folder's checkpoint; null where none was ever saved to the end. Throws where one was that cannot be loaded now. */
+function manifestOf(op: string, folder: string): Manifest | null {
+  let text: string
   try {
-    found = JSON.parse(readFileSync(join(folder, MANIFEST), "utf8")) as Partial<Manifest> | null
-  } catch {
-    // Nothing was ever saved here to the end.
+    text = readFileSync(join(folder, MANIFEST), "utf8")
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === "ENOENT") return null
+    throw new mx.FormatError(op, `${MANIFEST} of "${folder}" cannot be read`, { cause })
+  }
+  let found: Partial<Manifest> | null
+  try {
+    found = JSON.parse(text) as Partial<Manifest> | null
+  } catch (cause) {
+    throw new mx.FormatError(op, `${MANIFEST} of "${folder}" is not JSON`, { cause })
   }
   const manifest = { ranks: Number(found?.ranks), id: String(found?.id) }
   const { ranks, id } = manifest
-  const isWhole =
-    Number.isSafeInteger(ranks) &&
-    ranks > 0 &&
-    /^[0-9a-f]{16}$/.test(id) &&
-    Array.from({ length: Math.min(ranks, 1 << 16) }, (_, rank) => join(folder, fileOf(rank, manifest))).every(
-      (file) => existsSync(file),
-    )
-  if (!isWhole)
-    throw new mx.FormatError("loadSharded", `"${folder}" does not hold all parts of one checkpoint`)
+  if (!Number.isSafeInteger(ranks) || ranks <= 0 || !/^[0-9a-f]{16}$/.test(id))
+    throw new mx.FormatError(op, `${MANIFEST} of "${folder}" does not name the parts of a checkpoint`)
+  for (let rank = 0; rank < ranks; rank++) {
+    const part = fileOf(rank, manifest)
+    if (!existsSync(join(folder, part)))
+      throw new mx.FormatError(
+        op,
+        `"${folder}" does not hold all parts of its checkpoint: ${part} is missing`,
+      )
+  }
   return manifest
 }
 
 /**
- * True if a folder holds a checkpoint that {@link saveSharded} wrote to the end.
+ * True if a folder holds a checkpoint that {@link saveSharded} wrote to the end, false if none was. Members decide alike only where all see
+ * the same files: the folder must be on a file system that they share and that shows each what others wrote.
+ * @throws FormatError where there is a checkpoint that cannot be loaded, such as one without all its parts
  * @example
  * hasSharded('checkpoint-of-nobody') // => false
  */
 export function hasSharded(folder: string): boolean {
+  return manifestOf("hasSharded", folder) !== null
+}
+
+/** Removes other checkpoints' parts, and those that members began to write, as far as possible: the new checkpoint counts regardless. */
+function removeOthers(folder: string, { id }: Manifest): void {
   try {
-    return manifestOf(folder).ranks > 0
+    for (const entry of readdirSync(folder, { withFileTypes: true })) {
+      const its = entry.isFile() ? PART.exec(entry.name)?.[1] : undefined
+      if (its === undefined || its === id) continue
+      try {
+        rmSync(join(folder, entry.name), { force: true })
+      } catch {
+        // The next save tries again.
+      }
+    }
   } catch {
-    return false
+    // Likewise.
   }
 }
 
 /**
  * Saves a model of {@link nn.FullyShardedModule}s, and an optimizer's state, into a folder: each member writes the parts that it holds.
- * What was there before is replaced once all have written: whenever members fail, the folder holds one checkpoint or the other.
+ * The checkpoint that was there before is replaced once all have written: whenever members fail, the folder holds one or the other. Other
+ * files stay. All members must see the same folder, on a file system that they share.
  * @example
  * saveSharded('checkpoint', new nn.Linear(2, 3))
  */
@@ -143,15 +170,14 @@ export function saveSharded(
     const beside = join(folder, `${MANIFEST}.new`)
     writeFileSync(beside, JSON.stringify(manifest), { flush: true })
     renameSync(beside, join(folder, MANIFEST))
-    for (const name of readdirSync(folder))
-      if (name.startsWith("part-") && !name.includes(manifest.id)) rmSync(join(folder, name), { force: true })
+    removeOthers(folder, manifest)
   }
   mx.eval(mx.distributed.barrier(null, { group: its }))
 }
 
 /**
  * Loads what {@link saveSharded} wrote, on as many members as there are now.
- * @throws FormatError where parts are missing
+ * @throws FormatError where there is no checkpoint, or one without all its parts
  * @example
  * const model = new nn.Linear(2, 3)
  * saveSharded('checkpoint', model)
@@ -164,7 +190,8 @@ export function loadSharded(
   group: mx.distributed.Group | null = null,
 ): void {
   const its = group ?? mx.distributed.init()
-  const manifest = manifestOf(folder)
+  const manifest = manifestOf("loadSharded", folder)
+  if (!manifest) throw new mx.FormatError("loadSharded", `"${folder}" holds no checkpoint`)
   const parts = Array.from({ length: manifest.ranks }, (_, rank) => {
     const [arrays, metadata] = mx.load(join(folder, fileOf(rank, manifest)), {
       returnMetadata: true,

@@ -1,0 +1,118 @@
+import fs, { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { syncBuiltinESMExports } from "node:module"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import * as mx from "@lazuli/core"
+import * as nn from "@lazuli/nn"
+import { afterAll, expect, test, vi } from "vitest"
+import { hasSharded, loadSharded, saveSharded } from "./index"
+
+const scratch = mkdtempSync(join(tmpdir(), "lazuli-checkpoints-"))
+afterAll(() => rmSync(scratch, { recursive: true }))
+
+const ID = "0123456789abcdef"
+const model = new nn.Linear(2, 3)
+/** A folder with a checkpoint, and the name of its only part. */
+function saved(name: string): [folder: string, part: string] {
+  const folder = join(scratch, name)
+  saveSharded(folder, model)
+  return [folder, readdirSync(folder).find((file) => file.startsWith("part-")) as string]
+}
+
+test("a save removes the parts of other checkpoints, begun ones too, and nothing else", () => {
+  const [folder, before] = saved("others")
+  const own = [`part-3-of-4-${ID}.safetensors`, `part-0-of-2-${ID}.safetensors.123.9f3a01.tmp`]
+  const users = [
+    "part-00000.parquet",
+    "part-0.safetensors",
+    `part-0-of-2-${ID}.safetensors.bak`,
+    `my-part-0-of-2-${ID}.safetensors`,
+    `part-0-of-2-${ID}0.safetensors`,
+  ]
+  for (const name of [...own, ...users]) writeFileSync(join(folder, name), "")
+  const folders = ["part-notes", `part-1-of-2-${ID}.safetensors`]
+  for (const name of folders) mkdirSync(join(folder, name))
+  saveSharded(folder, model)
+  const left = readdirSync(folder)
+  for (const name of [before, ...own]) expect(left).not.toContain(name)
+  expect(left).toEqual(expect.arrayContaining([...users, ...folders]))
+  expect(left.length).toBe(users.length + folders.length + 2)
+})
+
+/** Runs something where one of the file system's functions is another. */
+function replacing(
+  call: "rmSync" | "readdirSync" | "existsSync",
+  by: (path: unknown) => never | boolean,
+  run: () => void,
+): void {
+  const replaced = vi.spyOn(fs, call).mockImplementation(by as never)
+  syncBuiltinESMExports()
+  try {
+    run()
+    expect(replaced).toHaveBeenCalled()
+  } finally {
+    replaced.mockRestore()
+    syncBuiltinESMExports()
+  }
+}
+
+test.each(["rmSync", "readdirSync"] as const)("a save succeeds where %s fails to clear up", (call) => {
+  const [folder, before] = saved(call)
+  const fail = (): never => {
+    throw new Error("EACCES")
+  }
+  replacing(call, fail, () => saveSharded(folder, model))
+  expect(hasSharded(folder)).toBe(true)
+  expect(readdirSync(folder)).toContain(before)
+  saveSharded(folder, model)
+  expect(readdirSync(folder).length).toBe(2)
+})
+
+test("no checkpoint is one without a manifest; a damaged one is an error that says where", () => {
+  expect(hasSharded(join(scratch, "nowhere"))).toBe(false)
+  const [folder, part] = saved("damaged")
+  const manifest = join(folder, "checkpoint.json")
+  const { id } = JSON.parse(readFileSync(manifest, "utf8")) as { id: string }
+  const refuse = (message: string): mx.FormatError => {
+    const thrown = [() => hasSharded(folder), () => loadSharded(folder, new nn.Linear(2, 3))].map((read) => {
+      try {
+        read()
+      } catch (error) {
+        return error
+      }
+    }) as mx.FormatError[]
+    expect(thrown.map(({ op }) => op)).toEqual(["hasSharded", "loadSharded"])
+    for (const error of thrown) {
+      expect(error).toBeInstanceOf(mx.FormatError)
+      expect(error.message).toContain(message)
+    }
+    return thrown[0]
+  }
+  writeFileSync(manifest, JSON.stringify({ ranks: Number.MAX_SAFE_INTEGER, id }))
+  refuse(`part-0-of-${Number.MAX_SAFE_INTEGER}-${id}.safetensors is missing`)
+  writeFileSync(manifest, JSON.stringify({ ranks: 2, id }))
+  writeFileSync(join(folder, `part-0-of-2-${id}.safetensors`), "")
+  refuse(`part-1-of-2-${id}.safetensors is missing`)
+  writeFileSync(manifest, JSON.stringify({ ranks: 1, id }))
+  rmSync(join(folder, part))
+  refuse(`${part} is missing`)
+  for (const text of ["null", "{}", `{"ranks":0,"id":"${id}"}`, '{"ranks":1,"id":"../x"}']) {
+    writeFileSync(manifest, text)
+    refuse("does not name the parts")
+  }
+  writeFileSync(manifest, '{"ranks"')
+  expect(refuse("is not JSON").cause).toBeInstanceOf(SyntaxError)
+  rmSync(manifest)
+  expect(hasSharded(folder)).toBe(false)
+  mkdirSync(manifest)
+  expect(refuse("cannot be read").cause).toMatchObject({ code: "EISDIR" })
+})
+
+test("all parts of many are looked for", () => {
+  const [folder] = saved("many")
+  writeFileSync(join(folder, "checkpoint.json"), JSON.stringify({ ranks: 70_000, id: ID }))
+  const isThere = (path: unknown): boolean => !String(path).includes("part-69999-of-70000-")
+  replacing("existsSync", isThere, () => {
+    expect(() => hasSharded(folder)).toThrow(`part-69999-of-70000-${ID}.safetensors is missing`)
+  })
+})
