@@ -11,15 +11,26 @@ class Part {
     public rate = 2,
   ) {}
 }
+class Other extends Part {}
+/** An object whose prototype has an enumerable key. */
+const derived = (): Record<string, unknown> => Object.assign(Object.create({ k: 1 }), { k: 1 })
 const treeOf = (): {
   parts: Part[]
   first: Part
   names: Map<string, number>
   made: Date
+  derived: Record<string, unknown>
   extra: Record<string, unknown>
 } => {
   const parts = [new Part(mx.ones([2])), new Part(mx.zeros([3]))]
-  return { parts, first: parts[0], names: new Map([["a", 1]]), made: new Date(5), extra: { x: mx.ones([1]) } }
+  return {
+    parts,
+    first: parts[0],
+    names: new Map([["a", 1]]),
+    made: new Date(5),
+    derived: derived(),
+    extra: { x: mx.ones([1]) },
+  }
 }
 const program = {}
 
@@ -32,7 +43,7 @@ function leavesOf(tree: object): Leaves {
 }
 
 describe("captured trees", () => {
-  it("that hold what they held are read for their arrays alone", () => {
+  it("are not read anew while only their arrays change", () => {
     const tree = treeOf()
     const leaves = leavesOf(tree)
     for (let i = 0; i < 3; i++) {
@@ -54,6 +65,9 @@ describe("captured trees", () => {
     ["another number", (tree) => void (tree.parts[1].rate = 3)],
     ["-0 for 0", (tree) => void (tree.parts[0].rate = -0)],
     ["another container of the same class", (tree) => void (tree.parts[1] = new Part(mx.zeros([3])))],
+    ["another class", (tree) => void Object.setPrototypeOf(tree.parts[1], Other.prototype)],
+    ["no class", (tree) => void Object.setPrototypeOf(tree.parts[1], null)],
+    ["a key that is inherited now", (tree) => void delete tree.derived.k],
     ["one more in a list", (tree) => void tree.parts.push(new Part(mx.ones([1])))],
     ["one fewer in a list", (tree) => void tree.parts.pop()],
     ["one more key", (tree) => void (tree.extra.y = 1)],
@@ -81,5 +95,22 @@ describe("captured trees", () => {
     leaves.read(tree)
     leaves.fit(program)
     expect(leaves.stillFits(program, tree)).toBe(true)
+  })
+
+  it("keep no array where a getter throws", () => {
+    let fails = false
+    const tree = {
+      x: mx.ones([1]),
+      get y() {
+        if (fails) throw new RangeError("no y")
+        return 1
+      },
+    }
+    const leaves = leavesOf(tree)
+    fails = true
+    expect(() => leaves.stillFits(program, tree)).toThrow("no y")
+    expect(leaves.arrays).toHaveLength(0)
+    expect(() => leaves.read(tree)).toThrow("no y")
+    expect(leaves.arrays).toHaveLength(0)
   })
 })

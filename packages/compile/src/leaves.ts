@@ -10,6 +10,9 @@ import { constantOf, type Holder, isContainer } from "./state"
 const [ARRAY, CONSTANT, CONTENTS, FIRST, AGAIN, END] = [0, 1, 2, 3, 4, 5]
 type Kind = number
 
+/** The class that a cached program depends on; Object for lists and plain objects. */
+const classOf = (container: object): unknown => (isList(container) ? Object : container.constructor)
+
 /** True if a set, a map or a date has contents. Every module has a set. */
 function hasContents(value: unknown, contents: Contents): boolean {
   if (!(value instanceof Set)) return sameConstant(constantOf(value), contents)
@@ -31,12 +34,13 @@ export class Leaves {
   private met = 0
   /** Those of this walk, once it has met others. */
   private seen: Set<object> | null = null
-  /** Everything that the last walk met, in order; in place of arrays, which must not live longer for it, nothing. */
+  /** Everything that the last walk met, in order. Of an array only its key is noted, so that it does not live longer. */
   private readonly kinds: Kind[] = []
   private readonly names: (string | number)[] = []
   private readonly values: unknown[] = []
   /** Of containers those that their owners have now; of sets, maps and dates the contents. */
   private readonly current: unknown[] = []
+  private readonly classes: unknown[] = []
   private at = 0
   private fitting: object | null = null
 
@@ -50,10 +54,16 @@ export class Leaves {
     this.names.length = 0
     this.values.length = 0
     this.current.length = 0
+    this.classes.length = 0
     this.fitting = null
     this.met = 0
     this.seen = null
-    if (isContainer(tree)) this.walk(tree, 0, "")
+    try {
+      if (isContainer(tree)) this.walk(tree, 0, "")
+    } catch (error) {
+      this.forget()
+      throw error
+    }
   }
 
   /** Remembers that what was read fits a program. */
@@ -67,7 +77,12 @@ export class Leaves {
     this.arrays.length = 0
     this.at = 1
     const { kinds, values } = this
-    if (kinds.length === 0 || (values[0] === tree && this.isUnchanged(tree as object, 0))) return true
+    try {
+      if (kinds.length === 0 || (values[0] === tree && this.isUnchanged(tree as object, 0))) return true
+    } catch (error) {
+      this.forget()
+      throw error
+    }
     this.fitting = null
     return false
   }
@@ -82,7 +97,7 @@ export class Leaves {
   private walk(tree: object, level: number, name: string | number): void {
     const value = currentTree(tree)
     const isFirst = this.isFirst(value)
-    this.note(isFirst ? FIRST : AGAIN, name, tree, value)
+    this.note(isFirst ? FIRST : AGAIN, name, tree, value, classOf(tree))
     if (!isFirst) return
     checkLevel(level, "compile")
     const holder = value as Holder
@@ -94,11 +109,12 @@ export class Leaves {
     this.note(END, "", null, null)
   }
 
-  private note(kind: Kind, name: string | number, value: unknown, current: unknown): void {
+  private note(kind: Kind, name: string | number, value: unknown, current: unknown, type?: unknown): void {
     this.kinds.push(kind)
     this.names.push(name)
     this.values.push(value)
     this.current.push(current)
+    this.classes.push(type)
   }
 
   /** True if this walk has not met a container before. */
@@ -126,8 +142,8 @@ export class Leaves {
       this.keys.push(key)
       this.arrays.push(child)
     } else if (isContainer(child)) {
-      const { constructor } = child
-      if (constructor !== Object && !isList(child)) this.constants.push(key, constructor)
+      const type = classOf(child)
+      if (type !== Object) this.constants.push(key, type)
       this.walk(child, level + 1, key)
     } else {
       const constant = constantOf(child)
@@ -136,14 +152,17 @@ export class Leaves {
     }
   }
 
-  /** True if a container, which the walk met at `from`, holds what it held then. Engines read by a loop's own keys fast. */
+  /** True if a container, which the walk met at `from`, holds what it held then. */
   private isUnchanged(tree: object, from: number): boolean {
     const holder = currentTree(tree) as Holder
     if (holder !== this.current[from]) return false
     if (isList(holder)) {
       const list = holder as unknown as readonly unknown[]
       for (let i = 0; i < list.length; i++) if (!this.isSame(i, list[i])) return false
-    } else for (const key in holder) if (!this.isSame(key, holder[key])) return false
+    } else {
+      const keys = Object.keys(holder)
+      for (let i = 0; i < keys.length; i++) if (!this.isSame(keys[i], holder[keys[i]])) return false
+    }
     return this.kinds[this.at++] === END
   }
 
@@ -163,9 +182,13 @@ export class Leaves {
       case CONTENTS:
         return hasContents(child, this.current[at] as Contents)
       case FIRST:
-        return this.isUnchanged(child as object, at)
+        return classOf(child as object) === this.classes[at] && this.isUnchanged(child as object, at)
+      case AGAIN:
+        return (
+          classOf(child as object) === this.classes[at] && currentTree(child as object) === this.current[at]
+        )
       default:
-        return kind === AGAIN && currentTree(child as object) === this.current[at]
+        return false
     }
   }
 }
