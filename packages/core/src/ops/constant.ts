@@ -52,7 +52,7 @@ export function toDtype(x: Array, dtype: Dtype): Array {
 }
 
 /** The dtype in which 16-bit floats are computed: float32; other dtypes stay. */
-export const wide = (dtype: Dtype): Dtype => (dtype.size === 2 ? float32 : dtype)
+export const wide = (dtype: Dtype): Dtype => (dtype.kind === "floating" && dtype.size === 2 ? float32 : dtype)
 
 const NO_NODES: never[] = []
 
