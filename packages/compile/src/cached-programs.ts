@@ -16,7 +16,7 @@ import { type Capture, capture, type Subject } from "./capture"
 import { sameConstant } from "./constants"
 import { type Donated, donatedBy, donatedPositions, successorsOf } from "./donation"
 import { type Explanation, explanationOf } from "./explain"
-import { ChangingNumbers } from "./first-calls"
+import { ChangingNumbers, FirstCalls } from "./first-calls"
 import { Leaves } from "./leaves"
 import type { CompileOptions } from "./options"
 import { ProgramCache } from "./program-cache"
@@ -43,6 +43,7 @@ export class CachedPrograms {
   private readonly cache = new ProgramCache()
   private readonly shapeless = new ShapelessTraces()
   private readonly numbers = new ChangingNumbers()
+  private readonly first = new FirstCalls()
   private readonly recompilation: Recompilation
   private readonly leaves = new Leaves()
   private readonly donated: Donated
@@ -158,7 +159,9 @@ export class CachedPrograms {
 
   /** True for a call that is not expected to come again. */
   private isPassing(key: ProgramKey): boolean {
-    return (this.options.shapeless === true && this.shapeless.isPassing(key)) || this.numbers.isPassing(key)
+    const mayPass =
+      (this.options.shapeless === true && this.shapeless.mayPass(key)) || this.numbers.mayPass(key)
+    return mayPass && this.first.isFirst(key)
   }
 
   /** A call without a cached program, for sizes or numbers that may not come again. */

@@ -60,7 +60,7 @@ test("a number that changes at every call runs the function as it is written, un
   warn.mockRestore()
 })
 
-test("numbers that stay say nothing about sizes that change", () => {
+test("a number that stays the same does not keep new sizes from being traced", () => {
   const f = compile((x: mx.Array, n: number) => x.add(n))
   const warn = vi.spyOn(process, "emitWarning").mockImplementation(() => {})
   for (let n = 1; n < 30; n++) f(mx.ones([n]), 2)

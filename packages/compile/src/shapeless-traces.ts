@@ -11,7 +11,6 @@ import {
   type Recording,
   type Subject,
 } from "./capture"
-import { FirstCalls } from "./first-calls"
 import { MAX_PROGRAMS } from "./program-cache"
 import type { ProgramKey } from "./program-key"
 
@@ -20,7 +19,6 @@ const MANY_CALLS = 48
 
 export class ShapelessTraces {
   private readonly recordings = new Map<string, Recording>()
-  private readonly first = new FirstCalls()
 
   /**
    * A capture for the sizes of a call: from recorded calls, or from a new trace, before which `trace` is called. A recording may serve
@@ -45,11 +43,10 @@ export class ShapelessTraces {
     return found
   }
 
-  /** True for a long function's first call of these sizes after it was traced for others. */
-  isPassing(key: ProgramKey): boolean {
+  /** True for a long function that was traced for other sizes: those of this call may not come again. */
+  mayPass(key: ProgramKey): boolean {
     const known = this.recorded(key.of("rank"), key)
-    if (known === undefined || known.calls.length < MANY_CALLS) return false
-    return this.first.isFirst(key.sizes + key.suffix)
+    return known !== undefined && known.calls.length >= MANY_CALLS
   }
 
   /** The results of such a call; null where the function has to run for them. */

@@ -313,6 +313,19 @@ describe("shapeless", () => {
       }
     })
 
+    test("has a program from the second time on where its numbers changed often, too", () => {
+      const warn = vi.spyOn(process, "emitWarning").mockImplementation(() => {})
+      const compiled = compile((x: mx.Array, n: number) => long(x).add(n), { shapeless: true })
+      for (let n = 0; n < 16; n++) compiled(numbers([3, 2]), n)
+      compiled(numbers([5, 2]), 16)
+      const programs = [1, 2, 3].map(() => {
+        compiled(numbers([3, 2]), 16)
+        return compiled.stats().programs
+      })
+      expect(programs).toEqual([17, 18, 18])
+      warn.mockRestore()
+    })
+
     test.each([false, true])("leaves its state as a program does (looks at sizes: %s)", (looks) => {
       const make = () => ({ w: numbers([2]), steps: mx.array(0), last: null as mx.Array | null })
       const stepOf = (state: ReturnType<typeof make>) => (x: mx.Array) => {
