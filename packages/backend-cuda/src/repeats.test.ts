@@ -83,6 +83,23 @@ it("tell parts of an array, and arrays of other sizes, apart", () => {
   }
 }, 60_000)
 
+it("tell arrays of their own from the beginnings of larger ones", () => {
+  for (const sizes of [
+    [200, 16],
+    [16, 200],
+  ]) {
+    const held = sizes.map((n) => numbers(n))
+    const f = (x: mx.Array): mx.Array => chain(x.slice([0], [0], [16]))
+    const expected = held.map((x) => onHost(() => f(mx.array(x.tolist() as number[]))))
+    for (let round = 0; round < 12; round++)
+      held.forEach((x, i) => {
+        const others = [numbers(16, 2), numbers(16, 3)]
+        expect(valueOf(f(x))).toEqual(expected[i])
+        others.forEach((each, k) => expect(each.index(1).item()).toBeCloseTo(Math.sin(1 + 7 * (k + 2)), 6))
+      })
+  }
+}, 60_000)
+
 it("change state in place and see what was written meanwhile", () => {
   let x = mx.zeros([16])
   mx.eval(x)

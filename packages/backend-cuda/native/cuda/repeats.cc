@@ -39,11 +39,12 @@ uint32_t Repeats::number_of(uint64_t key, DevicePointer at, uint32_t bytes) {
 
 uint64_t Repeats::hash() const {
   uint64_t h = words.size();
-  for (size_t i = 0; i < words.size(); i += 2) {
-    const uint64_t pair = words[i] | (i + 1 < words.size() ? uint64_t{words[i + 1]} << 32 : 0);
-    h = (h ^ pair) * 0x9e3779b97f4a7c15u;
-    h ^= h >> 29;
-  }
+  for (const auto* each : {&words, &sizes})
+    for (size_t i = 0; i < each->size(); i += 2) {
+      const uint64_t pair = (*each)[i] | (i + 1 < each->size() ? uint64_t{(*each)[i + 1]} << 32 : 0);
+      h = (h ^ pair) * 0x9e3779b97f4a7c15u;
+      h ^= h >> 29;
+    }
   return h;
 }
 
@@ -64,6 +65,7 @@ bool Gpu::name_bindings(const uint32_t* words, size_t count) {
     if (size == 0 || at + size > count || op < kPipeline || op > kBarrier) return false;
     launches += op == kThreads || op == kThreadgroups;
     if (op != kBuffer) continue;
+    if (size < 5) return false;
     const Buffer* b = buffer(w[2]);
     if (!b) return false;
     const uint64_t offset = w[3] | uint64_t{w[4]} << 32, part = b->part ? offset / b->part : 0;
@@ -99,11 +101,12 @@ Plan* Gpu::plan_of_repeat(Repeats::Known& known, uint64_t hash) {
     const uint32_t bindings = uint32_t(r.bound.size());
     known.plan = new_plan(r.words.data(), r.words.size(), r.sizes.data(), bindings, bindings, 0, r.stage);
     plans_[known.plan]->is_repeat = true;
+    known.sizes = r.sizes;
     r.planned.push_back(hash);
   }
   Plan& plan = *plans_[known.plan];
   // Another one may have the same hash.
-  const bool is_same = plan.count == r.words.size() && plan.bindings == r.bound.size() &&
+  const bool is_same = plan.count == r.words.size() && known.sizes == r.sizes &&
                        std::equal(r.words.begin(), r.words.end(), plan.words.begin());
   return is_same ? &plan : nullptr;
 }

@@ -14,10 +14,11 @@ namespace lz {
 
 struct Repeats {
   static constexpr uint32_t kNone = UINT32_MAX;
-  // A stream, by the hash of its commands with numbers in place of buffers.
+  // A stream, by the hash of its commands with numbers in place of buffers, and of the bytes that each has.
   struct Known {
     uint32_t times = 0;
     uint32_t plan = kNone;
+    std::vector<uint32_t> sizes;  // of the plan's bindings
     bool is_refused = false;
     double used = 0;  // the run that it came with last
   };
@@ -25,7 +26,7 @@ struct Repeats {
   std::vector<uint64_t> planned;  // those with a plan
   uint32_t stage = kNone;         // the kernel that copies small arrays; without it nothing is looked for
 
-  // The stream in hand: its commands, and the bindings that these name.
+  // The current stream: its commands, and the bindings that these name.
   std::vector<uint32_t> words, sizes;
   std::vector<DevicePointer> bound;
   // Numbers of bindings by their buffers and parts of these, of the stream of `stamp`.
