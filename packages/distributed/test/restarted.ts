@@ -2,13 +2,13 @@
  * Data parallel training that saves every fifth step and goes on from the last checkpoint when the job is restarted. `FAULTS` says whether
  * ranks are killed: in a step, while a part is written, and before the checkpoint counts. Prints the loss of each step.
  */
-import "./fatal-renames"
+import "./renames"
 import "@lazuli/backend-cpu"
 import * as mx from "@lazuli/core"
 import { dataParallel, hasSharded, loadSharded, RankSampler, saveSharded } from "@lazuli/distributed/nn"
 import * as nn from "@lazuli/nn"
 import * as optim from "@lazuli/nn/optimizers"
-import { renames } from "./fatal-renames"
+import { renames } from "./renames"
 
 const [, , folder, faults] = process.argv
 const [STEPS, EVERY] = [30, 5]
@@ -42,8 +42,10 @@ while (begin < STEPS) {
   if (attempt === 0 && begin === 13 && rank === 1) process.kill(process.pid, "SIGKILL")
   // Rank 1 while its part is written, and rank 0 when all parts are.
   if (begin === 20)
-    renames.isFatal = (to) =>
-      (attempt === 1 && rank === 1) || (attempt === 2 && to.endsWith("checkpoint.json"))
+    renames.before = (to) => {
+      if ((attempt === 1 && rank === 1) || (attempt === 2 && to.endsWith("checkpoint.json")))
+        process.kill(process.pid, "SIGKILL")
+    }
   if (begin > 0 && begin % EVERY === 0) saveSharded(folder, model, progress)
   const batch = mx.array(sampler.next(), mx.int32)
   const [loss, grads] = step(mx.take(xs, batch, 0), mx.take(ys, batch, 0))

@@ -74,6 +74,37 @@ function newId(group: mx.distributed.Group): string {
   return Buffer.from(shared).toString("hex")
 }
 
+/** Bytes of a message to the other members. */
+const MOST_TEXT = 512
+
+/**
+ * Runs this member's share of something, and waits for the others'. Where one fails all throw, so that nobody waits for it and training may
+ * go on: that one its own error, the others one that names it.
+ */
+function together(op: string, group: mx.distributed.Group, share: () => void): void {
+  let own: { readonly error: unknown } | null = null
+  try {
+    share()
+  } catch (error) {
+    // The others learn of it as this member did.
+    if (error instanceof mx.DistributedError) throw error
+    own = { error }
+  }
+  const outcomes = mx.distributed.allGather(mx.array([own ? 1 : 0], mx.int32), { group })
+  const failed = (outcomes.tolist() as number[]).indexOf(1)
+  if (failed < 0) return
+  const text = Buffer.alloc(MOST_TEXT)
+  text.write(own ? describeError(own.error) : "")
+  const shared = mx.distributed.broadcast(mx.array(new Uint8Array(text)), { group, root: failed })
+  const reason = Buffer.from(shared.toTypedArray() as Uint8Array)
+    .toString()
+    .replace(/\0+$/, "")
+  if (own) throw own.error
+  throw new mx.DistributedError(op, `rank ${failed} failed: ${reason}`)
+}
+
+const describeError = (error: unknown): string => (error instanceof Error ? error.message : String(error))
+
 /** The manifest of a folder's checkpoint; null where none was ever saved to the end. Throws where one was that cannot be loaded now. */
 function manifestOf(op: string, folder: string): Manifest | null {
   let text: string
@@ -136,6 +167,7 @@ function removeOthers(folder: string, { id }: Manifest): void {
  * Saves a model of {@link nn.FullyShardedModule}s, and an optimizer's state, into a folder: each member writes the parts that it holds.
  * The checkpoint that was there before is replaced once all have written: whenever members fail, the folder holds one or the other. Other
  * files stay. All members must see the same folder, on a file system that they share.
+ * @throws DistributedError that names a member that cannot write, on all others; that one throws its own error
  * @example
  * saveSharded('checkpoint', new nn.Linear(2, 3))
  */
@@ -162,17 +194,18 @@ export function saveSharded(
   }
   add("model", model.parameters())
   if (optimizer) add("optimizer", optimizer.state)
-  mkdirSync(folder, { recursive: true })
   const manifest = { ranks: its.size(), id: newId(its) }
-  mx.saveSafetensors(join(folder, fileOf(its.rank(), manifest)), arrays, { rows: JSON.stringify(spread) })
-  mx.eval(mx.distributed.barrier(null, { group: its }))
-  if (its.rank() === 0) {
+  together("saveSharded", its, () => {
+    mkdirSync(folder, { recursive: true })
+    mx.saveSafetensors(join(folder, fileOf(its.rank(), manifest)), arrays, { rows: JSON.stringify(spread) })
+  })
+  together("saveSharded", its, () => {
+    if (its.rank() !== 0) return
     const beside = join(folder, `${MANIFEST}.new`)
     writeFileSync(beside, JSON.stringify(manifest), { flush: true })
     renameSync(beside, join(folder, MANIFEST))
     removeOthers(folder, manifest)
-  }
-  mx.eval(mx.distributed.barrier(null, { group: its }))
+  })
 }
 
 /**
