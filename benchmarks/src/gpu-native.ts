@@ -6,6 +6,7 @@
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import { determinism } from "@lazuli/core/engine"
+import * as nn from "@lazuli/nn"
 import { grad } from "@lazuli/transforms"
 
 interface Application {
@@ -38,6 +39,29 @@ function compiled(f: (x: mx.Array) => mx.Array[], x: mx.Array): mx.Array[] {
   })
 }
 
+/** Work on a product that its kernel may end with. */
+const endings: Readonly<Record<string, (y: mx.Array) => mx.Array>> = {
+  clamped: (y) => mx.maximum(y, 0),
+  scaled: (y) => y.multiply(0.25),
+  "as a gelu": (y) => nn.geluApprox(y),
+}
+
+/** More rows than those kernels take, which cuBLASLt multiplies where it is there, with work at the end and a row that is added. */
+function* endedProducts(): Generator<Application> {
+  for (const dtype of floats)
+    for (const [ending, f] of Object.entries(endings))
+      for (const added of [false, true])
+        yield {
+          name: `products of 40 rows in ${dtype.name}, ${ending}${added ? ", a row added" : ""}`,
+          tolerance: toleranceOf(dtype),
+          run: () => {
+            const [w, row] = [wave([72, 56], dtype, 2), wave([56], dtype, 3)]
+            mx.eval(w, row)
+            return compiled((y) => [f(added ? mx.addmm(row, y, w) : y.matmul(w))], wave([40, 72], dtype, 1))
+          },
+        }
+}
+
 /** Few rows by a matrix: alone, with a row that is added, and by several matrices in one launch, with a clamp. */
 function* products(): Generator<Application> {
   for (const dtype of halves)
@@ -53,10 +77,6 @@ function* products(): Generator<Application> {
         yield { name, tolerance, run: () => [x().matmul(w(2).T)] }
         const row = (): mx.Array => wave([columns], dtype, 3)
         yield { name: `${name}, a row added`, tolerance, run: () => [mx.addmm(row(), x(), w(2).T)] }
-        const endings: Record<string, (y: mx.Array) => mx.Array> = {
-          clamped: (y) => mx.maximum(y, 0),
-          scaled: (y) => y.multiply(0.25),
-        }
         for (const [ending, f] of Object.entries(endings))
           yield {
             name: `${name}, ${ending}`,
@@ -280,6 +300,7 @@ function* ordered(): Generator<Application> {
 /** The applications. */
 export function* nativeApplications(): Generator<Application> {
   yield* products()
+  yield* endedProducts()
   yield* packed()
   yield* queries()
   yield* attentions()

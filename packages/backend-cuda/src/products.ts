@@ -31,6 +31,7 @@ import {
   withRowMajor,
 } from "@lazuli/gpu-kernels"
 import { encodeFewRows, isOfFewRows, MOST_MATRICES, mayBeOfFewRows } from "./few-rows"
+import { isTanhGelu } from "./tanh-gelu"
 
 /** The command's code, and the order of its words; native/cuda/device.cc has the same. */
 const PRODUCT = 32
@@ -94,9 +95,9 @@ function wordsOf(integers: readonly number[], doubles: readonly number[]): Int32
 }
 
 /** Parts of `cublasLtEpilogue_t`. */
-const [RELU, BIAS] = [2, 4]
+const [RELU, BIAS, GELU] = [2, 4, 32]
 
-/** The end of a product in the library's own kernels: numbers below 0 become 0, or all are multiplied by one. */
+/** The end of a product in the library's own kernels: an activation, or the multiplication by a number. */
 interface Epilogue {
   readonly flag: number
   readonly scale: number
@@ -107,7 +108,10 @@ interface Epilogue {
 /** Work on a product as its epilogue; null where the library has none. `added` tells that the product has an addend. */
 function epilogueOf(product: Node, { work, results, keeps }: Ending, added: boolean): Epilogue | null {
   if (keeps || work.outputs !== null || work.dtype !== product.dtype || !isFloat(product)) return null
-  const { code, outputs } = programOf(work)
+  const program = programOf(work)
+  if (work.inputs.every((input) => results.has(input)))
+    return isTanhGelu(program) ? { flag: GELU, scale: 1, target: work } : null
+  const { code, outputs } = program
   if (code.length !== 1 || outputs.length !== 1 || work.inputs.length !== 2) return null
   const of = work.inputs.findIndex((input) => results.has(input))
   const other = work.inputs[1 - of]

@@ -1,6 +1,7 @@
 // A double of cuBLASLt: products by plain loops on the double's streams, over the layouts that a caller
 // describes. LAZULI_CUDA_DOUBLE=product fails each of them, =product-choice finds no kernel for any, and
 // =library-memory fails the making of a handle.
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -37,9 +38,17 @@ struct Heuristic {
   float waves;
   int reserved[4];
 };
-// Parts of cublasLtEpilogue_t.
-enum : int { kRelu = 2, kBias = 4 };
+// Parts of cublasLtEpilogue_t; an epilogue has one activation at most.
+enum : int { kRelu = 2, kBias = 4, kGelu = 32 };
 enum : int { kAllocationFailed = 3, kInvalidValue = 7, kExecutionFailed = 13, kNotSupported = 15 };
+
+bool is_epilogue(int flags) {
+  const int activation = flags & ~kBias;
+  return activation == 0 || activation == kRelu || activation == kGelu;
+}
+
+// By the hyperbolic tangent, as the library has it.
+double gelu(double v) { return 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))); }
 
 bool is_matrix(const Layout& l, uint64_t rows, uint64_t columns) {
   return l.rows == rows && l.columns == columns && uint64_t(l.row) >= rows;
@@ -98,11 +107,12 @@ LZ_EXPORT int cublasLtMatmulPreferenceCreate(void** made) {
 }
 LZ_EXPORT int cublasLtMatmulPreferenceDestroy(void*) { return 0; }
 LZ_EXPORT int cublasLtMatmulPreferenceSetAttribute(void*, int, const void*, size_t) { return 0; }
-LZ_EXPORT int cublasLtMatmulAlgoGetHeuristic(void*, void*, void* a, void* b, void* c, void* d, void*, int,
-                                             Heuristic* found, int* count) {
+LZ_EXPORT int cublasLtMatmulAlgoGetHeuristic(void*, void* operation, void* a, void* b, void* c, void* d,
+                                             void*, int, Heuristic* found, int* count) {
   *found = {};
   *count = 0;
-  if (lz::asked("product-choice")) return kNotSupported;
+  if (lz::asked("product-choice") || !is_epilogue(static_cast<Operation*>(operation)->attributes[7]))
+    return kNotSupported;
   *count = 1;
   for (void* p : {a, b, c, d})
     if (const int type = static_cast<Layout*>(p)->type; type != 0 && type != 1 && type != 2 && type != 14) {
@@ -138,6 +148,7 @@ LZ_EXPORT int cublasLtMatmul(void*, void* operation, const void* alpha, const vo
           if (y != 0) v += y * read(c, C.type, z * C.step + i + j * C.row);
           if (o.attributes[7] & kBias) v += read(o.bias, D.type, int64_t(i));
           if (o.attributes[7] & kRelu && v < 0) v = 0;
+          if (o.attributes[7] & kGelu) v = gelu(v);
           write(d, D.type, z * D.step + i + j * D.row, v);
         }
   });
