@@ -18,6 +18,8 @@ export interface Location {
 /** An argument of a kernel, in the order of their buffer indices: locations, and bytes (at most {@link MAX_INLINE_BYTES}). */
 export type Argument = Location | ArrayBufferView
 
+export const isLocation = (argument: Argument): argument is Location => "storage" in argument
+
 /** The most bytes that an argument may have without a storage. */
 export const MAX_INLINE_BYTES = 4096
 

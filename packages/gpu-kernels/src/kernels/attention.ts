@@ -11,7 +11,7 @@ import {
   sinksSource,
 } from "../attention-source"
 import { TILE_ROWS, TILE_THREADS, type TileMode, tilesSource } from "../attention-tiles-source"
-import type { Argument, DispatchQueue, Location } from "../dispatch"
+import { type Argument, type DispatchQueue, isLocation, type Location } from "../dispatch"
 import { type Families, isCountable } from "../family"
 import { metalType } from "../metal-types"
 import { withExtras } from "./matmul"
@@ -60,7 +60,7 @@ function formOf(node: Node, locations: readonly Argument[]): AttentionForm {
   const [features, wide] = [q.shape[3], v.shape[3]]
   const vectors =
     [features, wide].every((n) => (n * size) % VECTOR === 0) &&
-    locations.every((each) => !("storage" in each) || each.offset % VECTOR === 0)
+    locations.every((each) => !isLocation(each) || each.offset % VECTOR === 0)
   return {
     type: metalType(q.dtype) as string,
     size,

@@ -21,6 +21,7 @@ import {
   type Argument,
   type DispatchQueue,
   type FunctionConstants,
+  isLocation,
   type Location,
   MAX_INLINE_BYTES,
   type Wording,
@@ -270,7 +271,7 @@ class Binder {
       if (given !== null && parameter === undefined) throw this.unknown(kernel, i)
       // Something must be bound, also where nobody looks.
       const argument = given === null ? NOTHING : this.argumentOf(kernel, parameter as BufferParameter, given)
-      if (parameter?.isWritten && "storage" in argument) writes.push(argument.storage)
+      if (parameter?.isWritten && isLocation(argument)) writes.push(argument.storage)
       args.push(argument)
     }
     for (let i = highest + 1; i < buffers.length; i++) if (buffers[i] !== null) throw this.unknown(kernel, i)

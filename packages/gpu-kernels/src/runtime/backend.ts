@@ -64,18 +64,19 @@ export function createGpuBackend(
     ...(runtime.contents && {
       host: (storage: Storage) => queue.host(storage),
       address: (storage: Storage) => queue.address(storage),
-      adopt: (address: bigint, nbytes: number, done: () => void) => queue.adopt(address, nbytes, done),
+      adopt: (address: bigint, nbytes: number, done: () => void) =>
+        queue.buffers.adopt(address, nbytes, done),
     }),
     ...(runtime.tracker && { tracker: runtime.tracker }),
     ...(runtime.setWiredLimit && { setWiredLimit: (bytes: number) => runtime.setWiredLimit?.(bytes) }),
     // Writes are work of the device: what was encoded before runs first.
     ...(runtime.mark && !runtime.contents && { stage: (nbytes: number) => queue.allocate(nbytes) }),
     ...(runtime.mark && { wait: (storage: Storage) => queue.await(storage) }),
-    stats: () => queue.stats(),
-    setLimit: (bytes) => queue.setMemoryLimit(bytes),
-    setCacheLimit: (bytes) => queue.setCacheLimit(bytes),
-    clearCache: () => queue.clearCache(),
-    resetPeak: () => queue.resetPeak(),
+    stats: () => queue.buffers.stats(),
+    setLimit: (bytes) => queue.buffers.setLimit(bytes),
+    setCacheLimit: (bytes) => queue.buffers.setCacheLimit(bytes),
+    clearCache: () => queue.buffers.clearCache(),
+    resetPeak: () => queue.buffers.resetPeak(),
   }
   const queue = new GpuQueue(runtime, memory)
   const choice = familyChoice(runtime, memory, queue, own)

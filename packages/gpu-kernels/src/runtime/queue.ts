@@ -1,45 +1,31 @@
 /**
- * The backend's queue on a runtime: buffers that are reused in the order of the work, pipelines by source, dispatches with what they
- * read and write, and whom a failed dispatch concerns.
- * It is long because it is one class, whose methods share what is under way.
+ * The backend's queue on a runtime: dispatches with what they read and write, when they are handed over, and which storages a failed one
+ * leaves without a value. Memory is in buffer-pool.ts, compiled kernels in pipelines.ts, the order of work in work-order.ts.
  */
 import {
   DeviceError,
   type Memory,
-  type MemoryStats,
   type Node,
   type Primitive,
   rejected,
   Storage,
   type Stream,
 } from "@lazuli/core/engine"
-import type {
-  Argument,
-  DeviceLimits,
-  Dispatch,
-  DispatchForm,
-  DispatchQueue,
-  FlatDispatches,
-  FunctionConstants,
-  Kernel,
-  LibraryCall,
-  Location,
-  Wording,
+import {
+  type DeviceLimits,
+  type Dispatch,
+  type DispatchQueue,
+  type FlatDispatches,
+  isLocation,
+  type LibraryCall,
 } from "../dispatch"
+import { BufferPool } from "./buffer-pool"
 import { CommandStream } from "./command-stream"
 import { Marks } from "./marks"
+import { choose, Pipelines } from "./pipelines"
 import { type Recorded, Recording } from "./recording"
-import type {
-  GpuBuffer,
-  GpuPipeline,
-  GpuRuntime,
-  LibraryOptions,
-  LibrarySource,
-  PlanId,
-  Submission,
-} from "./runtime"
-import { dumpSource } from "./source-dump"
-import { FIRST, StreamOrder } from "./stream-order"
+import type { GpuPipeline, GpuRuntime, LibrarySource, PlanId, Submission } from "./runtime"
+import { WorkOrder } from "./work-order"
 
 interface Entry {
   readonly word: number
@@ -48,15 +34,6 @@ interface Entry {
   readonly pipeline: GpuPipeline | null
   readonly reads: readonly Storage[]
   readonly writes: readonly Storage[]
-}
-
-/** A kernel of a stream that is compiled with the others before the stream is used. */
-interface Awaited extends GpuPipeline {
-  readonly key: string
-  readonly kernel: Kernel
-  readonly form: DispatchForm | undefined
-  /** Words that are to be its number. */
-  readonly numbers: { readonly stream: CommandStream; readonly at: number }[]
 }
 
 /** Work that was handed over, whose outcome is not known yet. */
@@ -71,38 +48,6 @@ const MAX_DISPATCHES = 4096
 const MAX_WORDS = 2 ** 16
 /** The most submissions that the host is ahead where nobody asks for a value. */
 const MOST_SUBMITTED = 64
-/** Bytes kept for reuse, where the runtime has no bound of its own. */
-const MAX_CACHE = 256 * 2 ** 20
-
-const isLocation = (argument: Argument): argument is Location => "storage" in argument
-
-const formOf = ({ arguments: args, grid, threadgroup, kernel }: Dispatch): DispatchForm => {
-  const threads = threadgroup[0] * threadgroup[1] * threadgroup[2]
-  return {
-    inline: args.map((argument) => (isLocation(argument) ? undefined : argument.byteLength)),
-    threads,
-    // Kernels that somebody else wrote need not keep simdgroups together.
-    whole:
-      kernel.wording === undefined && threads % 32 === 0 && grid.every((n, i) => n % threadgroup[i] === 0),
-  }
-}
-
-const keyOf = (kernel: Kernel, form: DispatchForm | undefined): string =>
-  form ? `${kernel.key}\0${form.threads}\0${form.whole}\0${form.inline.join()}` : kernel.key
-
-const fileOf = ({ file, name }: Kernel): string => file ?? `${name}.metal`
-
-/** A kernel's source, as a runtime takes it. */
-const sourceOf = (
-  kernel: Kernel,
-): { source: string; options: LibraryOptions; constants: FunctionConstants | undefined } => {
-  const { constants, wording, mathMode, compiled, isNative } = kernel
-  return {
-    source: kernel.source(),
-    options: { file: fileOf(kernel), wording, mathMode, compiled, isNative },
-    constants,
-  }
-}
 
 /** Bytes of memory in between that a recording keeps from one run to the next. */
 const MAX_KEPT = 2 ** 20
@@ -110,78 +55,33 @@ const MAX_KEPT = 2 ** 20
 /** The id of memory that nothing uses, because nothing runs. */
 const NOWHERE = -1
 
-/** Parts of buffers have at most so many bytes, the buffers so many. */
-const MAX_PART = 4096
-const DIVIDED = 2 ** 20
-
-/** Sizes of parts: powers of two, where vectors and the driver's own alignment begin. */
-const partClass = (nbytes: number): number => (nbytes <= 256 ? 256 : 2 ** Math.ceil(Math.log2(nbytes)))
-
-/** Sizes of buffers: whole pages, then eight steps to each power of two, so that freed buffers fit again. */
-function sizeClass(nbytes: number): number {
-  if (nbytes <= 4096) return 4096
-  const step = Math.max(4096, 2 ** (Math.floor(Math.log2(nbytes)) - 3))
-  return Math.ceil(nbytes / step) * step
-}
-
 /** Orders work on one runtime. */
 export class GpuQueue implements DispatchQueue {
   private readonly stream = new CommandStream()
-  private readonly buffers: (GpuBuffer | undefined)[] = []
-  private readonly freeIds: number[] = []
-  private readonly pool = new Map<number, GpuBuffer[]>()
-  /** By buffer id: whom to tell that memory of another backend is not used any more. */
-  private readonly adopted = new Map<number, () => void>()
-  /** Those whose storages are released, while work that uses them may wait. */
-  private readonly leaving: { buffer: GpuBuffer; done: () => void }[] = []
-  private readonly views = new Map<number, ArrayBuffer>()
-  private readonly pipelines = new Map<string, GpuPipeline>()
-  /** By key: what dispatches need and is not compiled yet. */
-  private readonly awaited = new Map<string, Awaited>()
-  /** Of kernels that users wrote. */
-  private readonly wordings = new WeakMap<GpuPipeline, Wording>()
-  /** While nothing runs: told of each kernel that a dispatch needs, and of its key and form. */
-  private asked: ((kernel: Kernel, key: string, form: DispatchForm | undefined) => void) | null = null
-  /** By key: whether the platform has a kernel that it cannot compile. */
-  private readonly provided = new Map<string, boolean>()
+  readonly buffers: BufferPool
+  private readonly pipelines: Pipelines
+  private readonly order: WorkOrder
+  /** While nothing runs: told of each dispatch. */
+  private asked: ((dispatch: Dispatch) => void) | null = null
   /** While work is recorded. */
   private recording: Recording | null = null
   private readonly entries: Entry[] = []
   private readonly submitted: Submitted[] = []
   private readonly marks: Marks
-  private readonly written = new Set<number>()
-  private readonly touched = new Set<number>()
   private readonly isPlain: boolean
-  /** Memory is reached by work of the first stream, rather than by the host once work has ended. */
-  private readonly isTransferred: boolean
-  /** The stream that work is added to, and its number on the device. */
-  private following: Stream | null = null
-  private streamNumber = FIRST
-  private readonly streamNumbers = new Map<Stream, number>()
-  /** Null as long as there is one stream. */
-  private several: StreamOrder | null = null
   /** Dispatches at which the stream is handed over. */
   private readonly most: number
   /** True if a storage lost its value since work was concluded: what reads it has none either. */
   private isPoisoned = false
-  private active = 0
-  private peak = 0
-  private cached = 0
-  private live = 0
-  private limit = Number.POSITIVE_INFINITY
-  private cacheLimit: number
-  /** Frees the memory of storages that were dropped without being released, where the engine watches none of them. */
-  private readonly lost: FinalizationRegistry<number> | null
 
   private readonly lines: FlatDispatches<GpuPipeline> = {
-    pipelineFor: (kernel, form) => this.pipelineOfForm(kernel, form),
+    pipelineFor: (kernel, form) => this.pipelines.forForm(kernel, form),
     begin: (pipeline) => this.stream.setPipeline(pipeline),
-    location: (index, storage, offset) =>
-      this.stream.setBuffer(index, this.buffers[storage.id] as GpuBuffer, offset),
+    location: (index, storage, offset) => this.stream.setBuffer(index, this.buffers.of(storage), offset),
     bytes: (index, bytes) => this.stream.setBytes(index, bytes),
     integer: (index, value) => this.stream.setInteger(index, value),
     end: (op, pipeline, threads, group, reads, writes) => {
-      if (this.several !== null) this.orderStreams(reads, writes)
+      this.order.add(reads, writes)
       this.added({ word: this.stream.dispatchLine(threads, group), op, pipeline, reads, writes })
     },
   }
@@ -190,15 +90,19 @@ export class GpuQueue implements DispatchQueue {
     readonly runtime: GpuRuntime,
     private readonly memory: Memory,
   ) {
-    this.lost = runtime.tracker ? null : new FinalizationRegistry((id) => this.releaseBuffer(id))
     this.isPlain = runtime.ordered === true && runtime.specializes === true && !runtime.compileTogether
-    this.isTransferred = runtime.contents === undefined
     this.most = runtime.dispatchesAhead ?? MAX_DISPATCHES
-    this.cacheLimit = runtime.cacheLimit ?? MAX_CACHE
     this.marks = new Marks(runtime, (until) => {
       if (until === null) this.conclude()
       else this.concludeUntil(until)
     })
+    this.pipelines = new Pipelines(runtime)
+    this.buffers = new BufferPool(runtime, memory, {
+      isIdle: () => this.isIdle,
+      run: () => this.run(),
+      allocated: (buffer) => this.order.allocated(buffer),
+    })
+    this.order = new WorkOrder(runtime, this.stream, this.buffers)
   }
 
   /** Where kernels have forms, and order needs no barriers. */
@@ -219,161 +123,19 @@ export class GpuQueue implements DispatchQueue {
   allocate(nbytes: number): Storage {
     if (this.recording !== null) return this.recording.allocate(nbytes)
     if (this.asked !== null) return new Storage(this.memory, NOWHERE, nbytes)
-    const { maxBufferLength } = this.runtime.info
-    if (nbytes > maxBufferLength)
-      throw new DeviceError(
-        this.memory.name,
-        `no memory for a buffer of ${nbytes} bytes: the device has ${maxBufferLength} for one`,
-      )
-    const { exactBuffers, dividesBuffers } = this.runtime
-    const size = exactBuffers
-      ? nbytes
-      : dividesBuffers && nbytes <= MAX_PART
-        ? partClass(nbytes)
-        : sizeClass(nbytes)
-    const reused = this.pool.get(size)?.pop()
-    const isPart = this.isPart(size)
-    if (reused) {
-      if (!isPart) this.cached -= size
-    } else if (this.active + size > this.limit) {
-      this.clearCache()
-      throw new DeviceError(
-        this.memory.name,
-        `${size} bytes more would exceed the memory limit of ${this.limit} bytes: ${this.active} are in use`,
-      )
-    }
-    const buffer = reused ?? this.newBuffer(size)
-    const id = this.freeIds.pop() ?? this.buffers.length
-    this.buffers[id] = buffer
-    this.active += size
-    this.live++
-    if (this.active > this.peak) this.peak = this.active
-    const storage = new Storage(this.memory, id, nbytes)
-    this.lost?.register(storage, id, storage)
-    return storage
+    return this.buffers.allocate(nbytes)
   }
 
-  private isPart(size: number): boolean {
-    return size <= MAX_PART && this.runtime.dividesBuffers === true
-  }
-
-  private newBuffer(size: number, part?: number): GpuBuffer {
-    if (this.isPart(size)) return this.newPart(size)
-    try {
-      return this.noted(this.runtime.newBuffer(size, part))
-    } catch (error) {
-      if (this.cached === 0) throw error
-      this.clearCache()
-      return this.noted(this.runtime.newBuffer(size, part))
-    }
-  }
-  private noted(buffer: GpuBuffer): GpuBuffer {
-    if (this.isTransferred) this.several?.allocated(buffer)
-    return buffer
-  }
-
-  /** A part of a buffer, whose other parts are for those who ask next. */
-  private newPart(size: number): GpuBuffer {
-    const { id } = this.newBuffer(DIVIDED, size)
-    const parts = Array.from({ length: DIVIDED / size }, (_, i) =>
-      this.noted({ id, length: size, offset: i * size }),
-    )
-    const first = parts.shift() as GpuBuffer
-    this.pool.set(size, [...(this.pool.get(size) ?? []), ...parts.reverse()])
-    return first
-  }
-
-  /** A storage over memory of another backend; null where the runtime cannot use it. */
-  adopt(address: bigint, nbytes: number, done: () => void): Storage | null {
-    const buffer = this.runtime.wrapAddress?.(address, nbytes)
-    if (!buffer) return null
-    const id = this.freeIds.pop() ?? this.buffers.length
-    this.buffers[id] = buffer
-    this.adopted.set(id, done)
-    const storage = new Storage(this.memory, id, nbytes)
-    this.lost?.register(storage, id, storage)
-    return storage
-  }
-
-  /** Later work may have the buffer at once: it runs after what is encoded now. */
   release(storage: Storage): void {
     if (this.recording?.release(storage) || storage.id === NOWHERE) return
-    this.lost?.unregister(storage)
-    this.releaseBuffer(storage.id)
-  }
-  private releaseBuffer(id: number): void {
-    const buffer = this.buffers[id]
-    if (!buffer) return
-    this.buffers[id] = undefined
-    this.freeIds.push(id)
-    this.views.delete(id)
-    const done = this.adopted.get(id)
-    if (done) {
-      this.adopted.delete(id)
-      this.leaving.push({ buffer, done })
-      if (this.isIdle) this.giveBack()
-      return
-    }
-    this.active -= buffer.length
-    this.live--
-    const list = this.pool.get(buffer.length)
-    if (list) list.push(buffer)
-    else this.pool.set(buffer.length, [buffer])
-    // Parts stay: others of their buffers may be in use.
-    if (this.isPart(buffer.length)) return
-    this.cached += buffer.length
-    if (this.cached > this.cacheLimit) this.shrinkCache(this.cacheLimit / 2)
-  }
-
-  /** Tells the owners of adopted memory that no work uses it any more. */
-  private giveBack(): void {
-    for (const { buffer, done } of this.leaving.splice(0)) {
-      this.runtime.releaseBuffer(buffer)
-      done()
-    }
-  }
-
-  clearCache(): void {
-    this.shrinkCache(0)
-  }
-  /** Frees buffers kept for reuse, the largest first, until at most `bytes` are kept. */
-  private shrinkCache(bytes: number): void {
-    this.run()
-    for (const size of [...this.pool.keys()].sort((a, b) => b - a)) {
-      if (this.isPart(size)) continue
-      const list = this.pool.get(size) as GpuBuffer[]
-      while (list.length > 0 && this.cached > bytes) {
-        this.runtime.releaseBuffer(list.pop() as GpuBuffer)
-        this.cached -= size
-      }
-    }
-  }
-  stats(): MemoryStats {
-    return {
-      active: this.active,
-      peak: this.peak,
-      cache: this.cached,
-      buffers: this.live,
-      limit: this.limit,
-      cacheLimit: this.cacheLimit,
-    }
-  }
-  setMemoryLimit(bytes: number): void {
-    this.limit = bytes
-  }
-  setCacheLimit(bytes: number): void {
-    this.cacheLimit = bytes
-    if (this.cached > bytes) this.shrinkCache(bytes)
-  }
-  resetPeak(): void {
-    this.peak = this.active
+    this.buffers.release(storage)
   }
 
   read(storage: Storage, offset: number, into: ArrayBufferView): void {
     const isDone = this.marks.reach(storage)
     if (isDone) throwFailure(storage)
     else this.wait(storage)
-    this.runtime.read(this.bufferOf(storage), offset, into, isDone)
+    this.runtime.read(this.buffers.of(storage), offset, into, isDone)
   }
   /** Waits for the work that makes a storage. */
   await(storage: Storage): void {
@@ -388,7 +150,7 @@ export class GpuQueue implements DispatchQueue {
   submit(storages: readonly Storage[]): Promise<void> {
     this.handOver()
     if (this.marks.isDone(storages)) return settled(storages)
-    const promise = this.several === null ? this.marks.add(storages) : null
+    const promise = this.order.hasStreams ? null : this.marks.add(storages)
     if (promise !== null) return promise
     this.conclude()
     return settled(storages)
@@ -396,115 +158,47 @@ export class GpuQueue implements DispatchQueue {
   write(storage: Storage, offset: number, from: ArrayBufferView): void {
     if (this.runtime.dispatchesAhead === undefined) this.wait(storage)
     else {
-      if (this.several !== null && this.isTransferred) this.orderTransfer(storage)
+      this.order.addTransfer(storage)
       this.handOver()
     }
-    this.runtime.write(this.bufferOf(storage), offset, from)
+    this.runtime.write(this.buffers.of(storage), offset, from)
   }
   address(storage: Storage): bigint {
     this.wait(storage)
-    return this.runtime.address?.(this.bufferOf(storage)) as bigint
+    return this.runtime.address?.(this.buffers.of(storage)) as bigint
   }
   host(storage: Storage): ArrayBuffer {
     // A view keeps the memory of its own backend.
     if (storage.lender !== null) return storage.lender.memory.host?.(storage.lender) as ArrayBuffer
     this.wait(storage)
-    let view = this.views.get(storage.id)
-    if (!view) {
-      view = this.runtime.contents?.(this.bufferOf(storage)) as ArrayBuffer
-      this.views.set(storage.id, view)
-    }
-    return view
+    return this.buffers.contents(storage)
   }
   private wait(storage: Storage): void {
     this.run()
     throwFailure(storage)
   }
-  private bufferOf(storage: Storage): GpuBuffer {
-    return this.buffers[storage.id] as GpuBuffer
-  }
-
   // Work
 
-  /** A kernel, compiled once, or once for each form of its dispatches. */
-  private pipelineOf(dispatch: Dispatch): GpuPipeline {
-    return this.pipelineOfForm(dispatch.kernel, this.runtime.specializes ? formOf(dispatch) : undefined)
-  }
-  private pipelineOfForm(kernel: Kernel, form: DispatchForm | undefined): GpuPipeline {
-    const key = keyOf(kernel, form)
-    const known = this.pipelines.get(key) ?? this.awaited.get(key)
-    if (known) return known
-    // A kernel of a user may not compile, which is better said at once.
-    if (!this.runtime.compileTogether || kernel.wording || kernel.compiled || kernel.isNative)
-      return this.compile(key, kernel, form)
-    const { name } = kernel
-    const { maxThreadsPerThreadgroup: maxThreads } = this.limits
-    const awaited: Awaited = { id: 0, name, maxThreads, key, kernel, form, numbers: [] }
-    this.awaited.set(key, awaited)
-    return awaited
-  }
-
-  private compile(key: string, kernel: Kernel, form: DispatchForm | undefined): GpuPipeline {
-    const { name, wording, isNative } = kernel
-    const { source, options, constants } = sourceOf(kernel)
-    const made = this.runtime.newPipeline(this.runtime.newLibrary(source, options), name, constants, form)
-    if (wording) this.wordings.set(made, wording)
-    if (!isNative) dumpSource(name, source)
-    this.pipelines.set(key, made)
-    return made
-  }
-
-  /** Chooses a kernel in a stream. */
-  private choose(stream: CommandStream, pipeline: GpuPipeline): void {
-    const at = stream.setPipeline(pipeline)
-    if (at >= 0 && "numbers" in pipeline) (pipeline as Awaited).numbers.push({ stream, at })
-  }
-
-  /** Compiles all that streams wait for together. @throws the error of a kernel of a recording */
   private compileAwaited(): void {
-    const { awaited, runtime } = this
-    if (awaited.size === 0) return
-    const all = [...awaited.values()]
-    awaited.clear()
-    runtime.compileTogether?.(all.map(({ kernel }) => ({ source: kernel.source(), file: fileOf(kernel) })))
-    let refused: unknown = null
-    for (const pipeline of all) {
-      const { key, kernel, form, numbers } = pipeline
-      try {
-        const { id } = this.compile(key, kernel, form)
-        for (const { stream, at } of numbers) stream.words[at] = id
-      } catch (error) {
-        if (numbers.some(({ stream }) => stream !== this.stream)) refused = error
-        for (const { stream, at } of numbers) stream.skip(at - 1)
-        for (const entry of this.entries)
-          if (entry.pipeline === pipeline) {
-            this.stream.skip(entry.word)
-            this.poison(error as Error, entry.writes)
-          }
-      }
-    }
-    if (refused !== null) throw refused
+    this.pipelines.compileAwaited(this.stream, (pipeline, error) => {
+      for (const entry of this.entries)
+        if (entry.pipeline === pipeline) {
+          this.stream.skip(entry.word)
+          this.poison(error, entry.writes)
+        }
+    })
   }
 
   /** Adds the sources of the kernels that `body` dispatches to `asked`; nothing of it runs. */
   withoutRunning(asked: Map<string, LibrarySource>, body: () => void): void {
-    this.asking(body, (kernel) => {
-      const { key } = kernel
-      if (!this.pipelines.has(key) && !asked.has(key))
-        asked.set(key, { source: kernel.source(), file: fileOf(kernel) })
-    })
+    this.asking(body, (dispatch) => this.pipelines.addMissing(dispatch, asked))
   }
 
   /** True if the platform, which compiles nothing, has the kernels that `body` dispatches. Nothing of it runs. */
   provides(body: () => void): boolean {
     let all = true
-    this.asking(body, (kernel, key, form) => {
-      let known = this.provided.get(key)
-      if (known === undefined) {
-        known = this.runtime.provides?.({ ...sourceOf(kernel), name: kernel.name, form }) ?? true
-        this.provided.set(key, known)
-      }
-      all = all && known
+    this.asking(body, (dispatch) => {
+      all &&= this.pipelines.provides(dispatch)
     })
     return all
   }
@@ -519,24 +213,23 @@ export class GpuQueue implements DispatchQueue {
   }
 
   dispatch(dispatch: Dispatch): void {
-    const { op, kernel, arguments: args, writes, threadgroupMemory } = dispatch
+    const { op, arguments: args, writes, threadgroupMemory } = dispatch
     if (this.asked !== null) {
-      const form = this.runtime.specializes ? formOf(dispatch) : undefined
-      this.asked(kernel, keyOf(kernel, form), form)
+      this.asked(dispatch)
       return
     }
-    const pipeline = this.pipelineOf(dispatch)
+    const pipeline = this.pipelines.for(dispatch)
     if (this.recording !== null) {
-      this.recording.dispatch(dispatch, pipeline, this.choose)
+      this.recording.dispatch(dispatch, pipeline)
       return
     }
     const locations = args.filter(isLocation)
     const reads = locations.map((p) => p.storage).filter((s) => !writes.includes(s))
-    this.order(reads, writes)
+    this.order.add(reads, writes)
     const { stream } = this
-    this.choose(stream, pipeline)
+    choose(stream, pipeline)
     args.forEach((argument, i) => {
-      if (isLocation(argument)) stream.setBuffer(i, this.bufferOf(argument.storage), argument.offset)
+      if (isLocation(argument)) stream.setBuffer(i, this.buffers.of(argument.storage), argument.offset)
       else stream.setBytes(i, argument)
     })
     threadgroupMemory?.forEach((bytes, i) => {
@@ -566,12 +259,12 @@ export class GpuQueue implements DispatchQueue {
     }
     const { op, code, words, arguments: locations, writes } = work
     const reads = locations.map((p) => p.storage)
-    this.order(
+    this.order.add(
       reads.filter((s) => !writes.includes(s)),
       writes,
     )
     locations.forEach((location, i) => {
-      this.stream.setBuffer(i, this.bufferOf(location.storage), location.offset)
+      this.stream.setBuffer(i, this.buffers.of(location.storage), location.offset)
     })
     this.added({ word: this.stream.call(code, words), op, pipeline: null, reads, writes })
   }
@@ -636,7 +329,7 @@ export class GpuQueue implements DispatchQueue {
     this.bind(bindings, at, between ?? (outputs[0].storage as Storage), 0)
     const reads = inputs.map(({ storage }) => storage as Storage)
     const writes = outputs.map(({ storage }) => storage as Storage)
-    this.order(reads, between ? [...writes, between] : writes)
+    this.order.add(reads, between ? [...writes, between] : writes)
     if (native) {
       const op = (node.primitive as Primitive).name
       this.added({ word: this.stream.runPlan(native, bindings), op, pipeline: null, reads, writes })
@@ -660,14 +353,14 @@ export class GpuQueue implements DispatchQueue {
       else writes.push(storage)
     }
     if (between) this.bind(bindings, 3 * storages.length, between, 0)
-    this.order(reads, between ? [...writes, between] : writes)
+    this.order.add(reads, between ? [...writes, between] : writes)
     this.append(recorded, bindings, reads, writes)
     between?.drop()
   }
 
   /** Writes a location as the words of a binding; returns where the next begins. */
   private bind(bindings: Int32Array, at: number, storage: Storage, offset: number): number {
-    const buffer = this.bufferOf(storage)
+    const buffer = this.buffers.of(storage)
     const from = (buffer.offset ?? 0) + offset
     bindings[at] = buffer.id
     bindings[at + 1] = from
@@ -711,59 +404,14 @@ export class GpuQueue implements DispatchQueue {
 
   /** Adds the work that follows to a stream. */
   follow(stream: Stream): void {
-    if (stream !== this.following && this.runtime.streams === true) this.turnTo(stream)
-  }
-  private turnTo(stream: Stream): void {
-    this.following = stream
-    let number = this.streamNumbers.get(stream)
-    if (number === undefined) {
-      number = this.streamNumbers.size
-      this.streamNumbers.set(stream, number)
-      if (number > FIRST) this.several ??= new StreamOrder((awaited) => this.stream.join(awaited))
-      this.several?.begin(number)
-    }
-    this.use(number)
-  }
-  private use(number: number): void {
-    if (number === this.streamNumber) return
-    this.streamNumber = number
-    this.stream.useStream(number)
-  }
-  private orderStreams(reads: readonly Storage[], writes: readonly Storage[]): void {
-    const buffer = (storage: Storage): GpuBuffer => this.bufferOf(storage)
-    this.several?.add(this.streamNumber, reads.map(buffer), writes.map(buffer))
-  }
-  /** Transfers to the device are work of the first stream. */
-  private orderTransfer(storage: Storage): void {
-    const number = this.streamNumber
-    this.use(FIRST)
-    this.orderStreams([], [storage])
-    this.use(number)
+    this.order.follow(stream)
   }
   /** Waits for a stream. */
   synchronize(stream: Stream): void {
-    const number = this.streamNumbers.get(stream)
+    const number = this.order.numberOf(stream)
     if (number === undefined) return
     this.handOver()
     this.runtime.synchronize?.(number)
-  }
-
-  /** A barrier where this work depends on work since the last one. Buffers count, because storages share them one after another. */
-  private order(reads: readonly Storage[], writes: readonly Storage[]): void {
-    if (this.several !== null) this.orderStreams(reads, writes)
-    if (this.runtime.ordered) return
-    const { written, touched } = this
-    const id = (s: Storage): number => this.bufferOf(s).id
-    if (
-      reads.some((s) => written.has(id(s))) ||
-      writes.some((s) => written.has(id(s)) || touched.has(id(s)))
-    ) {
-      this.stream.barrier()
-      written.clear()
-      touched.clear()
-    }
-    for (const s of reads) touched.add(id(s))
-    for (const s of writes) written.add(id(s))
   }
 
   private get isIdle(): boolean {
@@ -778,8 +426,7 @@ export class GpuQueue implements DispatchQueue {
     const submission = this.runtime.commit(stream)
     this.submitted.push({ submission, entries: this.entries.splice(0) })
     stream.clear()
-    this.written.clear()
-    this.touched.clear()
+    this.order.clear()
     // On a device beside the host; elsewhere the work is done by now.
     if (this.runtime.dispatchesAhead === undefined) this.conclude()
   }
@@ -795,7 +442,7 @@ export class GpuQueue implements DispatchQueue {
     for (const each of this.submitted.splice(0)) this.concludeOne(each)
     this.isPoisoned = false
     this.marks.passAll()
-    if (this.leaving.length > 0) this.giveBack()
+    this.buffers.giveBack()
   }
 
   /** The same up to a submission that is done. What it poisons may be read by later ones. */
@@ -812,28 +459,11 @@ export class GpuQueue implements DispatchQueue {
     const failures = new Map(failed.map((f) => [f.word, f] as const))
     for (const { word, op, pipeline, reads, writes } of entries) {
       const failure = failures.get(word) ?? failures.get(-1)
-      const message = this.located(failure?.message, pipeline)
       const error =
         reads.find((s) => s.failure && !writes.includes(s))?.failure ??
-        (message === undefined ? null : (failure?.error ?? new DeviceError(op, message)))
+        (failure && (failure.error ?? new DeviceError(op, this.pipelines.located(failure.message, pipeline))))
       if (error) this.poison(error, writes)
     }
-  }
-
-  /** A message with the lines that its author knows. */
-  private located(message: string | undefined, pipeline: GpuPipeline | null): string | undefined {
-    const wording = pipeline && this.wordings.get(pipeline)
-    if (message === undefined || !wording) return message
-    const location = (line: string): string => wording.location(Number(line))
-    return message
-      .replace(`${pipeline.name}: `, wording.namesKernels ? `the kernel ${pipeline.name} ` : "")
-      .replace(/\bbuffer (\d+)/g, (text, index: string) => {
-        const name = wording.buffer(pipeline.name, Number(index))
-        return name === undefined ? text : `${text} (${name})`
-      })
-      .replace(/\blines? (\d+)(?: and (\d+))?/, (_, first: string, second?: string) =>
-        second === undefined ? location(first) : `${location(first)} and ${location(second)}`,
-      )
   }
 
   /** Marks storages as without a value. */

@@ -3,8 +3,9 @@
  * program's inputs, its outputs, and one block for everything in between, of which each storage of the recording is a part.
  */
 import { type Memory, Storage } from "@lazuli/core/engine"
-import type { Dispatch, LibraryCall, Location } from "../dispatch"
+import { type Dispatch, isLocation, type LibraryCall, type Location } from "../dispatch"
 import { CommandStream } from "./command-stream"
+import { choose } from "./pipelines"
 import type { GpuPipeline, PlanId } from "./runtime"
 
 /** A part of a binding, in bytes. */
@@ -92,21 +93,16 @@ export class Recording {
     return true
   }
 
-  /** `choose` chooses the kernel in the stream. */
-  dispatch(
-    dispatch: Dispatch,
-    pipeline: GpuPipeline,
-    choose: (stream: CommandStream, pipeline: GpuPipeline) => void,
-  ): void {
+  dispatch(dispatch: Dispatch, pipeline: GpuPipeline): void {
     const { stream } = this
-    const locations = dispatch.arguments.filter((each): each is Location => "storage" in each)
+    const locations = dispatch.arguments.filter(isLocation)
     this.order(
       locations.map(({ storage }) => storage),
       dispatch.writes,
     )
     choose(stream, pipeline)
     dispatch.arguments.forEach((argument, i) => {
-      if ("storage" in argument) this.bind(i, argument)
+      if (isLocation(argument)) this.bind(i, argument)
       else stream.setBytes(i, argument)
     })
     dispatch.threadgroupMemory?.forEach((bytes, i) => {
