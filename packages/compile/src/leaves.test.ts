@@ -60,6 +60,16 @@ describe("captured trees", () => {
     expect(leaves.stillFits({}, tree)).toBe(false)
   })
 
+  it("whose root changes its class are read anew, with that class", () => {
+    const tree = new Part(mx.ones([2]))
+    const leaves = leavesOf(tree)
+    expect(leaves.constants).toContain(Part)
+    Object.setPrototypeOf(tree, Other.prototype)
+    expect(leaves.stillFits(program, tree)).toBe(false)
+    leaves.read(tree)
+    expect(leaves.constants).toContain(Other)
+  })
+
   type Tree = ReturnType<typeof treeOf>
   it.each<[string, (tree: Tree) => void]>([
     ["another number", (tree) => void (tree.parts[1].rate = 3)],

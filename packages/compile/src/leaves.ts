@@ -4,14 +4,11 @@
  */
 import { Array, checkLevel, currentTree, isList } from "@lazuli/core/engine"
 import { type Contents, sameConstant } from "./constants"
-import { constantOf, type Holder, isContainer } from "./state"
+import { classOf, constantOf, type Holder, isContainer } from "./state"
 
 /** Kinds of values that a walk meets at a key, and the end of a container. */
 const [ARRAY, CONSTANT, CONTENTS, FIRST, AGAIN, END] = [0, 1, 2, 3, 4, 5]
 type Kind = number
-
-/** The class that a cached program depends on; Object for lists and plain objects. */
-const classOf = (container: object): unknown => (isList(container) ? Object : container.constructor)
 
 /** True if a set, a map or a date has contents. Every module has a set. */
 function hasContents(value: unknown, contents: Contents): boolean {
@@ -22,7 +19,7 @@ function hasContents(value: unknown, contents: Contents): boolean {
   return true
 }
 
-/** The contents of a tree, for comparing quickly; in the same order as those of `arrayLeaves` and `constantsOf`. */
+/** The contents of a tree, for comparing quickly; in the same order as those of `arrayLeaves`, `rootClass` and `constantsOf`. */
 export class Leaves {
   readonly holders: Holder[] = []
   readonly keys: (string | number)[] = []
@@ -59,7 +56,10 @@ export class Leaves {
     this.met = 0
     this.seen = null
     try {
-      if (isContainer(tree)) this.walk(tree, 0, "")
+      if (!isContainer(tree)) return
+      const type = classOf(tree)
+      if (type !== Object) this.constants.push("", type)
+      this.walk(tree, 0, "")
     } catch (error) {
       this.forget()
       throw error
@@ -76,9 +76,11 @@ export class Leaves {
     if (this.fitting !== program) return false
     this.arrays.length = 0
     this.at = 1
-    const { kinds, values } = this
+    const { kinds, values, classes } = this
     try {
-      if (kinds.length === 0 || (values[0] === tree && this.isUnchanged(tree as object, 0))) return true
+      if (kinds.length === 0) return true
+      const root = tree as object
+      if (values[0] === root && classOf(root) === classes[0] && this.isUnchanged(root, 0)) return true
     } catch (error) {
       this.forget()
       throw error

@@ -11,7 +11,7 @@ import {
   signatureOfLeaves,
   signatureOfOutputs,
 } from "./signature"
-import { type ArrayLeaf, arrayLeaves, type Constant, constantsOf, type Path } from "./state"
+import { type ArrayLeaf, arrayLeaves, type Constant, constantsOf, type Path, rootClass } from "./state"
 
 /** The kinds of arguments and state that a call has: the reason why it wants a cached program. */
 export interface Wanted {
@@ -35,17 +35,24 @@ export class ProgramKey implements Wanted {
     inputs: unknown,
     outputs: unknown,
   ) {
-    this.constants = constantsOf(inputs)
+    this.constants = [...rootClass(inputs), ...constantsOf(inputs)]
     this.captured = [...signatureOfLeaves(inputLeaves), ...signatureOfConstants(this.constants)]
     this.stateSignature = this.leaving(arrayLeaves(outputs).map(({ path }) => path))
     this.sizes = this.with("sizes", this.stateSignature)
   }
 
-  /** The key with all sizes and without JavaScript's numbers; null where there are none. */
+  private withoutNumbers: string | null | undefined
+
+  /** The key with all sizes and without JavaScript's numbers; null where there are none. Only calls without a program ask for it. */
   get butNumbers(): string | null {
-    const { signature, stateSignature } = this
-    if (!hasNumbers(signature) && !hasNumbers(stateSignature)) return null
-    return keyOf(signature, "sizes", false) + keyOf(stateSignature, "sizes", false)
+    if (this.withoutNumbers === undefined) {
+      const { signature, stateSignature } = this
+      this.withoutNumbers =
+        hasNumbers(signature) || hasNumbers(stateSignature)
+          ? keyOf(signature, "sizes", false) + keyOf(stateSignature, "sizes", false)
+          : null
+    }
+    return this.withoutNumbers
   }
 
   /** The key with less than all sizes. */

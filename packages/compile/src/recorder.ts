@@ -48,14 +48,11 @@ function mapValues(value: unknown, replace: (leaf: unknown) => unknown): unknown
 
 /** Adds the nodes in a result, in order. */
 function addNodesIn(result: unknown, nodes: Node[]): Node[] {
-  if (result instanceof Array) nodes.push(result.node)
-  else if (result instanceof Node) nodes.push(result)
-  else
-    mapValues(result, (leaf) => {
-      if (leaf instanceof Array) nodes.push(leaf.node)
-      else if (leaf instanceof Node) nodes.push(leaf)
-      return leaf
-    })
+  mapValues(result, (leaf) => {
+    if (leaf instanceof Array) nodes.push(leaf.node)
+    else if (leaf instanceof Node) nodes.push(leaf)
+    return leaf
+  })
   return nodes
 }
 

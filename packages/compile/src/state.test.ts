@@ -219,6 +219,33 @@ describe("what else is in a captured input", () => {
     expect(f.stats().traces).toBe(2)
   })
 
+  test("is the class of the tree itself, whose methods the function calls", () => {
+    class Doubling {
+      w = mx.array(2)
+      apply(x: mx.Array): mx.Array {
+        return x.multiply(this.w)
+      }
+    }
+    class Adding extends Doubling {
+      override apply(x: mx.Array): mx.Array {
+        return x.add(this.w)
+      }
+    }
+    const model = new Doubling()
+    const reasons: string[] = []
+    const f = compile((x: mx.Array) => model.apply(x), {
+      inputs: model,
+      onRecompile: (reason) => void reasons.push(reason),
+    })
+    const call = (): unknown => f(mx.array(5)).item()
+    expect([call(), call()]).toEqual([10, 10])
+    Object.setPrototypeOf(model, Adding.prototype)
+    expect([call(), call()]).toEqual([7, 7])
+    Object.setPrototypeOf(model, Doubling.prototype)
+    expect([call(), f.stats().traces]).toEqual([10, 2])
+    expect(reasons[1]).toMatchInlineSnapshot(`"state: Doubling became Adding"`)
+  })
+
   test("is set aside by the function and put back by the caller, for one trace", () => {
     class Model {
       training = true

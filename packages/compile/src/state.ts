@@ -44,6 +44,9 @@ export const isContainer = (value: unknown): value is object =>
   value !== null &&
   (Object.getPrototypeOf(value) === Object.prototype || isList(value) || !isOpaque(value))
 
+/** The class that a cached program depends on; Object for lists and plain objects. */
+export const classOf = (container: object): unknown => (isList(container) ? Object : container.constructor)
+
 const PLATFORM = [Array, ArrayBuffer, SharedArrayBuffer, Map, Set, Date, RegExp, Promise]
 /** By prototype: each call of a compiled function asks for every module in its state. */
 const opaque = new WeakMap<object, boolean>()
@@ -82,8 +85,8 @@ export function isSeen(value: unknown): boolean {
 type Visit = (holder: Holder, key: string | number, value: unknown, path: Path) => void
 
 /**
- * Calls `visit` for every leaf of a tree, in a fixed order; for an instance of a class with the
- * class, too. Containers met twice count once; `seen` gets them.
+ * Calls `visit` for every leaf of a tree, in a fixed order; for an instance of a class below the root with the class, too. Containers
+ * met twice count once; `seen` gets them.
  */
 function walk(
   tree: unknown,
@@ -100,8 +103,8 @@ function walk(
     const child = holder[key]
     path.push(key)
     if (isContainer(child)) {
-      const { constructor } = child
-      if (constructor !== Object && !isList(child)) visit(holder, key, constructor, path)
+      const type = classOf(child)
+      if (type !== Object) visit(holder, key, type, path)
       walk(child, visit, seen, path)
     } else visit(holder, key, child, path)
     path.pop()
@@ -154,6 +157,12 @@ export function constantsOf(tree: unknown): Constant[] {
       if (!(child instanceof Array)) found.push({ holder, key, path: [...path], value: constantOf(child) })
     })
   return found
+}
+
+/** The class of a tree's root, which no walk visits; nothing for lists and plain objects. */
+export function rootClass(tree: unknown): Constant[] {
+  if (!isContainer(tree) || classOf(tree) === Object) return []
+  return [{ holder: tree as Holder, key: "", path: [], value: classOf(tree) }]
 }
 
 /** The changes that a function made to values in a tree that are not arrays. */
