@@ -40,5 +40,6 @@ export { Upsample, type UpsampleMode, type UpsampleOptions } from "./layers/upsa
 export * as losses from "./losses"
 export * as utils from "./model-functions"
 export { valueAndGrad } from "./model-transforms"
-export { type FreezeOptions, type Model, Module, type ModuleFilter, type ModuleTree } from "./module"
+export { type Model, Module, type ModuleFilter, type ModuleTree } from "./module"
+export type { FreezeOptions } from "./module-options"
 export type { ParametersOf, ParameterTree } from "./parameter-tree"

@@ -2,8 +2,8 @@ import * as mx from "@lazuli/core"
 import { grad } from "@lazuli/transforms"
 import { describe, expect, expectTypeOf, test } from "vitest"
 import * as nn from "./index"
-import { withParameters } from "./model-transforms"
 import * as optim from "./optimizers"
+import { withParameters } from "./with-parameters"
 
 class MLP extends nn.Module {
   l1 = new nn.Linear(2, 8)

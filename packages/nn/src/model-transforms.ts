@@ -3,21 +3,9 @@
  */
 import * as transforms from "@lazuli/transforms"
 import { aModule, callable, check } from "./arguments"
-import { exchangeParameters, type Model, type Module } from "./module"
+import type { Model, Module } from "./module"
 import type { ParametersOf } from "./parameter-tree"
-
-/**
- * Runs `body` while the model holds these parameters, in a tree like its own, then gives it back those it had, but for what `body` replaced
- * itself.
- */
-export function withParameters<R>(model: Module, parameters: object, body: () => R): R {
-  const exchanged = exchangeParameters(model, parameters)
-  try {
-    return body()
-  } finally {
-    for (const { holder, key, before, during } of exchanged) if (holder[key] === during) holder[key] = before
-  }
-}
+import { withParameters } from "./with-parameters"
 
 /**
  * A function that gives the value of `fn` and its gradient by the trainable parameters of the model, in a tree like

@@ -1,29 +1,25 @@
 /**
  * Module: what every layer and model extends. A module is a tree of parameters: its public fields that hold arrays, modules, or
- * lists and plain objects of them. Everything here walks that tree; layers are in layers/.
- * It is long because it is one class, whose methods share private fields.
+ * lists and plain objects of them. Everything here walks that tree; layers are in layers/, files of weights in weights.ts.
+ * It is long because it is one class, whose methods share the walk.
  */
 import * as mx from "@lazuli/core"
 import {
   ArgumentError,
   describe,
   forEachLeaf,
-  format,
   INSPECT,
   isList,
-  isListOf,
   isPlainObject,
-  type Kind,
   nearest,
   parametersOf,
   registerTreeNode,
-  renamed,
-  ShapeError,
-  sameShape,
   setOwn,
 } from "@lazuli/core/engine"
-import { aModule, check, named } from "./arguments"
+import { aModule, check } from "./arguments"
+import { type FreezeOptions, freezing, strictOf } from "./module-options"
 import { fileName, type ParametersOf } from "./parameter-tree"
+import { aFile, matched, type NamedParameter, weightsOf, writeWeights } from "./weights"
 
 /** Says of a member of a module, under a key that is dotted inside lists and objects, whether it takes part. */
 export type ModuleFilter = (module: Module, key: string, value: unknown) => boolean
@@ -31,16 +27,6 @@ export type ModuleFilter = (module: Module, key: string, value: unknown) => bool
 export interface ModuleTree {
   [name: string]: Module | ModuleTree | readonly (Module | ModuleTree)[]
 }
-/** Options of `freeze` and `unfreeze`. */
-export interface FreezeOptions {
-  /** Also in the modules below (the default). */
-  recurse?: boolean
-  /** Only these members; all parameters by default. */
-  keys?: string | readonly string[] | null
-  /** Refuse keys that the module does not have. */
-  strict?: boolean
-}
-
 /**
  * Any module that is called so: with one array for another by default. What a function that takes any model asks for, and the type of a
  * field whose layer may be replaced by one of another class.
@@ -59,7 +45,8 @@ interface Visit {
   readonly above: Visit | null
 }
 
-type Members = Record<string, unknown>
+/** The fields of a module, or of an object in one. @internal */
+export type Members = Record<string, unknown>
 const own = (module: object): Members => module as unknown as Members
 
 const PRIVATE = "Fields that are #private are not part of the tree"
@@ -123,7 +110,8 @@ function memberNames(module: Module): string[] {
 }
 
 const isPublic = (key: string): boolean => !key.startsWith("_")
-const isContainer = (value: unknown): value is Members | unknown[] =>
+/** @internal */
+export const isContainer = (value: unknown): value is Members | unknown[] =>
   isList(value) || isPlainObject(value) || value instanceof Module
 
 /**
@@ -417,19 +405,8 @@ export class Module {
    * @throws ArgumentError for another extension
    */
   saveWeights(file: mx.FilePath): this {
-    const op = "saveWeights"
-    check(op, { file: aFile }, file)
-    const weights: Record<string, mx.Array> = {}
-    for (const { name, value } of namedParameters(op, this)) setOwn(weights, name, value)
-    const path = String(file)
-    if (!path.endsWith(".safetensors") && !path.endsWith(".npz"))
-      throw new ArgumentError(op, `the file must end in .safetensors or .npz, received ${describe(path)}`)
-    try {
-      if (path.endsWith(".npz")) mx.savez(file, weights)
-      else mx.saveSafetensors(file, weights)
-    } catch (error) {
-      throw renamed(error, op)
-    }
+    check("saveWeights", { file: aFile }, file)
+    writeWeights(namedParameters("saveWeights", this), file)
     return this
   }
 
@@ -449,18 +426,7 @@ export class Module {
     const strict = strictOf("loadWeights", options)
     const weights = weightsOf(fileOrWeights)
     const parameters = namedParameters("loadWeights", this)
-    const byName = new Map<string, NamedParameter>()
-    for (const parameter of parameters) byName.set(parameter.field, parameter)
-    for (const parameter of parameters) byName.set(parameter.name, parameter)
-    const given = new Map<NamedParameter, mx.Array>()
-    const unknown: string[] = []
-    for (const [name, value] of weights) {
-      const parameter = byName.get(name)
-      if (parameter) given.set(parameter, value)
-      else unknown.push(name)
-    }
-    if (strict) checkWeights(parameters, given, unknown, byName)
-    for (const [parameter, value] of given) parameter.set(value)
+    for (const [parameter, value] of matched(parameters, weights, strict)) parameter.set(value)
     return this
   }
 
@@ -577,47 +543,13 @@ const filtering = parametersOf({ filter: "function", map: "function", isLeaf: "f
 const mapping = parametersOf({ map: "function", filter: "function" })
 const visiting = parametersOf({ visit: "function" })
 const training = parametersOf({ mode: "bool" })
-const strictness = parametersOf({ strict: "bool?" })
-
-/** @throws ArgumentError for what is neither a boolean nor options with one */
-function strictOf(op: string, options: unknown): boolean {
-  if (options === undefined) return true
-  const [strict = true] = named<[boolean?]>(op, strictness, [options])
-  return strict
-}
-
-const isName = (value: unknown): boolean => typeof value === "string"
-const freezeOptions = parametersOf({
-  recurse: "bool?",
-  keys: {
-    expected: "the name of a member or a list of names",
-    accepts: (value: unknown) => isName(value) || isListOf(value, isName),
-    element: isName,
-    optional: true,
-  },
-  strict: "bool?",
-})
-const byName: Kind = { expected: "options by name", accepts: isPlainObject }
-
-/** @throws ArgumentError for other options than those of freeze and unfreeze */
-function freezing(op: string, options: FreezeOptions): Required<FreezeOptions> {
-  check(op, { options: byName }, options)
-  type Given = [boolean?, FreezeOptions["keys"]?, boolean?]
-  const [recurse = true, keys = null, strict = false] = named<Given>(op, freezeOptions, [options])
-  return { recurse, keys, strict }
-}
-
-const aFile: Kind = {
-  expected: "a path or a file: URL",
-  accepts: (value: unknown) => (typeof value === "string" && value !== "") || value instanceof URL,
-}
-
 /** The names of what a tree holds; of a module its parameters and children. */
 function keysOf(container: Members | unknown[] | Module): string[] {
   return container instanceof Module ? memberNames(container) : Object.keys(container)
 }
 
-function memberOf(container: unknown, key: string): unknown {
+/** @internal */
+export function memberOf(container: unknown, key: string): unknown {
   return Object.hasOwn(container as object, key) ? (container as Members)[key] : undefined
 }
 
@@ -650,7 +582,8 @@ function checkedKeys(
   return list
 }
 
-function unknownName(
+/** @internal */
+export function unknownName(
   op: string,
   kind: "parameter" | "submodule",
   path: string,
@@ -664,44 +597,6 @@ function unknownName(
     `the module has no ${kind} named "${path}"`,
     near ? { hint: `Did you mean "${near}"?` } : {},
   )
-}
-
-/** A field that holds another parameter for a while, the one that it held, and that other one. @internal */
-export interface Exchanged {
-  readonly holder: Record<string, unknown>
-  readonly key: string
-  readonly before: unknown
-  readonly during: unknown
-}
-
-/**
- * Puts parameters into a module, from a tree of its own structure. All is read before anything is written: a module may be there twice.
- * @throws ArgumentError for what the module does not have
- * @internal
- */
-export function exchangeParameters(module: Module, parameters: object): Exchanged[] {
-  const exchanged: Exchanged[] = []
-  const walk = (target: Members, source: Members): void => {
-    for (const key of Object.keys(source)) {
-      const [before, during] = [memberOf(target, key), source[key]]
-      if (before instanceof mx.Array) exchanged.push({ holder: target, key, before, during })
-      else if (isContainer(before) && isContainer(during)) walk(before as Members, during as Members)
-      else if (during instanceof mx.Array) throw unknownName("update", "parameter", key, module.parameters())
-    }
-  }
-  walk(own(module), parameters as Members)
-  for (const { holder, key, during } of exchanged) holder[key] = during
-  return exchanged
-}
-
-/** Where a parameter is: its names, and how to replace it. */
-interface NamedParameter {
-  /** Dotted, as in mx. */
-  readonly name: string
-  /** Dotted, as fields are called. */
-  readonly field: string
-  readonly value: mx.Array
-  set(value: mx.Array): void
 }
 
 function namedParameters(op: string, root: Module): NamedParameter[] {
@@ -725,87 +620,4 @@ function namedParameters(op: string, root: Module): NamedParameter[] {
   }
   walk(root, "", "")
   return parameters
-}
-
-/** Weights by name, from a file, from pairs, or from an object. @throws ArgumentError for anything else */
-function weightsOf(source: unknown): ReadonlyMap<string, mx.Array> {
-  const op = "loadWeights"
-  const entries =
-    typeof source === "string" || source instanceof URL ? readWeights(source) : entriesOf(source)
-  const weights = new Map<string, mx.Array>()
-  for (const entry of entries) {
-    const [name, value] = (isList(entry) && entry.length === 2 ? entry : []) as [unknown, unknown]
-    if (typeof name !== "string")
-      throw new ArgumentError(
-        op,
-        `expected pairs of a name and an array, received ${describe(entry)} among them`,
-      )
-    if (!(value instanceof mx.Array))
-      throw new ArgumentError(op, `"${name}" must be an array, received ${describe(value)}`)
-    weights.set(name, value)
-  }
-  return weights
-}
-
-function entriesOf(source: unknown): readonly unknown[] {
-  if (isPlainObject(source)) return Object.entries(source)
-  const isObject = typeof source === "object" && source !== null && !(source instanceof mx.Array)
-  if (isObject && Symbol.iterator in source) return [...(source as Iterable<unknown>)]
-  throw new ArgumentError(
-    "loadWeights",
-    `expected a file, pairs of a name and an array, or an object of arrays, received ${describe(source)}`,
-  )
-}
-
-const WEIGHT_FILES = [".safetensors", ".npz", ".gguf"]
-
-function readWeights(file: mx.FilePath): readonly unknown[] {
-  const op = "loadWeights"
-  const path = String(file)
-  if (!WEIGHT_FILES.some((ending) => path.endsWith(ending)))
-    throw new ArgumentError(
-      op,
-      `expected a file of weights, which ends in ${WEIGHT_FILES.join(", ")}, received ${describe(path)}`,
-    )
-  try {
-    return Object.entries(mx.load(file) as Record<string, mx.Array>)
-  } catch (error) {
-    throw renamed(error, op)
-  }
-}
-
-/** `1 parameter`, `3 parameters`. */
-const counted = (n: number): string => `${n} parameter${n === 1 ? "" : "s"}`
-
-function checkWeights(
-  parameters: readonly NamedParameter[],
-  given: ReadonlyMap<NamedParameter, mx.Array>,
-  unknown: readonly string[],
-  known: ReadonlyMap<string, NamedParameter>,
-): void {
-  const op = "loadWeights"
-  const list = (names: readonly string[]): string =>
-    `${names.slice(0, 10).join(", ")}${names.length > 10 ? ", …" : ""}`
-  if (unknown.length > 0) {
-    const near = nearest(unknown[0], known.keys())
-    throw new ArgumentError(
-      op,
-      `received ${counted(unknown.length)} that the module does not have: ${list(unknown)}`,
-      near ? { hint: `Did you mean "${near}"?` } : { hint: "With strict: false they are ignored" },
-    )
-  }
-  const missing = parameters.filter((parameter) => !given.has(parameter)).map((parameter) => parameter.name)
-  if (missing.length > 0)
-    throw new ArgumentError(
-      op,
-      `the weights lack ${counted(missing.length)} of the module: ${list(missing)}`,
-      { hint: "With strict: false the module keeps its own" },
-    )
-  for (const [{ name, value }, next] of given) {
-    if (!sameShape(value.shape, next.shape))
-      throw new ShapeError(
-        op,
-        `"${name}" must have shape ${format(value.shape)}, received ${format(next.shape)}`,
-      )
-  }
 }

@@ -5,8 +5,8 @@ import * as mx from "@lazuli/core"
 import { ArgumentError, describe, format, ShapeError } from "@lazuli/core/engine"
 import { checkpoint } from "@lazuli/transforms"
 import { check, named, optional } from "../arguments"
-import { withParameters } from "../model-transforms"
 import { type Model, Module, type ModuleFilter } from "../module"
+import { withParameters } from "../with-parameters"
 import { aGroup, groupOf } from "./sharded"
 
 type Group = mx.distributed.Group

@@ -5,7 +5,8 @@
 import * as mx from "@lazuli/core"
 import { ArgumentError, asCall, format, ShapeError } from "@lazuli/core/engine"
 import { called, checkFeatures, named } from "../arguments"
-import { type FreezeOptions, Module } from "../module"
+import { Module } from "../module"
+import type { FreezeOptions } from "../module-options"
 
 /** Sixteen-bit floats as float32: the squares of their deviations may be beyond them. */
 const wide = (x: mx.Array): mx.Array =>
