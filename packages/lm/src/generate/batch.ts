@@ -20,6 +20,7 @@ import {
   type Piece,
   type Prompt,
   promptTokens,
+  readPart,
   Writer,
 } from "./stream"
 
@@ -281,15 +282,10 @@ export class Batcher {
   private async readSome(row: Row): Promise<void> {
     const from = cacheLength(row.cache)
     const to = Math.min(row.tokens.length, from + (this.options.prefillStep ?? 256))
-    const part = mx.array(Int32Array.from(row.tokens.slice(from, to))).expandDims(0)
-    const hidden = this.network.hidden(part, row.cache, new Pass())
-    if (to < row.tokens.length) {
-      await mx.asyncEval(cacheArrays(row.cache))
-      return
-    }
-    const logits = this.network.logits(hidden.index(":", mx.s(-1), ":")).index(0, 0)
-    const next = row.sampler.propose(logits)
-    await mx.asyncEval([next.arrays, ...cacheArrays(row.cache)])
+    const logits = readPart(this.network, row.tokens.slice(from, to), row.cache, to === row.tokens.length)
+    const next = logits && row.sampler.propose(logits)
+    await mx.asyncEval([next?.arrays ?? [], ...cacheArrays(row.cache)])
+    if (!next) return
     this.prefixes?.add(row.tokens, row.cache)
     row.next = next
   }

@@ -67,6 +67,19 @@ export function causal(op: string, model: LoadedModel): CausalNetwork {
   })
 }
 
+/** Writes a part of a prompt into a cache, to be computed, and gives the logits after the last part. */
+export function readPart(
+  network: CausalNetwork,
+  tokens: readonly number[],
+  cache: Cache,
+  isLast: boolean,
+): mx.Array | null {
+  const hidden = network.hidden(mx.array([tokens], mx.int32), cache, new Pass())
+  const logits = isLast ? network.logits(hidden.index(":", mx.s(-1), ":")).index(0, 0) : null
+  hidden.dispose()
+  return logits
+}
+
 /** Reads tokens into a cache, some at a time, and gives the logits after the last one. */
 export async function prefill(
   network: CausalNetwork,
@@ -80,17 +93,11 @@ export async function prefill(
   for (let at = 0; ; at += prefillStep) {
     signal?.throwIfAborted()
     const end = Math.min(at + prefillStep, tokens.length)
-    const part = mx.array(Int32Array.from(tokens.slice(at, end))).expandDims(0)
-    const hidden = network.hidden(part, cache, new Pass())
+    const logits = readPart(network, tokens.slice(at, end), cache, end === tokens.length)
     checkCacheBytes([cache], options)
-    if (end === tokens.length) {
-      const logits = network.logits(hidden.index(":", mx.s(-1), ":")).index(0, 0)
-      await mx.asyncEval([logits, ...cacheArrays(cache)])
-      onPrefill?.(end, tokens.length)
-      return logits
-    }
-    await mx.asyncEval(cacheArrays(cache))
+    await mx.asyncEval([logits ?? [], ...cacheArrays(cache)])
     onPrefill?.(end, tokens.length)
+    if (logits) return logits
   }
 }
 

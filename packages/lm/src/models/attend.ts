@@ -53,6 +53,11 @@ export class Pass {
     return this.once(`${queries},${keys},${window}`, () => this.makeMask(queries, keys, window))
   }
 
+  /** The masks that were made so far. */
+  held(): mx.Array[] {
+    return [...this.masks.values()]
+  }
+
   private once(name: string, make: () => mx.Array): mx.Array {
     const known = this.masks.get(name)
     if (known) return known

@@ -84,6 +84,19 @@ export function trimCache(cache: Cache, n: number): boolean {
 export const cacheArrays = (cache: Cache): mx.Array[] =>
   cache.flatMap((layer) => layer.held?.() ?? Object.values(layer.state().arrays))
 
+/**
+ * A part of a layer, which gives up all arrays that it makes but for its result and what the owners hold: handles of the others would
+ * keep a prompt's activations until the collector finds them.
+ */
+export function tidyBeside(
+  cache: LayerCache | null,
+  owners: readonly ({ held(): mx.Array[] } | null)[],
+  part: () => mx.Array,
+): mx.Array {
+  if (!cache?.held) return part()
+  return mx.tidy(() => ({ y: part(), held: [cache.held?.(), owners.map((owner) => owner?.held())] })).y
+}
+
 /** Buffers grow by this many tokens. */
 const STEP = 256
 /** The tokens that a buffer has room for once it holds so many. */

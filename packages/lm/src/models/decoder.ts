@@ -5,7 +5,7 @@
 import * as mx from "@lazuli/core"
 import * as nn from "@lazuli/nn"
 import type { Pass } from "./attend"
-import type { Cache, LayerCache, LayerShape } from "./cache"
+import { type Cache, type LayerCache, type LayerShape, tidyBeside } from "./cache"
 import { Attention, type AttentionSizes, type MakeNorm } from "./layers"
 import { CausalNetwork } from "./network"
 
@@ -66,7 +66,7 @@ class Block extends nn.Module {
     const h = x.add(this.scaled(attended))
     const norm = before ? postAttentionLayernorm : preFeedforwardLayernorm
     const feedForward = this.mlp ?? this.blockSparseMoe!
-    let fed = feedForward.forward(norm ? norm.forward(h) : h)
+    let fed = tidyBeside(cache, [], () => feedForward.forward(norm ? norm.forward(h) : h))
     if (postFeedforwardLayernorm) fed = postFeedforwardLayernorm.forward(fed)
     return h.add(this.scaled(fed))
   }
@@ -99,7 +99,10 @@ class Body extends nn.Module {
     let h = this.embedTokens.forward(tokens)
     if (this.scale !== 1) h = h.multiply(mx.array(this.scale, h.dtype))
     this.layers.forEach((layer, i) => {
-      h = layer.forward(h, cache?.[i] ?? null, pass)
+      const own = cache?.[i] ?? null
+      const before = h
+      h = tidyBeside(own, [pass, layer.selfAttn._rope], () => layer.forward(before, own, pass))
+      if (own?.held && h !== before) before.dispose()
     })
     return this.norm.forward(h)
   }

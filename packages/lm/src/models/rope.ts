@@ -219,6 +219,11 @@ export class Rope {
     return this.variant(1).bound === Infinity
   }
 
+  /** The arrays that it keeps for later calls. */
+  held(): mx.Array[] {
+    return [...this.#made.values()].map(({ freqs }) => freqs)
+  }
+
   private rotate(x: mx.Array, offset: number | mx.Array, total: number): mx.Array {
     const { freqs, factor } = this.frequencies(total)
     const { dims, traditional } = this
