@@ -1,13 +1,14 @@
 /**
  * The cases of `npm run test:gpu` one by one, for what cannot run all of them or wants to know which one it is at: the suite of backends at
- * one size, MLX's golden vectors, what reaches the kernels written for CUDA, and random programs.
+ * one size, MLX's golden vectors, what reaches the kernels written for CUDA, commands that come again, and random programs.
  */
 import { backendSuite, goldenFamilies, replayGolden } from "@lazuli/conformance"
 import * as mx from "@lazuli/core"
 import { goldenSpaces } from "../../tooling/golden-spaces"
 import { nnSamples, UNREACHABLE } from "../../tooling/nn-samples"
-import { differenceOf, nativeApplications } from "./gpu-native"
+import { type Application, differenceOf, nativeApplications } from "./gpu-native"
 import { problemOf } from "./gpu-programs"
+import { loops, plans } from "./gpu-repeats"
 
 /** One size, in the dtypes and layouts that have kernels of their own. */
 export const SMALL = {
@@ -42,10 +43,15 @@ export function runCases(
     }
     if (problem) tell(`${name}: ${problem}`)
   }
-  for (const application of nativeApplications()) {
-    const name = `native ${application.name}`
-    if (only(name)) attempt(name, () => differenceOf(application))
+  const compare = (kind: string, applications: Iterable<Application>): void => {
+    for (const application of applications) {
+      const name = `${kind} ${application.name}`
+      if (only(name)) attempt(name, () => differenceOf(application))
+    }
   }
+  compare("native", nativeApplications())
+  compare("native", plans())
+  compare("loop", loops())
   for (const family of goldenFamilies())
     attempt(`golden ${family}`, () => {
       const test = (id: string): boolean => only(`golden ${id}`)

@@ -7,11 +7,12 @@
  *   npm run test:gpu -- [--only REGEX] [--quick | --small] [--programs N] [--seed N] [--jobs N] [--seconds N] [--total N]
  *     [--json FILE]
  *   npm run test:gpu -- --sanitize memcheck,racecheck,initcheck [--sanitizer PATH] [--only REGEX] [--programs N] [--jobs N]
- *     [--seconds N]
+ *     [--seconds N] [--total N] [--state FOLDER]
  *
  * `--small` is one size. `--seconds` bounds each item, `--total` the whole: what is not begun by then is not run, and said.
- * `--sanitize` runs every kernel under the named tools of NVIDIA's compute-sanitizer; see gpu-sanitize.ts. There `--seconds` bounds
- * each run of a tool. `--sanitize survey` only looks for kernels, without the sanitizer, with memory full of NaN.
+ * `--sanitize` runs every kernel under the named tools of NVIDIA's compute-sanitizer; see gpu-sanitize.ts. There an item is a case.
+ * `--sanitize survey` only looks for kernels, without the sanitizer, with memory full of NaN. What `--state` keeps is not run again by
+ * the same command, so that two commands can share the work; SIGTERM ends one as `--total` does.
  */
 import { fork } from "node:child_process"
 import { writeFileSync } from "node:fs"
@@ -52,6 +53,7 @@ const { values } = parseArgs({
     seconds: { type: "string" },
     total: { type: "string", default: "Infinity" },
     json: { type: "string" },
+    state: { type: "string" },
   },
 })
 
@@ -185,12 +187,14 @@ async function main(): Promise<void> {
   process.exitCode = failed.length > 0 || items.length > 0 ? 1 : 0
 }
 
-/** Said by the process that started this one: that it is a worker, or the folder of a job. */
+/** Said by the process that started this one: that it is a worker, or where to tell of a job. */
 const started = process.env.LAZULI_GPU_CHECKS
 const self = fileURLToPath(import.meta.url)
 if (started === "worker") work()
 else if (started) runJob(started)
 else if (values.sanitize) {
+  const ended = new AbortController()
+  for (const signal of ["SIGTERM", "SIGINT"] as const) process.once(signal, () => ended.abort())
   const isClean = await sanitize({
     command: [process.execPath, self],
     tools: values.sanitize.split(",").filter((tool) => tool !== "survey"),
@@ -198,7 +202,10 @@ else if (values.sanitize) {
     programs: Number(values.programs ?? 200),
     jobs: Number(values.jobs),
     only: values.only,
-    seconds: Number(values.seconds ?? 600),
-  })
+    seconds: Number(values.seconds ?? 120),
+    total: Number(values.total),
+    state: values.state,
+    signal: ended.signal,
+  }).catch((error: Error) => console.error(error.message))
   process.exitCode = isClean ? 0 : 1
 } else await main()

@@ -9,14 +9,14 @@ import { determinism } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
 import { grad } from "@lazuli/transforms"
 
-interface Application {
+export interface Application {
   readonly name: string
   /** Differences to the CPU's results, of the largest of each. */
   readonly tolerance: number
   run(): mx.Array[]
 }
 
-const wave = (shape: readonly number[], dtype: mx.Dtype, phase: number): mx.Array =>
+export const wave = (shape: readonly number[], dtype: mx.Dtype, phase: number): mx.Array =>
   mx
     .array(
       Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, (_, i) => Math.sin(i * 0.7 + phase)),
@@ -25,7 +25,7 @@ const wave = (shape: readonly number[], dtype: mx.Dtype, phase: number): mx.Arra
     .astype(dtype)
 
 const TOLERANCES: Readonly<Record<string, number>> = { float32: 1e-4, float16: 1e-2, bfloat16: 5e-2 }
-const toleranceOf = ({ name }: mx.Dtype): number => TOLERANCES[name]
+export const toleranceOf = ({ name }: mx.Dtype): number => TOLERANCES[name]
 const halves = [mx.bfloat16, mx.float16]
 const floats = [...halves, mx.float32]
 

@@ -1,127 +1,48 @@
 /**
  * `npm run test:gpu -- --sanitize memcheck,racecheck,initcheck`: NVIDIA's compute-sanitizer over every kernel that the cases of
- * gpu-cases.ts launch, each at least once, in the fewest of the cases.
+ * gpu-cases.ts make ready, each at least once, in the fewest of the cases.
  *
  * A survey runs all cases without the sanitizer, to know which of them make which kernels ready, as libraries are there or hidden and as
  * older GPUs would choose. Memory comes from the driver in the sizes that are asked for, is not used again, and is full of NaN: a result
  * that depends on bytes that nobody wrote differs. That holds for what CUDA's libraries write, too, which initcheck does not always see:
- * under it cuBLASLt, whose kernels write by TMA, is hidden, and what is only beside it is not run.
+ * under it cuBLASLt, whose kernels write by TMA, is hidden, and kernels that are only needed beside libraries may be missing.
+ *
+ * It fails unless every kernel was made ready under every tool, without a report, a wrong result, or a process that ended early.
  */
-import { spawn } from "node:child_process"
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { spawnSync } from "node:child_process"
+import { mkdtempSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { createInterface } from "node:readline"
-import type { Job, Mode, Ran } from "./gpu-job"
+import { forget, type Outcome, type PoolOptions, runAll, type Work } from "./gpu-processes"
+import type { Job, Mode, Ran } from "./gpu-work"
 
 const LIBRARIES = "cublasLt,cudnn,cufft,cusolver"
 /** Cases whose kernels depend on the generation. */
 const BY_GENERATION = "^native |^golden (fast|quant|matmul)/"
+const BESIDE_LIBRARIES: Mode = { name: "with libraries", without: "" }
 const MODES: readonly Mode[] = [
-  { name: "without libraries", without: LIBRARIES },
+  { name: "without libraries", without: LIBRARIES, only: "^(?!loop )" },
   { name: "as on Ampere", without: LIBRARIES, major: 8, only: BY_GENERATION },
   { name: "as on Turing", without: LIBRARIES, major: 7, only: BY_GENERATION },
-  { name: "with libraries", without: "" },
+  { name: "in parts of memory", without: LIBRARIES, only: "^loop ", divides: true },
+  { ...BESIDE_LIBRARIES, only: "^(?!loop )" },
 ]
-
-/** A report of the sanitizer, and the case that ran about then. */
-interface Report {
-  readonly text: string
-  readonly near: string
-}
-
-interface Outcome {
-  readonly ran: readonly Ran[]
-  readonly problems: readonly string[]
-  /** Errors and hazards by the sanitizer's own count. */
-  readonly errors: number
-  readonly reports: readonly Report[]
-  readonly seconds: number
-}
+const TOOLS = ["memcheck", "racecheck", "initcheck"]
+/** Cases for which a process under a tool is worth its start, and those that it takes in a row. */
+const WORTH = 32
+const IN_ROW = 4
 
 /** The options of `test:gpu` that this needs. */
-export interface SanitizeOptions {
-  /** The program that processes run, with its arguments. */
-  readonly command: readonly string[]
+export interface SanitizeOptions extends Omit<PoolOptions, "end" | "state"> {
+  /** Names of tools; without one there is only the survey. */
   readonly tools: readonly string[]
-  readonly sanitizer: string
   readonly programs: number
-  readonly jobs: number
   /** A regular expression of the cases to run. */
   readonly only: string
-  /** Seconds that each run of a tool may take. */
-  readonly seconds: number
-}
-
-/** Processes that may end early where one was. */
-const MOST_LOST = 10
-const SUMMARY = /(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)/
-/** Lines of the sanitizer that begin no report: its own name, its summaries, and lines of one. */
-const NO_REPORT = /COMPUTE-SANITIZER|SUMMARY|^=========\s*$|^========= {4}|LEAK/
-
-/** Runs a job in processes that share it, under a tool of the sanitizer if one is named. */
-async function run(job: Job, tool: string | null, options: SanitizeOptions): Promise<Outcome> {
-  const folder = mkdtempSync(join(tmpdir(), "lazuli-sanitize-"))
-  writeFileSync(join(folder, "job.json"), JSON.stringify(job))
-  const begin = performance.now()
-  const [program, ...args] = tool
-    ? [options.sanitizer, "--tool", tool, "--print-limit", "20", ...options.command]
-    : options.command
-  const reports: Report[] = []
-  const problems: string[] = []
-  let errors = 0
-  const end = tool ? begin + options.seconds * 1000 : Number.POSITIVE_INFINITY
-  const worker = async (): Promise<void> => {
-    for (let lost = 0; ; ) {
-      const child = spawn(program, args, {
-        env: { ...process.env, LAZULI_GPU_CHECKS: folder, LAZULI_CUDA_WITHOUT: job.mode.without },
-        stdio: ["ignore", "pipe", "pipe"],
-        // The sanitizer has a process of its own.
-        detached: true,
-      })
-      const kill = (): void => void process.kill(-(child.pid as number), "SIGKILL")
-      const timer = tool && setTimeout(kill, Math.max(0, end - performance.now()))
-      let near = ""
-      let words = ""
-      let isSummed = false
-      const read = (text: string): void => {
-        const summary = SUMMARY.exec(text)
-        if (summary) {
-          errors += Number(summary[1] ?? summary[2])
-          isSummed = true
-        } else if (text.startsWith("case ")) near = text.slice(5)
-        else if (text.startsWith("=========")) {
-          if (!NO_REPORT.test(text)) reports.push({ text, near })
-          else if (/^========= {4,}(?:at|by|in) /.test(text) && reports.length > 0 && reports.length < 200) {
-            const last = reports[reports.length - 1]
-            if (last.text.length < 600)
-              reports[reports.length - 1] = { ...last, text: `${last.text}\n${text}` }
-          }
-        } else words = `${words}\n${text}`.slice(-2000)
-      }
-      createInterface({ input: child.stdout }).on("line", read)
-      createInterface({ input: child.stderr }).on("line", read)
-      const [code, signal] = await new Promise<[number | null, string | null]>((done) =>
-        child.on("close", (...how) => done(how)),
-      )
-      clearTimeout(timer ?? undefined)
-      const isWhole = code === 0 && (tool === null || isSummed)
-      if (isWhole) return
-      problems.push(`${near || "a process"}: ended with ${signal ?? code}: ${words}`)
-      // The cases that it had claimed are lost, and said to be; another one goes on.
-      if (performance.now() >= end || ++lost > MOST_LOST) return
-    }
-  }
-  await Promise.all(Array.from({ length: options.jobs }, worker))
-  const ran: Ran[] = []
-  for (const name of readdirSync(folder).filter((each) => each.endsWith(".jsonl")))
-    for (const text of readFileSync(join(folder, name), "utf8").trimEnd().split("\n")) {
-      const line = JSON.parse(text) as Ran | { problem: string }
-      if ("problem" in line) problems.push(line.problem)
-      else ran.push(line)
-    }
-  rmSync(folder, { recursive: true })
-  return { ran, problems, errors, reports, seconds: (performance.now() - begin) / 1000 }
+  /** Seconds after which no more cases are begun. */
+  readonly total: number
+  /** The folder to keep what is known in, and to go on from; one that is removed if not given. */
+  readonly state?: string
 }
 
 /** A case in a mode, with the kernels that it was the first of its process to need. */
@@ -149,64 +70,136 @@ export function fewest<C extends { readonly kernels: readonly string[]; readonly
 
 const kernelsOf = (all: readonly { readonly kernels: readonly string[] }[]): Set<string> =>
   new Set(all.flatMap(({ kernels }) => kernels))
+const namesOf = (kernels: readonly string[]): string =>
+  [...new Set(kernels.map((kernel) => kernel.split(" ")[0]))].join(", ")
 
-/** Prints what was found; true where that is nothing. */
-export async function sanitize(options: SanitizeOptions): Promise<boolean> {
-  const { tools, programs } = options
-  let isClean = true
-  const tell = (what: string, { problems, reports, errors }: Outcome): void => {
-    if (problems.length > 0 || reports.length > 0 || errors > 0) isClean = false
-    for (const problem of problems) console.log(`FAIL ${what}: ${problem.slice(0, 1500)}`)
-    for (const { text, near } of reports.slice(0, 40)) console.log(`REPORT ${what}, about ${near}: ${text}`)
+/** Throws with what to do unless the sanitizer runs, and knows the tools. */
+function demand({ sanitizer, tools }: SanitizeOptions): void {
+  const unknown = tools.filter((tool) => !TOOLS.includes(tool))
+  if (unknown.length > 0)
+    throw new Error(`there is no tool ${unknown.join(", ")}; there are ${TOOLS.join(", ")}, and survey`)
+  if (tools.length === 0) return
+  const { error, status, stdout, stderr } = spawnSync(sanitizer, ["--version"], { encoding: "utf8" })
+  if (!error && status === 0) {
+    console.log(`${sanitizer}: ${stdout.trim().split("\n").at(-1)}`)
+    return
   }
-  const candidates: Candidate[] = []
-  for (const mode of MODES) {
-    const job = { mode: restricted(mode, options.only), programs, inRow: 1, fills: true }
-    const outcome = await run(job, null, options)
-    tell(`survey ${mode.name}`, outcome)
-    candidates.push(
-      ...outcome.ran.filter(({ kernels }) => kernels.length > 0).map((ran) => ({ ...ran, mode })),
-    )
+  const why = error ? error.message : `--version ended with ${status}: ${stderr.slice(0, 300)}`
+  throw new Error(
+    `compute-sanitizer cannot be run: ${why}. It comes with the CUDA toolkit; name it with --sanitizer PATH, as in --sanitizer /usr/local/cuda/bin/compute-sanitizer`,
+  )
+}
+
+/** Prints what was found; true where that is nothing, and everything ran. */
+export async function sanitize(options: SanitizeOptions): Promise<boolean> {
+  if (!(Number.isInteger(options.jobs) && options.jobs > 0))
+    throw new Error(`${options.jobs} is no number of processes: --jobs is at least 1`)
+  demand(options)
+  const state = options.state ?? mkdtempSync(join(tmpdir(), "lazuli-sanitize-"))
+  try {
+    return await sanitizeIn({ ...options, state, end: performance.now() + options.total * 1000 })
+  } finally {
+    if (options.state === undefined) forget(state)
+  }
+}
+
+async function sanitizeIn(options: SanitizeOptions & PoolOptions): Promise<boolean> {
+  const { tools, programs, jobs } = options
+  const begin = performance.now()
+  const since = (): string => `${((performance.now() - begin) / 1000).toFixed(0)} s`
+  const tell = ({ name }: Work, { ran, problems, reports, errors, isComplete }: Outcome): void => {
+    for (const problem of problems) console.log(`FAIL ${name}: ${problem.slice(0, 1500)}`)
+    for (const { text, near } of reports.slice(0, 40)) console.log(`REPORT ${name}, about ${near}: ${text}`)
     console.log(
-      `survey ${mode.name}: ${outcome.ran.length} cases, ${kernelsOf(outcome.ran).size} kernels, ${outcome.problems.length} problems, ${outcome.seconds.toFixed(0)} s`,
+      `${name}: ${ran.length} cases, ${kernelsOf(ran).size} kernels made ready, ${Math.max(errors, reports.length)} reports, ${problems.length} failures${isComplete ? "" : ", not complete"}, after ${since()}`,
     )
+  }
+  const surveys = MODES.map((mode): Work => {
+    const job = { mode: restricted(mode, options.only), programs, inRow: 1, fills: true }
+    return {
+      name: `survey ${mode.name}`,
+      job,
+      tool: null,
+      processes: mode.major ? Math.ceil(jobs / 4) : jobs,
+    }
+  })
+  const surveyed = await runAll(surveys, options, tell)
+  const candidates = surveyed.flatMap(({ ran }, i) =>
+    ran.filter(({ kernels }) => kernels.length > 0).map((each): Candidate => ({ ...each, mode: MODES[i] })),
+  )
+  const all = kernelsOf(candidates)
+  const isSurveyed = all.size > 0 && surveyed.every(({ problems }) => problems.length === 0)
+  if (all.size === 0) console.log("FAIL survey: no case made a kernel ready")
+  if (surveyed.some(({ isComplete }) => !isComplete)) {
+    console.log("the survey is not complete, so that the cases of the tools are not known")
+    return false
   }
   const chosen = fewest(candidates, ({ mode }) => MODES.indexOf(mode))
-  const all = kernelsOf(candidates)
-  console.log(`${all.size} kernels; ${chosen.length} cases reach all of them`)
-  for (const tool of tools) {
-    const reached = new Set<string>()
-    let [cases, seconds, errors] = [0, 0, 0]
-    for (const mode of MODES) {
-      const names = chosen.filter((each) => each.mode === mode).map(({ name }) => name)
-      if (names.length === 0) continue
-      const hides = tool === "initcheck" && mode.without === ""
-      const job = {
-        mode: { ...mode, only: undefined, ...(hides && { without: "cublasLt" }) },
-        programs,
-        cases: names,
-        inRow: 4,
-        fills: false,
-      }
-      const outcome = await run(job, tool, options)
-      tell(`${tool} ${mode.name}`, outcome)
-      for (const kernel of kernelsOf(outcome.ran)) reached.add(kernel)
-      cases += outcome.ran.length
-      seconds += outcome.seconds
-      errors += outcome.errors
-      console.log(
-        `${tool} ${mode.name}: ${outcome.ran.length} of ${names.length} cases, ${kernelsOf(outcome.ran).size} kernels, ${outcome.errors} reports, ${outcome.seconds.toFixed(0)} s`,
-      )
+  console.log(`${all.size} kernels, which ${chosen.length} cases make ready`)
+  const works = tools.flatMap((tool) => toolWorks(tool, chosen, options))
+  const outcomes = await runAll(works, options, tell)
+  const elsewhere = kernelsOf(candidates.filter(({ mode }) => mode.name !== BESIDE_LIBRARIES.name))
+  const verdicts = tools.map((tool) =>
+    verdictOf(
+      tool,
+      works.flatMap((work, i) => (work.tool === tool ? [outcomes[i]] : [])),
+      all,
+      elsewhere,
+    ),
+  )
+  console.log(`after ${since()}`)
+  return isSurveyed && verdicts.every(Boolean)
+}
+
+/** The chosen cases under a tool, by their modes, those of which there are most first. */
+function toolWorks(tool: string, chosen: readonly Candidate[], { programs, jobs }: SanitizeOptions): Work[] {
+  const works = MODES.flatMap((mode): Work[] => {
+    const cases = chosen.filter((each) => each.mode === mode).map(({ name }) => name)
+    if (cases.length === 0) return []
+    const checksWrites = tool === "initcheck"
+    const job: Job = {
+      mode: {
+        ...mode,
+        only: undefined,
+        ...(checksWrites && mode.without === "" && { without: "cublasLt" }),
+      },
+      programs,
+      cases: cases.toSorted(),
+      inRow: IN_ROW,
+      // Graphs copy arrays with the rest of their parts of memory, and before their first value: to no effect.
+      fills: checksWrites && mode.divides === true,
     }
-    const missing = [...all].filter((kernel) => !reached.has(kernel))
+    const processes = Math.min(jobs, Math.ceil(cases.length / WORTH))
+    return [{ name: `${tool} ${mode.name}`, job, tool, processes }]
+  })
+  return works.toSorted((a, b) => (b.job.cases?.length ?? 0) - (a.job.cases?.length ?? 0))
+}
+
+/** Prints one line of a tool; true where it saw every kernel, and nothing wrong. */
+function verdictOf(
+  tool: string,
+  outcomes: readonly Outcome[],
+  all: ReadonlySet<string>,
+  elsewhere: ReadonlySet<string>,
+): boolean {
+  const ran = outcomes.flatMap((outcome) => outcome.ran)
+  const ready = kernelsOf(ran)
+  const missing = [...all].filter((kernel) => !ready.has(kernel))
+  const excused = tool === "initcheck" ? missing.filter((kernel) => !elsewhere.has(kernel)) : []
+  const inexcusable = missing.filter((kernel) => !excused.includes(kernel))
+  const sum = (of: (outcome: Outcome) => number): number => outcomes.reduce((n, each) => n + of(each), 0)
+  const reports = sum(({ errors, reports }) => Math.max(errors, reports.length))
+  const failures = sum(({ problems }) => problems.length)
+  const isComplete = outcomes.every((each) => each.isComplete)
+  const isClean = isComplete && ran.length > 0 && inexcusable.length === 0 && reports === 0 && failures === 0
+  console.log(
+    `${tool}: ${isClean ? "passed" : isComplete ? "FAILED" : "FAILED, not complete"}: ${all.size - missing.length} of ${all.size} kernels made ready in ${ran.length} cases, ${reports} reports, ${failures} failures, ${inexcusable.length} kernels not made ready${excused.length > 0 ? `, and ${excused.length} excused` : ""}`,
+  )
+  if (inexcusable.length > 0) console.log(`${tool}: not made ready: ${namesOf(inexcusable)}`)
+  if (excused.length > 0)
     console.log(
-      `${tool}: ${cases} cases, ${all.size - missing.length} of ${all.size} kernels, ${errors} reports, ${seconds.toFixed(0)} s`,
+      `${tool}: excused, since they are only made ready beside cuBLASLt, whose writes it does not see: ${namesOf(excused)}`,
     )
-    const names = missing.map((kernel) => kernel.split(" ")[0])
-    if (missing.length > 0) console.log(`${tool}: not run: ${[...new Set(names)].join(", ")}`)
-    // Beside cuBLASLt alone.
-    if (missing.length > 0 && tool !== "initcheck") isClean = false
-  }
   return isClean
 }
 

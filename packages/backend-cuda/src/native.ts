@@ -109,6 +109,8 @@ export interface CudaNative {
   releasePlan(plan: number): void
   /** Lets streams of commands that come again, with other arrays, run as plans do. */
   expectRepeats(stage: number): void
+  /** Runs of plans as graphs so far whose small arrays the kernel `stage` copied. */
+  stagedRuns(): number
   /** Weak references; see {@link Tracker}. */
   track(objects: readonly object[], count: number, ids: Int32Array): void
   untrack(id: number): void

@@ -435,6 +435,10 @@ export class CudaRuntime implements GpuRuntime {
   releasePlan({ id }: PlanId): void {
     this.native.releasePlan(id)
   }
+  /** Runs as graphs so far whose small arrays `stage` copied: it is made ready long before, if it is needed at all. */
+  get stagedRuns(): number {
+    return this.opened ? this.native.stagedRuns() : 0
+  }
   private expectRepeats(): void {
     try {
       this.native.expectRepeats(this.stage)

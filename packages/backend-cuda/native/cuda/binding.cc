@@ -328,6 +328,8 @@ Napi::Value new_plan(Info info) {
 }
 // expectRepeats(stage)
 void expect_repeats(Info info) { gpu(info).expect_repeats(uint32_t(number(info, 0))); }
+// stagedRuns() → number
+Napi::Value staged_runs(Info info) { return Napi::Number::New(info.Env(), gpu(info).staged_runs()); }
 void release_plan(Info info) { gpu(info).release_plan(number(info, 0)); }
 
 // synchronize(stream[, milliseconds]) → null, or what the work failed of; −1 waits for all streams; undefined
@@ -403,6 +405,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   add("newPlan", new_plan);
   add("releasePlan", release_plan);
   add("expectRepeats", expect_repeats);
+  add("stagedRuns", staged_runs);
   add("synchronize", synchronize);
   add("newMark", new_mark);
   add("lookAtMark", look_at_mark);

@@ -171,6 +171,8 @@ class Gpu {
                     uint32_t inputs, uint32_t outputs, uint32_t stage);
   // Lets streams that come again run as graphs; a kernel copies small arrays.
   void expect_repeats(uint32_t stage) { repeats_.stage = stage; }
+  // Runs as graphs whose small arrays that kernel copied.
+  double staged_runs() const { return staged_runs_; }
   void release_plan(double id);
   // Waits for a stream, or for all of them.
   std::string synchronize(double stream);
@@ -279,7 +281,7 @@ class Gpu {
   std::vector<std::unique_ptr<Plan>> plans_;
   Repeats repeats_;
   Run* running_ = nullptr;
-  double runs_ = 0;
+  double runs_ = 0, staged_runs_ = 0;
   Verdicts verdicts_;
   Collectives collectives_;
   OperationGraphs operation_graphs_;

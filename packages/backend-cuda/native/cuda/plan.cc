@@ -253,6 +253,7 @@ std::string Gpu::launch_graph(Plan& plan, const std::vector<DevicePointer>& give
   plan.queue = current_;
   if (std::string error = move_staged(plan, instance, given); !error.empty()) return error;
   const Result r = driver_->GraphLaunch(instance.exec, current_->stream);
+  if (r == kSuccess && !plan.staged.empty()) staged_runs_++;
   return r == kSuccess ? std::string() : failure("the launch of a graph", r);
 }
 

@@ -1,0 +1,30 @@
+/** `test:gpu -- --sanitize` as a whole, on the driver's double and under a sanitizer that stands in for NVIDIA's. */
+import { fileURLToPath } from "node:url"
+import { expect, it, vi } from "vitest"
+import "../../packages/backend-cuda/test/double"
+import { bundle } from "../../tooling/source-bundle.mjs"
+import { sanitize } from "./gpu-sanitize"
+
+const at = (path: string): string => fileURLToPath(new URL(path, import.meta.url))
+
+it("runs cases under the tools, and loops in parts of memory as graphs", async () => {
+  const lines: string[] = []
+  const log = vi.spyOn(console, "log").mockImplementation((line: string) => void lines.push(line))
+  const isClean = await sanitize({
+    command: [process.execPath, await bundle(at("./gpu-checks.ts"))],
+    sanitizer: at("../test/compute-sanitizer"),
+    tools: ["memcheck", "racecheck", "initcheck"],
+    programs: 0,
+    jobs: 2,
+    only: "^(loop |native plan |golden binary/1$)",
+    seconds: 300,
+    total: Number.POSITIVE_INFINITY,
+  }).finally(() => log.mockRestore())
+  const text = lines.join("\n")
+  expect(isClean, text).toBe(true)
+  expect(text).toContain("survey in parts of memory: 5 cases")
+  for (const tool of ["memcheck", "racecheck", "initcheck"])
+    expect(text).toMatch(
+      new RegExp(`${tool}: passed: (\\d+) of \\1 kernels made ready in \\d+ cases, 0 reports`),
+    )
+}, 600_000)
