@@ -31,7 +31,11 @@ function newKernels({ divides }: Mode): (name: string) => string[] {
   let ready = cudaRuntime.kernels.size
   let runs = 0
   return (name) => {
-    const made = [...cudaRuntime.kernels].slice(ready).filter((each) => !each.startsWith("stage "))
+    const made = [...cudaRuntime.kernels]
+      .slice(ready)
+      .filter((each) => !each.startsWith("stage "))
+      // Its file in any folder, for runs that go on elsewhere.
+      .map((each) => each.replace(/ .*\//, " "))
     ready = cudaRuntime.kernels.size
     const hasStaged = cudaRuntime.stagedRuns > runs
     const isNews = divides === true || runs === 0

@@ -120,7 +120,8 @@ async function sanitizeIn(options: SanitizeOptions & PoolOptions): Promise<boole
       name: `survey ${mode.name}`,
       job,
       tool: null,
-      processes: mode.major ? Math.ceil(jobs / 4) : jobs,
+      // Few cases are in these.
+      processes: mode.major || mode.divides ? Math.ceil(jobs / 4) : jobs,
     }
   })
   const surveyed = await runAll(surveys, options, tell)
