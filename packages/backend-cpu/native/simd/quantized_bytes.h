@@ -24,16 +24,19 @@ namespace {
 // Rows that are multiplied together are asked for in the order in which they lie: memory gives one stream at
 // two to three times the rate of several. So many rows ahead, in whole passes; rows of no columns are 0
 // apart.
-HWY_INLINE int64_t rows_ahead(int64_t rows, int64_t stride) {
-  constexpr int64_t kWords = 2048;
-  return (kWords / (rows * std::max<int64_t>(stride, 1)) + 1) * rows;
+HWY_INLINE int64_t rows_ahead(int64_t rows, int64_t stride, int64_t words = 2048) {
+  return (words / (rows * std::max<int64_t>(stride, 1)) + 1) * rows;
 }
 
 #if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
 #if HWY_TARGET <= HWY_AVX3
 using Lanes = __m512i;
+constexpr auto kNear = _MM_HINT_T1;
+constexpr int64_t kAhead = 2048;
 #else
 using Lanes = __m256i;
+constexpr auto kNear = _MM_HINT_T0;
+constexpr int64_t kAhead = 1024;
 #endif
 constexpr int64_t kLanes = sizeof(Lanes) / 4;
 constexpr bool in_words(int bits) { return 32 % bits == 0; }
@@ -278,8 +281,10 @@ HWY_INLINE void multiply_step(const Lanes (&codes)[kTogether][lane_steps(kBits)]
 
 // Four rows of codes times kVectors arranged vectors, x_step apart, which meet each code that is unpacked
 // once. kTogether rows share what is read of vectors; one after another they are read as they lie, and take
-// little of the first cache. What comes next is asked for into the second one: the first holds the vectors.
-template <int kBits, int kVectors, int kDigits, int kTogether>
+// little of the first cache. What comes next is asked for into the second one, since the first holds the
+// vectors; on AVX2, whose loads and products take longer, into the first. With kWhole a step is of one group,
+// whose factor is read from memory: a place among lanes takes two steps of the few units that have it.
+template <int kBits, int kVectors, int kDigits, int kTogether, bool kWhole>
 LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
   using V = hn::Vec<Floats>;
   const Floats d;
@@ -287,7 +292,7 @@ LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, const Arranged& a, flo
   constexpr int kRows = 4, kSteps = int(lane_steps(kBits));
   const int64_t groups = p.columns / p.format.group, stride = 4 * p.stride;
   const int shift = __builtin_ctzll(uint64_t(p.format.group) / lane_codes(kBits));
-  const int64_t ahead = rows_ahead(kTogether, p.stride);
+  const int64_t ahead = rows_ahead(kTogether, p.stride, kAhead);
   const char *from = reinterpret_cast<const char*>(p.words), *next = from + ahead * stride;
   V sums[kVectors][kRows];
   LZ_UNROLL for (int first = 0; first < kRows; first += kTogether) {
@@ -314,6 +319,12 @@ LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, const Arranged& a, flo
         LZ_UNROLL for (int m = 0; m < kVectors; m++) sum[m][r] =
             hn::MulAdd(bias, hn::LoadU(d, a.sums + m * a.sums_step + group), sum[m][r]);
       }
+      alignas(64) float one_by_one[kVectors][kTogether][kLanes];
+      if constexpr (kWhole) {
+        LZ_UNROLL for (int m = 0; m < kVectors; m++) {
+          LZ_UNROLL for (int r = 0; r < kTogether; r++) hn::Store(factor[m][r], d, one_by_one[m][r]);
+        }
+      }
       // The lanes of as many groups are as many steps as a group has lanes.
       auto lane = hn::Iota(u, 0);
       const int64_t steps = std::min<int64_t>(int64_t(1) << shift, (lanes + kLanes - 1) / kLanes);
@@ -322,7 +333,7 @@ LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, const Arranged& a, flo
         lane = hn::Add(lane, hn::Set(u, uint32_t(kLanes)));
         Lanes codes[kTogether][kSteps];
         LZ_UNROLL for (int r = 0; r < kTogether; r++, next += step_bytes(kBits)) {
-          _mm_prefetch(next, _MM_HINT_T1);
+          _mm_prefetch(next, kNear);
           codes_of<kBits>(row + r * stride, lanes, codes[r]);
         }
         LZ_UNROLL for (int m = 0; m < kVectors; m++) {
@@ -332,7 +343,12 @@ LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, const Arranged& a, flo
           LZ_UNROLL for (int r = 0; r < kTogether; r++) {
             V value = values[r];
             if constexpr (kDigits == 1) value = hn::Mul(value, hn::LoadU(d, digits + kLanes * kSteps));
-            sum[m][r] = hn::MulAdd(value, hn::TableLookupLanes(factor[m][r], of_group), sum[m][r]);
+            V by;
+            if constexpr (kWhole)
+              by = hn::Set(d, one_by_one[m][r][step * kLanes >> shift]);
+            else
+              by = hn::TableLookupLanes(factor[m][r], of_group);
+            sum[m][r] = hn::MulAdd(value, by, sum[m][r]);
           }
         }
         row += step_bytes(kBits);
@@ -361,18 +377,21 @@ void dot_bytes_of(const PackedRows& p, const Arranged& a, float* y, int64_t y_st
   // Products of a load of codes, beyond which reading vectors for each row takes longer than memory.
   constexpr int kMostLooks = 4;
   constexpr int kTogether = kVectors * lane_steps(kBits) * kDigits <= kMostLooks ? 1 : 4;
+  constexpr auto of_four = dot_bytes<kBits, kVectors, kDigits, kTogether, false>;
 #else
   // AVX2 has too few registers for more.
-  constexpr int kTogether = 2;
+  constexpr int kTogether = kVectors == 1 ? 4 : 2;
+  const auto of_four = p.format.group >= kLanes * lane_codes(kBits)
+                           ? dot_bytes<kBits, kVectors, kDigits, kTogether, true>
+                           : dot_bytes<kBits, kVectors, kDigits, kTogether, false>;
 #endif
   int64_t row = 0;
-  for (; row + 4 <= p.rows; row += 4)
-    dot_bytes<kBits, kVectors, kDigits, kTogether>(rows_from(p, row), a, y + row, y_step);
+  for (; row + 4 <= p.rows; row += 4) of_four(rows_from(p, row), a, y + row, y_step);
   for (; row < p.rows; row++) {
     PackedRows four = rows_from(p, row);
     four.stride = four.scale_stride = four.bias_stride = 0;
     float same[kVectors * 4];
-    dot_bytes<kBits, kVectors, kDigits, kTogether>(four, a, same, 4);
+    of_four(four, a, same, 4);
     for (int m = 0; m < kVectors; m++) y[m * y_step + row] = same[4 * m];
   }
 }
