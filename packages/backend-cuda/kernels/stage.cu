@@ -1,6 +1,8 @@
 /* Copies of a few bytes each, a block for each: small arrays lie elsewhere at each run of a graph of the driver, which knows one
  * location of each. native/cuda/plan.cc has the same structures. */
 #define LZ_KERNELS
+#include "ahead.h"
+
 constexpr unsigned THREADS = 64, COPIES = 64;
 
 struct Copy {
@@ -11,13 +13,6 @@ struct Copy {
 struct Copies {
   Copy each[COPIES];
 };
-
-inline void await_earlier() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
 
 extern "C" __global__ void __launch_bounds__(64) stage(const __grid_constant__ Copies copies) {
   await_earlier();

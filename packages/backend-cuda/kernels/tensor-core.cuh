@@ -2,17 +2,10 @@
  * double compiles for the CPU. T is 16 bits wide: LZ_BRAIN says which of the two it is. */
 #pragma once
 
+#include "ahead.h"
+
 typedef unsigned int u32;
 typedef unsigned short u16;
-
-/* A graph may launch a kernel before the end of the one before it: this waits for that end, and lets the next one be launched. The runtime
- * finds by its name that a kernel may be launched so. */
-inline void await_earlier() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
 
 #ifdef __CUDA_ARCH__
 

@@ -38,6 +38,7 @@ export function cudaHeaders(): readonly { readonly name: string; readonly text: 
       text: `#pragma once\n${joined(join(preludeFolder, "cuda/kernel.h"), new Set())}`,
     },
     ...NAMES.map((name) => ({ name, text: '#include "lazuli_kernel.h"\n' })),
+    { name: "ahead.h", text: readFileSync(join(preludeFolder, "cuda/ahead.h"), "utf8") },
   ]
   return headers
 }

@@ -92,15 +92,7 @@ inline plain<A> one(uint x) {
 inline uint volume(const uint* d) { return d[0] * d[1] * d[2]; }
 inline uint divide_up(uint a, uint b) { return (a + b - 1) / b; }
 
-/* A graph may launch a kernel before the end of the one before it: this waits for that end, and lets the next
- * one be launched. The runtime finds by its name that a kernel may be launched so. */
-inline void await_earlier() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
+#include "ahead.h"
 /* Finds the thread's coordinates; false where it lies outside of the grid. With `packed` the threads of a
  * smaller group at an edge are its first ones, as Metal has it, so that its simdgroups are full but for the
  * last. */
