@@ -1,13 +1,15 @@
 /**
  * Kernels in files that packages bring, on the test double: their arguments, scratch memory, and what is refused.
  */
-import "../test/double"
+
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import { type CudaFileKernel, definePrimitive, provideKernels } from "@lazuli/core/plugin"
 import { afterAll, beforeAll, expect, it } from "vitest"
+import { failing } from "../test/double"
 import "./index"
 
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-cuda-files-"))
@@ -77,6 +79,57 @@ it("launches see what those before them wrote, and inputs of any layout", () => 
     [4.5, 18],
   ])
   expect(mx.backendStats()).toEqual({})
+}, 60_000)
+
+it("read many bytes in every run of a plan, also after one in which they did not arrive", () => {
+  const table = Float32Array.from({ length: 1000 }, (_, i) => i / 8)
+  const metal = join(scratch, "table.metal")
+  writeFileSync(
+    metal,
+    `#include <metal_stdlib>
+using namespace metal;
+kernel void from_table(device const float* x [[buffer(0)]], constant float* table [[buffer(1)]], device float* y [[buffer(2)]],
+    uint i [[thread_position_in_grid]]) { y[i] = x[i] + table[i + 990]; }
+`,
+  )
+  const op = define("table")
+  provideKernels({
+    form: "metal",
+    package: "@me/cuda",
+    library: metal,
+    kernels: {
+      "@me/cuda/table": {
+        inputNames: ["x"],
+        outputNames: ["y"],
+        launch: () => ({
+          dispatches: [{ kernel: "from_table", buffers: ["x", table, "y"], grid: [6], threadgroup: [32] }],
+        }),
+      },
+    },
+  })
+  const expected = Array.from({ length: 6 }, (_, i) => 1 + (6 * (990 + i)) / 8)
+  const x = mx.zeros([6]).add(1)
+  mx.eval(x)
+  let failures = 0
+  for (const failed of [0, 1, 2]) {
+    const f = compile((x: mx.Array) => {
+      let y = x
+      for (let i = 0; i < 6; i++) y = op([y])
+      return y
+    })
+    const run = (): unknown => (f(x) as mx.Array).tolist()
+    for (let i = 0; i < 5; i++) {
+      if (i === failed)
+        try {
+          failing("upload", run)
+        } catch (error) {
+          failures++
+          expect((error as Error).message).toContain("cuMemcpyHtoDAsync")
+        }
+      expect(run(), `run ${i}, after a failure of run ${failed}`).toEqual(expected)
+    }
+  }
+  expect(failures).toBeGreaterThan(0)
 }, 60_000)
 
 it("says what cannot be", () => {

@@ -297,10 +297,17 @@ std::string Gpu::upload(Binding& b) {
     running_->lacks_bytes = running_->captured != nullptr;
     if (running_->lacks_bytes) return "bytes are not in memory";
     // They stay as they are as long as the plan.
-    if (const Result r = driver_->MemAlloc(&b.pointer, b.length)) return failure("cuMemAlloc", r);
-    constants.emplace_back(b.bytes, b.pointer);
-    std::string error = write({b.pointer, b.length}, 0, b.bytes, b.length);
-    return error.empty() ? join(*current_, *queues_[0]) : error;
+    DevicePointer made = 0;
+    if (const Result r = driver_->MemAlloc(&made, b.length)) return failure("cuMemAlloc", r);
+    std::string error = write({made, b.length}, 0, b.bytes, b.length);
+    if (error.empty()) error = join(*current_, *queues_[0]);
+    if (!error.empty()) {
+      driver_->MemFree(made);
+      return error;
+    }
+    constants.emplace_back(b.bytes, made);
+    b.pointer = made;
+    return {};
   }
   // Earlier arguments are written over once this stream has come so far: so must the others have.
   if (arguments_.is_full(b.length))

@@ -5,13 +5,13 @@
 // memory model.
 //
 // LAZULI_CUDA_DOUBLE names failures, separated by commas: no-device, no-memory, launch (every launch fails),
-// single-launch (every launch but that of a graph), capture (no stream is captured into a graph),
-// lost (the next wait finds that a kernel has destroyed the context). With `two-devices` there are two GPUs.
-// With `skip` launches and libraries' work do nothing, which leaves the host's own time to be measured.
-// With `guard` blocks of memory end where a page begins that nobody may touch, but for less than 16 bytes, so
-// that access behind them ends the process; with `reverse` the threads, warps and blocks of a grid run from
-// the last to the first, so that what needs an order and does not ask for it shows.
-// LAZULI_CUDA_DOUBLE_GPU=hopper gives the device Hopper's capability and shared memory.
+// single-launch (every launch but that of a graph), capture (no stream is captured into a graph), upload (no
+// bytes go to the device), lost (the next wait finds that a kernel has destroyed the context). With
+// `two-devices` there are two GPUs. With `skip` launches and libraries' work do nothing, which leaves the
+// host's own time to be measured. With `guard` blocks of memory end where a page begins that nobody may
+// touch, but for less than 16 bytes, so that access behind them ends the process; with `reverse` the threads,
+// warps and blocks of a grid run from the last to the first, so that what needs an order and does not ask for
+// it shows. LAZULI_CUDA_DOUBLE_GPU=hopper gives the device Hopper's capability and shared memory.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -295,6 +295,7 @@ LZ_EXPORT int cuMemFreeHost(void* p) {
 }
 LZ_EXPORT int cuMemcpyHtoDAsync_v2(Pointer to, const void* from, size_t n, void* stream) {
   if (!is_device(to, n)) return kInvalidValue;
+  if (asked("upload")) return kOutOfResources;
   return add(stream, [=] {
     std::memcpy(reinterpret_cast<void*>(to), from, n);
     return int(kSuccess);
