@@ -107,8 +107,10 @@ export interface CudaNative {
    */
   newPlan(words: Int32Array, count: number, sizes: Uint32Array, inputs: number, stage: number): number
   releasePlan(plan: number): void
-  /** Lets streams of commands that come again, with other arrays, run as plans do. */
-  expectRepeats(stage: number): void
+  /** True once a stream of commands has repeated so often that it would run as plans do, which needs the kernel `stage`. */
+  wantsStage(): boolean
+  /** Gives repeated streams that kernel, or -1 where there is none. */
+  giveStage(stage: number): void
   /** Runs of plans as graphs so far whose small arrays the kernel `stage` copied. */
   stagedRuns(): number
   /** Weak references; see {@link Tracker}. */
@@ -143,7 +145,7 @@ const ADDON: Addon = {
   package: "@lazuli/backend-cuda",
   platforms: ["linux-x64", "linux-arm64"],
   owner: "the CUDA backend",
-  protocol: 11,
+  protocol: 12,
   hint: "Use mx.cpu where there is no GPU",
 }
 

@@ -5,7 +5,7 @@ import { integers } from "@lazuli/conformance/generator"
 import * as mx from "@lazuli/core"
 import { beforeAll, expect, it } from "vitest"
 import { failing } from "../test/double"
-import "./index"
+import { cudaRuntime } from "./index"
 
 beforeAll(() => {
   mx.setBackend("cuda", "gpu")
@@ -35,6 +35,15 @@ const onHost = (f: () => mx.Array): unknown => mx.stream(mx.cpu, () => f().tolis
 const loop = (f: () => mx.Array, times = 24): void => {
   for (let i = 0; i < times; i++) valueOf(f())
 }
+
+it("make their own kernel when a stream has repeated, and not before", () => {
+  const hasKernel = (): boolean => [...cudaRuntime.kernels].some((name) => name.startsWith("stage "))
+  const x = numbers(16)
+  for (let i = 0; i < 40; i++) valueOf(chain(x, 9 + (i % 20)))
+  expect(hasKernel()).toBe(false)
+  loop(() => chain(x, 12))
+  expect(hasKernel()).toBe(true)
+}, 60_000)
 
 it("run small arrays that are new each time without another launch", () => {
   const xs = [numbers(16), numbers(16, 1)]
@@ -84,19 +93,28 @@ it("tell parts of an array, and arrays of other sizes, apart", () => {
 }, 60_000)
 
 it("tell arrays of their own from the beginnings of larger ones", () => {
-  for (const sizes of [
-    [200, 16],
-    [16, 200],
-  ]) {
-    const held = sizes.map((n) => numbers(n))
-    const f = (x: mx.Array): mx.Array => chain(x.slice([0], [0], [16]))
-    const expected = held.map((x) => onHost(() => f(mx.array(x.tolist() as number[]))))
-    for (let round = 0; round < 12; round++)
-      held.forEach((x, i) => {
-        const others = [numbers(16, 2), numbers(16, 3)]
-        expect(valueOf(f(x))).toEqual(expected[i])
-        others.forEach((each, k) => expect(each.index(1).item()).toBeCloseTo(Math.sin(1 + 7 * (k + 2)), 6))
-      })
+  // The array that is read last is copied out behind the results, which lie beside it where it is small.
+  const step = numbers(16, 1)
+  const f = (x: mx.Array): mx.Array[] => {
+    const all = [step]
+    for (let i = 0; i < 24; i++) all.push(all[i].add(step))
+    return [...all.slice(1), all[24].add(x.index("0:16"))]
+  }
+  const check = (x: mx.Array, first: number): void => {
+    const all = f(x)
+    mx.eval(all)
+    all.forEach((each, i) => {
+      const more = i === 24 ? first - Math.sin(7) : 0
+      expect(each.index(0).item(), `result ${i}`).toBeCloseTo((i + 2) * Math.sin(7) + more, 4)
+      each.dispose()
+    })
+  }
+  const large = numbers(200, 2)
+  for (let round = 0; round < 24; round++) check(large, Math.sin(14))
+  for (let round = 0; round < 12; round++) {
+    const small = step.multiply(round)
+    mx.eval(small)
+    check(small, round * Math.sin(7))
   }
 }, 60_000)
 

@@ -35,8 +35,8 @@ import { nativeSource } from "./native-source"
 const NONE: readonly CommandFailure[] = []
 /** The GPU begins once so many dispatches are encoded, so that it works while the host encodes more. */
 const DISPATCHES_AHEAD = 32
-/** Submissions after which a program may be in a loop. */
-const LOOPS_FROM = 16
+/** Submissions between two looks for streams that repeat. */
+const LOOKS_EVERY = 16
 /** Bytes of the argument of kernels/stage.cu. */
 const STAGE_BYTES = 1536
 /** Stands for all streams. */
@@ -439,17 +439,23 @@ export class CudaRuntime implements GpuRuntime {
   get stagedRuns(): number {
     return this.opened ? this.native.stagedRuns() : 0
   }
-  private expectRepeats(): void {
+  private looksForRepeats = true
+  /** Makes the kernel that repeated streams need, once there are any. */
+  private serveRepeats(): void {
+    const { native } = this
+    if (!native.wantsStage()) return
+    this.looksForRepeats = false
     try {
-      this.native.expectRepeats(this.stage)
+      native.giveStage(this.stage)
     } catch {
-      // Without its kernel, where nothing can be compiled, streams run launch by launch.
+      // Where nothing can be compiled, streams run launch by launch.
+      native.giveStage(-1)
     }
   }
 
   commit(stream: Commands): Submission {
     const id = ++this.submissions
-    if (id === LOOPS_FROM) this.expectRepeats()
+    if (this.looksForRepeats && id % LOOKS_EVERY === 0) this.serveRepeats()
     const failed = this.native.run(stream.words, stream.length)
     if (failed) this.failures.set(id, failed)
     return { id }

@@ -18,7 +18,7 @@
 namespace lz {
 namespace {
 
-constexpr int kProtocol = 11;
+constexpr int kProtocol = 12;
 constexpr const char* kExpectedId = "expected the 128 bytes of an id";
 
 Gpu& gpu(Info info) { return *info.Env().GetInstanceData<Gpu>(); }
@@ -326,8 +326,13 @@ Napi::Value new_plan(Info info) {
                          inputs, uint32_t(number(info, 4)));
   return Napi::Number::New(info.Env(), double(id));
 }
-// expectRepeats(stage)
-void expect_repeats(Info info) { gpu(info).expect_repeats(uint32_t(number(info, 0))); }
+// wantsStage() → true once a stream has repeated so often that it needs the kernel; giveStage(stage), or −1
+// where there is none
+Napi::Value wants_stage(Info info) { return Napi::Boolean::New(info.Env(), gpu(info).wants_stage()); }
+void give_stage(Info info) {
+  const double stage = number(info, 0);
+  gpu(info).give_stage(stage < 0 ? Repeats::kNone : uint32_t(stage));
+}
 // stagedRuns() → number
 Napi::Value staged_runs(Info info) { return Napi::Number::New(info.Env(), gpu(info).staged_runs()); }
 void release_plan(Info info) { gpu(info).release_plan(number(info, 0)); }
@@ -404,7 +409,8 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   add("newKernel", new_kernel);
   add("newPlan", new_plan);
   add("releasePlan", release_plan);
-  add("expectRepeats", expect_repeats);
+  add("wantsStage", wants_stage);
+  add("giveStage", give_stage);
   add("stagedRuns", staged_runs);
   add("synchronize", synchronize);
   add("newMark", new_mark);

@@ -67,14 +67,14 @@ struct Queue;
 // Commands whose buffers are numbers of bindings, and graphs of the driver that run them for bindings which
 // came before.
 struct Plan {
-  // Graphs of a plan: results and what they are made of take turns in memory.
+  // Graphs of a plan: inputs and results alternate between a few buffers.
   static constexpr size_t kInstances = 4;
-  // Runs without a graph that served after which none is expected: a launch by itself costs less than one
-  // that is captured.
+  // Runs in a row that no graph serves, after which no more are captured: a plain launch costs less than a
+  // captured one.
   static constexpr size_t kMisses = 2 * kInstances;
   struct Instance {
     Stream stream;  // whose libraries' memory it uses
-    Graph graph;    // its nodes are told of by those of the graph that it was made of
+    Graph graph;    // that `exec` was made of, whose nodes name those of `exec` in updates
     GraphExec exec;
     std::vector<GraphNode> nodes;   // by launch; null for what a library adds
     std::vector<GraphNode> stages;  // of copies of staged arrays: in, then out
@@ -169,8 +169,14 @@ class Gpu {
   // `stage` is the kernel that copies small ones.
   uint32_t new_plan(const uint32_t* words, size_t count, const uint32_t* sizes, uint32_t bindings,
                     uint32_t inputs, uint32_t outputs, uint32_t stage);
-  // Lets streams that come again run as graphs; a kernel copies small arrays.
-  void expect_repeats(uint32_t stage) { repeats_.stage = stage; }
+  // True once a stream has repeated so often that it would run as a graph, which needs `stage`.
+  bool wants_stage() const { return repeats_.wants_stage; }
+  // Gives repeated streams the kernel that copies small arrays; kNone lets them run as they are for good.
+  void give_stage(uint32_t stage) {
+    repeats_.stage = stage;
+    repeats_.wants_stage = false;
+    repeats_.is_off = stage == Repeats::kNone;
+  }
   // Runs as graphs whose small arrays that kernel copied.
   double staged_runs() const { return staged_runs_; }
   void release_plan(double id);
@@ -216,18 +222,18 @@ class Gpu {
   // The graph that serves these bindings; null where launches one by one cost less.
   std::string choose_graph(Plan& plan, const std::vector<DevicePointer>& given, Plan::Instance** chosen);
   std::string launch_graph(Plan& plan, const std::vector<DevicePointer>& given, Plan::Instance& instance);
-  // Runs a stream that came before with other arrays as a graph; false where it is to be run as it is.
+  // Runs a repeated stream as a graph; false if it is to be run command by command.
   bool run_again(const uint32_t* words, size_t count, std::vector<Failed>* failed);
-  // Writes a stream into `repeats_`; false for one that is no run of launches.
+  // Writes a stream with numbered bindings into `repeats_`; false if it has more than launches of kernels.
   bool name_bindings(const uint32_t* words, size_t count);
   void forget_repeat(uint64_t hash);
-  // The plan of the stream there, once it came often; null without one.
+  // The plan of the stream in `repeats_`; null until it has repeated often enough.
   Plan* plan_of_repeat(Repeats::Known& known, uint64_t hash);
-  // Gives the staged arrays their place.
+  // Allocates the memory of staged arrays.
   std::string prepare_staging(Plan& plan);
   // Adds the kernels that copy them in or out.
   std::string copy_staged(Run& run, const std::vector<DevicePointer>& given, bool inputs);
-  // Tells those of a graph where the arrays lie now.
+  // Updates a graph's copies of staged arrays with the arrays' addresses.
   std::string move_staged(const Plan& plan, Plan::Instance& instance,
                           const std::vector<DevicePointer>& given);
   std::string execute(Run& run);
@@ -237,7 +243,7 @@ class Gpu {
   std::string capture(Plan& plan, const std::vector<DevicePointer>& given,
                       const std::vector<DevicePointer>& bound, Plan::Instance* made, bool* lacks_bytes);
   std::string note_node(Run& run, bool is_kernel = false);
-  // The same for a launch that is none.
+  // The same for a launch that is left out.
   void leave_out(Run& run) {
     run.launch++;
     if (run.captured) run.captured->push_back(nullptr);

@@ -12,10 +12,11 @@ namespace {
 constexpr uint32_t kFew = 4;
 // Commands, as gpu-kernels writes them; those of libraries come after these.
 enum : uint32_t { kBuffer = 2, kThreads = 5, kThreadgroups = 6, kUnless = 13, kLibrary = 32 };
-// Launches that are told of other bindings rather than captured anew. Those of libraries never are.
+// Kernel nodes that are updated for other bindings; with more, or with a library's, a graph is captured
+// again.
 constexpr size_t kMany = 16, kLibraryUse = size_t{1} << 32;
 
-// Runs after which capturing more is tried but from time to time.
+// After so many misses, a graph is captured in one of these runs only.
 constexpr size_t kTries = 64;
 
 // Arrays of at most this many bytes are staged: core gives their memory back in groups, so that results of

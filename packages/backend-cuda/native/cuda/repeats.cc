@@ -1,5 +1,5 @@
-// Streams that come again are plans whose bindings are the buffers that they name, or the parts of these that
-// are arrays of their own. No address outlives a run: bindings are looked up anew for each.
+// A repeated command stream becomes a plan. Its bindings are the buffers that the stream names, or those of
+// their parts that are arrays of their own; addresses are looked up for every run.
 #include "cuda/repeats.h"
 
 #include <algorithm>
@@ -9,12 +9,12 @@
 namespace lz {
 namespace {
 
-// Times that a stream comes before a graph is made, which takes as long as some ten runs of it.
+// Runs of a stream before its graph is made, which takes as long as about ten runs.
 constexpr uint32_t kOften = 4;
-// Launches below which a graph gains nothing, and words above which a stream is not looked at.
+// Streams with fewer launches gain nothing from a graph, and streams with more words are not hashed.
 constexpr uint32_t kFew = 8;
 constexpr size_t kMostWords = 1 << 14;
-// Streams that are known, those with graphs, and runs after which a graph that nobody used gives way.
+// Limits of known streams and of plans, and the runs after which an unused plan may be replaced.
 constexpr size_t kMostKnown = 4096, kMostPlans = 64;
 constexpr double kStale = 4096;
 
@@ -91,6 +91,8 @@ Plan* Gpu::plan_of_repeat(Repeats::Known& known, uint64_t hash) {
   Repeats& r = repeats_;
   if (known.plan == Repeats::kNone) {
     if (known.times < kOften) return nullptr;
+    r.wants_stage = r.stage == Repeats::kNone;
+    if (r.wants_stage) return nullptr;
     if (r.planned.size() == kMostPlans) {
       auto oldest = std::min_element(r.planned.begin(), r.planned.end(), [&](uint64_t a, uint64_t b) {
         return r.known[a].used < r.known[b].used;
@@ -105,7 +107,7 @@ Plan* Gpu::plan_of_repeat(Repeats::Known& known, uint64_t hash) {
     r.planned.push_back(hash);
   }
   Plan& plan = *plans_[known.plan];
-  // Another one may have the same hash.
+  // Hashes may collide.
   const bool is_same = plan.count == r.words.size() && known.sizes == r.sizes &&
                        std::equal(r.words.begin(), r.words.end(), plan.words.begin());
   return is_same ? &plan : nullptr;
@@ -113,8 +115,8 @@ Plan* Gpu::plan_of_repeat(Repeats::Known& known, uint64_t hash) {
 
 bool Gpu::run_again(const uint32_t* words, size_t count, std::vector<Failed>* failed) {
   Repeats& r = repeats_;
-  // Order between streams is for whole commits.
-  if (r.stage == Repeats::kNone || !driver_->graphs || queues_.size() > 1 || count > kMostWords) return false;
+  // With several queues a stream also has commands that order them.
+  if (r.is_off || !driver_->graphs || queues_.size() > 1 || count > kMostWords) return false;
   if (!name_bindings(words, count)) return false;
   if (r.known.size() >= kMostKnown)
     std::erase_if(r.known, [](const auto& each) { return each.second.plan == Repeats::kNone; });
@@ -133,7 +135,8 @@ bool Gpu::run_again(const uint32_t* words, size_t count, std::vector<Failed>* fa
     return true;
   }
   if (error.empty() && instance) return true;
-  // One by one its launches tell which of them has no result. Large arrays are new at each run.
+  // Run command by command, so that a failure is attributed to its command. Also for a plan that no graph
+  // serves any more, because its large arrays lie elsewhere in every run.
   forget_repeat(hash);
   known.is_refused = true;
   return false;

@@ -1,5 +1,4 @@
-// Streams of commands that come again but for where their arrays lie: an eager loop's. plan.cc runs them as
-// graphs from then on.
+// Command streams that repeat with other arrays, as in an eager loop: plan.cc then runs them as graphs.
 #pragma once
 
 #include <cstddef>
@@ -14,22 +13,24 @@ namespace lz {
 
 struct Repeats {
   static constexpr uint32_t kNone = UINT32_MAX;
-  // A stream, by the hash of its commands with numbers in place of buffers, and of the bytes that each has.
+  // A stream; its key is a hash of its commands, with bindings in place of buffers, and of their sizes.
   struct Known {
     uint32_t times = 0;
     uint32_t plan = kNone;
     std::vector<uint32_t> sizes;  // of the plan's bindings
     bool is_refused = false;
-    double used = 0;  // the run that it came with last
+    double used = 0;  // its last run
   };
   std::unordered_map<uint64_t, Known> known;
-  std::vector<uint64_t> planned;  // those with a plan
-  uint32_t stage = kNone;         // the kernel that copies small arrays; without it nothing is looked for
+  std::vector<uint64_t> planned;  // keys of those with a plan
+  uint32_t stage = kNone;         // the kernel that copies small arrays, which plans need
+  bool wants_stage = false;       // a stream would have a plan by now
+  bool is_off = false;            // there is no such kernel
 
   // The current stream: its commands, and the bindings that these name.
   std::vector<uint32_t> words, sizes;
   std::vector<DevicePointer> bound;
-  // Numbers of bindings by their buffers and parts of these, of the stream of `stamp`.
+  // A hash table from buffers and their parts to bindings; slots with another stamp are free.
   struct Slot {
     uint64_t key;
     uint32_t stamp, number;
@@ -38,7 +39,7 @@ struct Repeats {
   std::vector<Slot> slots = std::vector<Slot>(kSlots);
   uint32_t stamp = 0;
 
-  // The number of a binding that begins there, of so many bytes if it is in one piece; kNone beyond the most.
+  // The number of the binding of a buffer's part, new or known; kNone if there are too many.
   uint32_t number_of(uint64_t key, DevicePointer at, uint32_t bytes);
   uint64_t hash() const;
 };
