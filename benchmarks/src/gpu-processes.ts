@@ -131,11 +131,17 @@ class Running {
       throw new Error(`${this.folder} is of another run: choose another folder, or remove it`)
     writeFileSync(path, text)
     this.isExhausted = outcomeOf(options.state, work).isComplete
-    for (const name of readdirSync(this.folder)) {
+    // A process that ended well may have told nothing.
+    const whole = linesOf<Line>(join(this.folder, JOURNAL)).flatMap((line) =>
+      "whole" in line ? [line.whole] : [],
+    )
+    const names = readdirSync(this.folder)
+    for (const name of [...names, ...whole]) {
       const number = /^(\d+)\.jsonl$/.exec(name)
       if (number) this.started = Math.max(this.started, Number(number[1]))
-      if (name.endsWith(".claim") || name === FILES.stop) unlinkSync(join(this.folder, name))
     }
+    for (const name of names)
+      if (name.endsWith(".claim") || name === FILES.stop) unlinkSync(join(this.folder, name))
     this.skip()
   }
 

@@ -1,5 +1,5 @@
 /** The choice of cases that reach every kernel, and the verdict on them under a sanitizer that stands in for NVIDIA's. */
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs"
+import { appendFileSync, existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
@@ -179,9 +179,13 @@ describe("under a sanitizer", () => {
     expect(half.isClean).toBe(false)
     expect(half.text).toMatch(/memcheck: FAILED, not complete: 1 of 6 kernels/)
     expect(half.text).toContain("initcheck: FAILED, not complete: 0 of 6 kernels")
+    // As of a process that ended before its first case.
+    const ofInitcheck = join(state, "initcheck-without-libraries")
+    appendFileSync(join(ofInitcheck, "journal.jsonl"), `${JSON.stringify({ whole: "1.jsonl" })}\n`)
     const rest = await run(cases, { state, jobs: 1 })
     expect(rest.isClean).toBe(true)
-    expect(rest.text).toContain("memcheck: passed: 6 of 6 kernels")
+    for (const tool of ["memcheck", "initcheck"])
+      expect(rest.text).toContain(`${tool}: passed: 6 of 6 kernels made ready in 5 cases`)
     const all = ranOf()
     expect(all.filter((each) => each.startsWith("survey"))).toHaveLength(surveyed)
     expect(new Set(all).size).toBe(all.length)
