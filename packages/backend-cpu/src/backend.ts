@@ -55,6 +55,7 @@ import {
   drain,
   fillNow,
   handingOver,
+  isIdle,
   main,
   Queue,
   queueAt,
@@ -412,14 +413,11 @@ const workQueue: WorkQueue = {
     const queue = queueFor(target, [source], 16 + 4 * source.shape.length)
     encodeKernel(queue, copyKernel, [source], [target], null)
   },
-  flush() {
-    runAll()
-  },
-  submit(wanted) {
-    return submitAll(wanted)
-  },
+  flush: runAll,
+  submit: submitAll,
   handingOver,
   synchronize,
+  isIdle,
   drain,
 }
 

@@ -293,6 +293,9 @@ export function synchronize(stream: Stream): void {
   waitFor(queue, queue.open - 1)
 }
 
+/** True if a stream's work runs on this thread as soon as somebody waits for it. */
+export const isIdle = (stream: Stream): boolean => !handing && !queueOf(stream).isBusy()
+
 /** Waits for all work of all streams. */
 export function drain(): void {
   for (const queue of queues) {

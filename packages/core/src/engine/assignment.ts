@@ -15,7 +15,7 @@ import {
   tracing,
 } from "../graph/graph"
 import { contiguousStrides, isContiguous, type Strides, sizeOf } from "../graph/shape"
-import type { Memory } from "../graph/storage"
+import type { Memory, Storage } from "../graph/storage"
 
 /** Where nodes lie in the memory that they show. */
 export interface Located {
@@ -204,6 +204,14 @@ export function crossingTo(memory: Memory, held: Held): Crossing {
 export const isKeptForTrace = (application: Application): boolean =>
   (application.mark & Mark.Traced) !== 0 && tracing.depth > 0
 
+/** True if one node alone shows a storage, which the application's stream made and may write to. */
+export const isOwn = (storage: Storage, { stream }: Application): boolean =>
+  storage.refs === 1 &&
+  storage.lender === null &&
+  // Another stream's memory is that stream's to give back.
+  storage.stream === stream &&
+  storage.uses === null
+
 /** The world of evaluation: storages. */
 export const storages: World = {
   offsetOf: (node) => node.offset,
@@ -212,14 +220,6 @@ export const storages: World = {
   isSpent(input, application) {
     if (input.handles !== 0 || input.uses !== 1) return false
     const { storage } = input
-    return (
-      storage !== null &&
-      storage.refs === 1 &&
-      storage.lender === null &&
-      // Another stream's memory is that stream's to give back.
-      storage.stream === application.stream &&
-      storage.uses === null &&
-      !isKeptForTrace(application)
-    )
+    return storage !== null && isOwn(storage, application) && !isKeptForTrace(application)
   },
 }

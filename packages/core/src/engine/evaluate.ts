@@ -12,10 +12,12 @@ import {
   listBackends,
   stage,
 } from "../graph/backend"
-import type { Stream } from "../graph/device"
+import { currentStream, onStream, type Stream } from "../graph/device"
 import { DeviceError } from "../graph/errors"
 import {
   type Application,
+  Array,
+  forgetGraph,
   handles,
   type Layout,
   Mark,
@@ -23,6 +25,7 @@ import {
   type Plan,
   type Primitive,
   tracing,
+  withoutHandles,
 } from "../graph/graph"
 import { NO_PARAMS } from "../graph/params"
 import { lend, type Storage } from "../graph/storage"
@@ -49,11 +52,14 @@ import { hostKernel } from "./host-kernels"
 import { lifetimes } from "./memory"
 import { leastBytes, measure, mostBytes } from "./memory-budget"
 import { schedule } from "./schedule"
+import { bytesBeside, mayUndo, undoOf } from "./undo"
 
 const NO_INPUTS: readonly Node[] = []
 const NO_ORDER: readonly Application[] = []
 /** True if work is being encoded or run. */
 let running = false
+/** The nodes that the evaluation under way was asked for; none where it is within another one. */
+let wanted: readonly Node[] | null = null
 
 /** Computes the given nodes. @throws the error of the first of them that depends on work that failed; arrays keep such errors. */
 export function evaluate(roots: readonly Node[]): void {
@@ -194,8 +200,9 @@ function encode(roots: readonly Node[]): readonly Backend[] {
   let order: readonly Application[] = NO_ORDER
   let used: readonly Backend[] = []
   for (let i = 0; i < roots.length; i++) roots[i].handles++
-  const outer = running
+  const [outer, outerWanted] = [running, wanted]
   running = true
+  wanted = outer ? null : roots
   try {
     order = schedule(roots)
     const { most, shown, copied } = measure(order, roots)
@@ -219,6 +226,7 @@ function encode(roots: readonly Node[]): readonly Backend[] {
     }
   } finally {
     running = outer
+    wanted = outerWanted
     for (let i = 0; i < roots.length; i++) roots[i].handles--
     retain(order)
   }
@@ -246,6 +254,8 @@ function run(application: Application, backend: Backend): void {
   const way = wayOf(application)
   if (way === Way.Alias) runAlias(application)
   else if (way === Way.View) runView(application, backend, primitive)
+  else if (application.inputs.length > 0 && application.inputs[0].undo?.node === application)
+    runUndo(application, backend, primitive)
   else if (areReady(backend, application.inputs)) runWork(application, backend, primitive)
   else {
     const failure = failureOf(application.inputs)
@@ -270,6 +280,32 @@ function poison(application: Application, backend: Backend, failure: Error): voi
     output.storage = allocate(backend, output, application.primitive.name)
     output.storage.failure = failure
   }
+}
+
+/**
+ * Restores a former value. The memory that it is in has it also where the work that was to change it failed: then nothing else was written
+ * there.
+ */
+function runUndo(application: Application, backend: Backend, primitive: Primitive): void {
+  const { inputs } = application
+  const storage = inputs[0].storage as Storage
+  storage.memory.wait?.(storage)
+  const { failure } = storage
+  if (failure !== null) {
+    storage.failure = null
+    // Memory has a value for its backend once it was written to, be it by no element.
+    backend.queue.encodeCopy(emptyIn(inputs[1].storage, inputs[1]), emptyIn(storage, inputs[1]))
+  }
+  withInputsOn(backend, inputs, () => runWork(application, backend, primitive))
+  inputs[0].undo = null
+  if (application.storage !== storage) storage.failure = failure
+}
+
+/** An array without elements in some memory. */
+function emptyIn(storage: Storage | null, { dtype, stream }: Node): Node {
+  const node = new Node([0], dtype, null, NO_INPUTS, NO_PARAMS, stream, Mark.None)
+  node.storage = storage
+  return node
 }
 
 function runAlias(application: Application): void {
@@ -434,14 +470,11 @@ function runKernel(application: Application, backend: Backend, primitive: Primit
   const encoder = backend.queue.lower(application)
   const { name } = primitive
   const { outputs: several } = application
-  if (several === null)
-    assign(
-      application,
-      encoder === null ? null : donorFor(storages, encoder, application, application, 0),
-      backend,
-      name,
-    )
-  else assignSeveral(several, application, encoder, backend)
+  if (several === null) {
+    const donor = encoder === null ? null : donorFor(storages, encoder, application, application, 0)
+    if (donor === null && encoder !== null && writeOver(application, encoder, backend)) return
+    assign(application, donor, backend, name)
+  } else assignSeveral(several, application, encoder, backend)
   if (encoder !== null) {
     try {
       encoder.encode(application)
@@ -472,6 +505,99 @@ function runKernel(application: Application, backend: Backend, primitive: Primit
     failure = error as Error
   }
   for (const output of outputs) (output.storage as Storage).failure = failure
+}
+
+/** Runs an update in the memory of its first input, which a handle may still show, and says whether it did; see undo.ts. */
+function writeOver(application: Application, encoder: Encoder, backend: Backend): boolean {
+  if (!mayUndo(application) || !encoder.overwrites?.(application, 0).includes(0)) return false
+  const { inputs, stream } = application
+  if (wanted === null || wanted.includes(inputs[0]) || !lifetimes.areHandlesWatched) return false
+  if (backend.queue.isIdle?.(stream) !== true || !areOfStream(inputs, stream)) return false
+  const { budget } = handles
+  try {
+    const body = (): boolean => withoutHandles(() => saveAndWrite(application, encoder, backend))
+    return currentStream() === stream ? body() : onStream(stream, body)
+  } finally {
+    handles.budget = budget
+  }
+}
+
+/** True if what fails to make the inputs is known to fail once the stream's work has run. */
+function areOfStream(inputs: readonly Node[], stream: Stream): boolean {
+  for (let i = 1; i < inputs.length; i++) {
+    const { storage } = inputs[i]
+    if (storage !== null && storage.stream !== null && storage.stream !== stream) return false
+  }
+  return true
+}
+
+function saveAndWrite(application: Application, encoder: Encoder, backend: Backend): boolean {
+  const { primitive, inputs, params } = application
+  const [old] = inputs
+  const undoing = primitive.rules.undo?.(
+    inputs.map((input) => new Array(input)),
+    params,
+  )
+  if (undoing === undefined) return false
+  const part = copyPart(undoing.part.node as Application, backend)
+  if (part === null) return false
+  const saved = part.storage as Storage
+  backend.memory.wait?.(saved)
+  // Work that waited to run before may have failed; nothing that is known to have no value is read.
+  const failure = failureOf(inputs)
+  if (failure !== null || saved.failure !== null) {
+    lifetimes.releaseNode(part)
+    if (failure !== null) poison(application, backend, failure)
+    return failure !== null
+  }
+  assign(application, old, backend, primitive.name)
+  try {
+    encoder.encode(application)
+  } catch (error) {
+    lifetimes.releaseNode(application)
+    lifetimes.releaseNode(part)
+    poison(application, backend, error as Error)
+    throw error
+  }
+  const before = undoOf(old)
+  lifetimes.releaseNode(old)
+  const restored = undoing.restore(new Array(application), new Array(part)).node
+  old.primitive = restored.primitive
+  old.inputs = restored.inputs
+  old.params = restored.params
+  application.undo = {
+    node: old,
+    count: (before?.count ?? 0) + 1,
+    bytes: (before?.bytes ?? 0) + bytesBeside(old),
+  }
+  lifetimes.keep(part)
+  return true
+}
+
+/** A copy of what an application gives, which reads evaluated nodes and is let go of; null where its backend has no kernel for it. */
+function copyPart(application: Application, backend: Backend): Node | null {
+  const { inputs, shape, dtype, stream, primitive } = application
+  let copy: Node | null = null
+  if (wayOf(application) === Way.View) {
+    const layout = viewOf(storages, application)
+    if (layout !== null) {
+      copy = new Node(shape, dtype, null, NO_INPUTS, NO_PARAMS, stream, Mark.None)
+      copy.storage = allocate(backend, copy, primitive.name)
+      share(application, inputs[0], layout)
+      backend.queue.encodeCopy(application, copy)
+      lifetimes.releaseNode(application)
+    }
+  } else {
+    const encoder = backend.queue.lower(application)
+    if (encoder !== null) {
+      application.storage = allocate(backend, application, primitive.name)
+      encoder.encode(application)
+      copy = application
+    }
+  }
+  for (const input of inputs) input.uses--
+  forgetGraph(application)
+  return copy
 }
 
 /**
@@ -612,14 +738,6 @@ function detach(application: Application): void {
     input.uses--
     releaseIfDead(input)
   }
-}
-
-function forgetGraph(node: Node): void {
-  node.primitive = null
-  // A value without a graph depends on no trace any more.
-  node.mark = Mark.None
-  node.inputs = NO_INPUTS
-  node.params = NO_PARAMS
 }
 
 /** Lets go of the graphs that evaluation kept for traces, once the last trace is closed. */

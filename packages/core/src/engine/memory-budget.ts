@@ -18,6 +18,7 @@ import {
   isKeptForTrace,
   isStraightened,
   offsetIn,
+  overlays,
   readingOf,
   readsAll,
   storages,
@@ -28,6 +29,7 @@ import {
   type World,
   wayOf,
 } from "./assignment"
+import { bytesBeside, isFull, mayUndo, undoOf } from "./undo"
 
 /** Bytes of several memories. */
 export type Bytes = ReadonlyMap<Memory, number>
@@ -92,24 +94,31 @@ const found: World = {
   stridesOf: (node) => (isStraightened(storages, node, false) ? null : node.strides),
 }
 
-/**
- * Bytes of the array that an application could write its result over, were it not for handles that may be dead: what it then copies for
- * their sake.
- */
-function copiedForHandles(application: Application): number {
-  const { primitive, inputs, alias, stream } = application
+/** Bytes of an application's result, or of what it writes into its first input, as far as that is evaluated. */
+function largeBytes(application: Application): number {
+  const { primitive, inputs, alias, stream, nbytes } = application
+  copied = 0
   const [first] = inputs
-  if (alias !== null || primitive.elementwise || first === undefined || first.storage === null) return 0
-  // A handle of its own, or one of a view.
-  if (first.handles === 0 && first.storage.refs === 1) return 0
-  if (first.uses !== 1 || first.nbytes !== application.nbytes) return 0
-  const encoder = backendFor(stream.device).queue.lower(application)
-  return encoder?.overwrites?.(application, 0).includes(0) ? first.nbytes : 0
+  if (alias !== null || primitive.elementwise || first === undefined || first.storage === null)
+    return resultBytes(application)
+  const before = undoOf(first)
+  if (first.uses !== (before === null ? 1 : 2) || first.nbytes !== nbytes) return resultBytes(application)
+  const { queue } = backendFor(stream.device)
+  if (!queue.lower(application)?.overwrites?.(application, 0).includes(0)) return resultBytes(application)
+  const isGiven = storages.isSpent(first, application) && overlays(storages, application, first)
+  if (isGiven || (queue.isIdle?.(stream) && mayUndo(application))) return bytesBeside(application)
+  // A handle of its own, of a view, or of a former value.
+  if (first.handles > 0 || first.storage.refs > 1 || before !== null)
+    copied = before !== null && isFull(before) ? Infinity : nbytes
+  return resultBytes(application)
 }
+
+/** Bytes that the application of the last call of {@link largeBytes} copies for the sake of handles that may be dead. */
+let copied = 0
 
 /** Measures a schedule that takes memory of one device; the answer is good until the next call. */
 export function measure(order: readonly Application[], roots: readonly Node[]): Extent {
-  let [most, shown, copied] = [0, 0, 0]
+  let [most, shown, unwritten] = [0, 0, 0]
   for (let i = 0; i < order.length; i++) {
     const application = order[i]
     if (application.handles > 0) {
@@ -117,8 +126,10 @@ export function measure(order: readonly Application[], roots: readonly Node[]): 
       // A view of what has a handle itself takes nothing more.
       if (owner === application || owner?.handles === 0) shown += application.nbytes
     }
-    if (application.nbytes > LARGE_UPDATE) copied += copiedForHandles(application)
-    most += resultBytes(application)
+    if (application.nbytes > LARGE_UPDATE) {
+      most += largeBytes(application)
+      unwritten += copied
+    } else most += resultBytes(application)
   }
   for (let i = 0; i < roots.length; i++) {
     const owner = ownerOf(roots[i])
@@ -126,7 +137,7 @@ export function measure(order: readonly Application[], roots: readonly Node[]): 
   }
   extent.most = (most + order.length * LINE) * SPARE
   extent.shown = shown
-  extent.copied = copied
+  extent.copied = unwritten
   return extent
 }
 

@@ -5,12 +5,13 @@
  * Which storages die inside one evaluation is decided in evaluate.ts, without asking anybody.
  */
 import { type Backend, listBackends, onBackend } from "../graph/backend"
-import { type Array, handles, isLarge, LEAST_MADE, Mark, Node, Ref } from "../graph/graph"
+import { type Array, forgetGraph, handles, isLarge, LEAST_MADE, Mark, Node, Ref } from "../graph/graph"
 import type { Memory, Storage } from "../graph/storage"
 import type { Bytes } from "./memory-budget"
 import { type Collection, drain, MemoryLimit, statsOf } from "./memory-limit"
 import { PendingArrays } from "./pending-arrays"
 import { Anchor, type Group, TINY, TinyStorages } from "./tiny-storages"
+import { isFormer } from "./undo"
 import { type Droppable, WeakReferences } from "./weak-references"
 
 /** Polls happen at least after this many allocated bytes, unless more is alive. */
@@ -40,7 +41,7 @@ const PENDING_GUARD = -1
 const GROUPED = -2
 
 const isPending = (node: Node): boolean =>
-  node.storage === null && node.primitive !== null && (node.mark & Mark.Abstract) === 0
+  node.storage === null && node.primitive !== null && (node.mark & Mark.Abstract) === 0 && !isFormer(node)
 
 /** The knowledge of what lives, and the decision when to look. There is one: {@link lifetimes}. */
 class Lifetimes {
@@ -159,6 +160,11 @@ class Lifetimes {
       handles.fresh.push(handle)
     }
     this.dropHandle(before)
+  }
+
+  /** True if handles are found dead by and by. */
+  get areHandlesWatched(): boolean {
+    return this.references !== null
   }
 
   /** Sees to it that {@link pendingNodes} knows the small pending arrays made since the last time; see {@link PendingArrays.sweep}. */
@@ -399,9 +405,27 @@ class Lifetimes {
 
   /** A handle stopped showing a node. */
   private dropHandle(node: Node): void {
-    if (--node.handles > 0 || node.storage === null) return
-    if (node.uses === 0) this.releaseNode(node)
+    if (--node.handles > 0) return
+    if (node.storage === null) this.forgetFormer(node)
+    else if (node.uses === 0) this.releaseNode(node)
     else this.guard(node)
+  }
+
+  /** Gives back what was kept for a former value that nothing can read any more, and for those before it. */
+  private forgetFormer(node: Node): void {
+    let former: Node | null = node
+    while (former !== null && former.uses === 0 && former.handles === 0 && isFormer(former)) {
+      const { inputs }: Node = former
+      forgetGraph(former)
+      inputs[0].undo = null
+      former = null
+      for (const input of inputs) {
+        input.uses--
+        if (input.uses > 0 || input.handles > 0) continue
+        if (input.storage !== null) this.releaseNode(input)
+        else former = input
+      }
+    }
   }
 
   /** Finds what died: after a collection of what is young or of all, or, without one, as far as the collector has looked. */

@@ -4,10 +4,11 @@
  */
 import { type Array, handles, LEAST_MADE, Mark, type Node, PENDING_BYTES, Ref, tracing } from "../graph/graph"
 import { newRecount, weigh } from "./pending-weight"
+import { isFormer } from "./undo"
 
 /** A node without inputs, such as a number beside an array, keeps nothing alive. */
-const isPending = ({ storage, inputs, mark }: Node): boolean =>
-  storage === null && inputs.length > 0 && (mark & Mark.Abstract) === 0
+const isPending = (node: Node): boolean =>
+  node.storage === null && node.inputs.length > 0 && (node.mark & Mark.Abstract) === 0 && !isFormer(node)
 const inTrace = (): boolean => tracing.depth + tracing.abstract > 0
 
 /** The small pending node of a handle; null where there is none. */
@@ -24,7 +25,7 @@ export class PendingArrays {
 
   /** Weighs a node, if it is pending and was not weighed. */
   add(node: Node): void {
-    if (!inTrace()) this.weight += weigh(node)
+    if (!inTrace()) this.weight += isFormer(node) ? 0 : weigh(node)
     else if (isPending(node)) this.later.push(node)
   }
 

@@ -88,13 +88,19 @@ export const PART_BYTES: number = 2 ** 20
 /** The bytes that {@link copyOut} gives, a part at a time; each part is overwritten by the next. */
 export function* partsOf(a: Array): Generator<Uint8Array> {
   const source = rowMajor(a)
-  const { memory } = source.storage as Storage
+  const storage = source.storage as Storage
   const part = new Uint8Array(Math.min(a.nbytes, PART_BYTES))
   const offset = source.offset * a.dtype.size
-  for (let at = 0; at < a.nbytes; at += part.length) {
-    const bytes = part.subarray(0, Math.min(part.length, a.nbytes - at))
-    memory.read(source.storage as Storage, offset + at, bytes)
-    yield bytes
+  // The array may be given up, or updated, before the next part is asked for.
+  storage.refs++
+  try {
+    for (let at = 0; at < a.nbytes; at += part.length) {
+      const bytes = part.subarray(0, Math.min(part.length, a.nbytes - at))
+      storage.memory.read(storage, offset + at, bytes)
+      yield bytes
+    }
+  } finally {
+    storage.drop()
   }
 }
 
@@ -147,5 +153,6 @@ export function toTypedArray(a: Array, options: { copy?: boolean } = {}): TypedA
   const storage = a.node.storage as Storage
   // Memory that the host does not see can only be copied.
   if (!storage.memory.host) return copyOut(a)
+  storage.isExposed = true
   return viewStore(a.dtype, storage.memory.host(storage), a.node.offset * a.dtype.size, sizeOf(a.shape))
 }

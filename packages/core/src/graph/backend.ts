@@ -44,6 +44,11 @@ export interface WorkQueue {
   submit?(storages: readonly Storage[]): Promise<void>
   /** Encodes with `body`, so that nothing runs on this thread before {@link submit}. */
   handingOver?(body: () => void): void
+  /**
+   * True if nothing of a stream is under way, and its work runs on this thread as soon as somebody waits for it. Without it arrays whose
+   * handles may be alive are not written over; see undo.ts.
+   */
+  isIdle?(stream: Stream): boolean
   /** Waits for all work of all streams, submitted before. Without it `flush` does. */
   drain?(): void
   /** Waits for all work of a stream, submitted before. Without it `flush` does. */

@@ -87,6 +87,12 @@ export interface VmapResult {
  */
 export type Partial = Array | number | null
 
+/** The elements that an update writes over, as they were, and an update that puts them back. */
+export interface Undoing {
+  readonly part: Array
+  restore(changed: Array, part: Array): Array
+}
+
 /** The rules of a primitive, as {@link definePrimitive} takes them. */
 export interface PrimitiveRules<P> {
   infer(inputs: readonly Meta[], params: P): Meta | readonly Meta[]
@@ -116,6 +122,11 @@ export interface PrimitiveRules<P> {
   planForStrides?(node: Node, strides: readonly (Strides | null)[]): Plan | null
   /** Likewise, where its backend records no plans: the outputs, in terms of what it runs best. */
   expand?(node: Node): readonly Array[]
+  /**
+   * Where the result is the first input but for some elements: each side is one application, and the part has no more bytes than the other
+   * inputs have together.
+   */
+  undo?(inputs: readonly Array[], params: P): Undoing
 }
 
 /** A recorded series of work that a backend runs as one; see backend.ts. */
@@ -209,6 +220,14 @@ export const tracing = {
   kept: [] as Application[],
 }
 
+/** A former value of a node's memory: pending again, as the node with what was overwritten put back. See undo.ts. */
+export interface Undo {
+  readonly node: Node
+  /** The number of former values of the same memory, and the bytes that are kept for them: at most these. */
+  count: number
+  bytes: number
+}
+
 /** One output of one application of a primitive; once evaluated, a location in some storage. */
 export class Node {
   /** Evaluated: where the elements are. */
@@ -235,6 +254,8 @@ export class Node {
   readonly epoch: number = tracing.begun
   /** The node that evaluation computes instead: the decomposition. */
   alias: Node | null = null
+  /** The node whose memory this one took although its handle may be alive; see undo.ts. */
+  undo: Undo | null = null
   /** Bytes of all elements, laid out without gaps. */
   readonly nbytes: number
   constructor(
@@ -267,6 +288,15 @@ export const applicationOf = (node: Node): Application =>
 
 /** All outputs of an application. */
 export const outputsOf = (application: Node): readonly Node[] => application.outputs ?? [application]
+
+/** Lets go of the graph behind a node. */
+export function forgetGraph(node: Node): void {
+  node.primitive = null
+  // A value without a graph depends on no trace any more.
+  node.mark = Mark.None
+  node.inputs = NO_INPUTS
+  node.params = NO_PARAMS
+}
 
 /** The knowledge of handles; see memory.ts. */
 export const handles = {

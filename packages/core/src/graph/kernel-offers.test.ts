@@ -70,7 +70,7 @@ test("a definition is held to the rules and kinds that there are, and what it is
   const define = (name: string, more: object): unknown =>
     definePrimitive({ name: `@me/kinds/${name}`, ...base, ...more } as never)
   expect(() => define("a", { vpj: () => [] })).toThrowErrorMatchingInlineSnapshot(
-    `[RegistryError: [@me/kinds/a] there is no rule or property "vpj"; there are name, params, facts, version, api, kernelsFrom, infer, scalar, decompose, reference, view, partials, vjp, jvp, vmap, rows, plan, planForStrides, expand. Did you mean "api"?]`,
+    `[RegistryError: [@me/kinds/a] there is no rule or property "vpj"; there are name, params, facts, version, api, kernelsFrom, infer, scalar, decompose, reference, view, partials, vjp, jvp, vmap, rows, plan, planForStrides, expand, undo. Did you mean "api"?]`,
   )
   expect(() => define("b", { vjp: 3 })).toThrowErrorMatchingInlineSnapshot(
     `[RegistryError: [@me/kinds/b] vjp must be a function, received the number 3]`,

@@ -1,6 +1,7 @@
 /**
  * `definePrimitive`: checks a definition, registers it under a unique name, and returns the function that applies it.
  * Also what follows from scalar semantics: its program, and its expansion into primitives of one instruction each.
+ * It is long because each part of a definition is checked in words before it is registered.
  */
 import { calls, nameCall } from "./calls"
 import { copiesHint, takenHint } from "./copies"
@@ -205,6 +206,7 @@ function uniformRules(rules: PrimitiveRules<AnyParams>): PrimitiveRules<AnyParam
     plan,
     planForStrides,
     expand,
+    undo,
   } = rules
   return {
     infer,
@@ -220,6 +222,7 @@ function uniformRules(rules: PrimitiveRules<AnyParams>): PrimitiveRules<AnyParam
     plan,
     planForStrides,
     expand,
+    undo,
   }
 }
 function uniformFacts(facts: PrimitiveFacts): PrimitiveFacts {
@@ -298,6 +301,7 @@ const RULES = [
   "plan",
   "planForStrides",
   "expand",
+  "undo",
 ] as const
 const IS_RULE = new Set<string>(RULES)
 const FACTS = new Set(["immediate", "broadcasts", "stopsGradient", "opaque", "ambiguous", "along", "places"])

@@ -110,6 +110,8 @@ export class Storage {
   copies: readonly Storage[] | null = null
   /** The storage whose copy this is. */
   original: Storage | null = null
+  /** True if JavaScript sees the memory itself: it stays as it is as long as a handle may show it. */
+  isExposed = false
   constructor(
     readonly memory: Memory,
     /** The buffer id: the backend's number for it. */
@@ -130,6 +132,7 @@ export class Storage {
     this.lender = null
     this.copies = null
     this.original = null
+    this.isExposed = false
     this.stream = null
     this.uses = null
     this.nbytes = nbytes

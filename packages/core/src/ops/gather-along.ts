@@ -114,6 +114,10 @@ export const scatterAlong: Apply<{ axis: number; mode: "set" | "add" }> = define
   jvp: ({ inputs: [x, indices, values], tangents: [tx, , tv], params }) => [
     scatterAlong([tx ?? zeros(x.shape, x.dtype), indices, tv ?? zeros(values.shape, values.dtype)], params),
   ],
+  undo: ([x, indices], { axis }) => ({
+    part: gatherAlong([x, indices], { axis }),
+    restore: (changed, part) => scatterAlong([changed, indices, part], { axis, mode: "set" }),
+  }),
   vmap: ({ inputs, axes, params: { axis, mode }, size }) => ({
     outputs: [scatterAlong(inFront(inputs, axes, size), { axis: axis + 1, mode })],
     axes: [0],

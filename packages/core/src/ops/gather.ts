@@ -195,6 +195,10 @@ export const scatter: Apply<ScatterParams> = definePrimitive({
     const { kept, weight } = winners(x, updates, y, indices, axes)
     return [add(where(kept, dx, 0), du.multiply(weight))]
   },
+  undo: ([x, updates, ...indices], { axes }) => ({
+    part: gather([x, ...indices], { axes, sliceSizes: sliceOf(x, updates) }),
+    restore: (changed, part) => scatter([changed, part, ...indices], { axes, mode: "set" }),
+  }),
   vmap: ({ inputs: [x, updates, ...indices], axes: [xAxis, uAxis, ...batches], params, size }) => {
     const { axes, mode } = params
     const target = xAxis === null ? broadcastTo(x, [size, ...x.shape]) : moveToFront(x, xAxis)

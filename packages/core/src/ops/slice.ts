@@ -188,6 +188,10 @@ const put: Apply<Target> = definePrimitive({
     const { kept, won } = winners(part(x), update, part(y))
     return [put([dx, select(kept, part(dx), select(won, du, 0))], { ...params, mode: "set" })]
   },
+  undo: ([x, update], params) => ({
+    part: targetOf(x, params, update.shape),
+    restore: (changed, part) => put([changed, part], { ...params, mode: "set" }),
+  }),
   vmap: ({ inputs, axes, params, size }) => {
     const [x, update] = inputs.map((a, i) =>
       axes[i] === null ? broadcastTo(a, [size, ...a.shape]) : moveToFront(a, axes[i]),

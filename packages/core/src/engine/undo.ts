@@ -1,0 +1,74 @@
+/**
+ * Writes in place where the old handle may be alive. Whether it is, only a garbage collection tells, which costs more than a small update.
+ * So the update writes at once, and what it overwrites is kept: the old node is pending again, as the new one with that put back. Whoever
+ * reads it computes it like any other pending node, and once its handle is found dead it is forgotten. Here is who may be written over, and
+ * how much is kept; evaluate.ts does it, memory.ts forgets.
+ */
+import { calls } from "../graph/calls"
+import { type Application, Mark, type Node, tracing, type Undo } from "../graph/graph"
+import { isOwn, overlays, storages } from "./assignment"
+
+/** Copying smaller arrays costs less than a look for dead handles. */
+const LEAST_BYTES = 2 ** 20
+/** Former values of one memory, which share a look for dead handles. */
+const MOST_VALUES = 256
+/** The part of the array's bytes that may be kept for all of them. */
+const SHARE = 1 / 16
+
+/** True if a node is a former value of the memory of its first input. */
+export const isFormer = (node: Node): boolean =>
+  node.storage === null && node.inputs.length > 0 && node.inputs[0].undo?.node === node
+
+/** The former value of a node's memory; null where there is none any more. */
+export function undoOf(node: Node): Undo | null {
+  if (node.undo !== null && !isFormer(node.undo.node)) node.undo = null
+  return node.undo
+}
+
+/** The bytes that are kept for a former value, or would be for the input of an update. */
+export function bytesBeside({ inputs }: Node): number {
+  let bytes = 0
+  for (let i = 1; i < inputs.length; i++) bytes += inputs[i].nbytes
+  return bytes
+}
+
+/** True if an update may write over its first input, though that has a handle, or a former value: nothing else can read it. */
+export function mayUndo(application: Application): boolean {
+  const { primitive, inputs, nbytes, stream } = application
+  if (nbytes < LEAST_BYTES || primitive.rules.undo === undefined) return false
+  // A trace may want the graphs of both.
+  if (tracing.depth + tracing.abstract > 0 || calls.recorder !== null || application.mark !== Mark.None)
+    return false
+  const [old] = inputs
+  const { storage } = old
+  if (storage === null || storage.isExposed || !isOwn(storage, application)) return false
+  if (old.primitive !== null || old.outputs !== null || old.mark !== Mark.None || old.stream !== stream)
+    return false
+  const undo = undoOf(old)
+  if (undo?.node === application || old.uses !== (undo === null ? 1 : 2) || old.handles > 1) return false
+  return overlays(storages, application, old) && hasSpace(application, old)
+}
+
+function hasSpace(application: Application, old: Node): boolean {
+  const bytes = bytesBeside(application)
+  return fits(application, bytes, old.undo) || (recount(old) && fits(application, bytes, old.undo))
+}
+
+/** True if there are so many former values that a look for dead handles is due. */
+export const isFull = ({ count }: Undo): boolean => count >= MOST_VALUES
+
+const fits = ({ nbytes }: Node, bytes: number, undo: Undo | null): boolean =>
+  bytes + (undo?.bytes ?? 0) <= nbytes * SHARE && (undo === null || !isFull(undo))
+
+/** Counts the former values anew: some were forgotten. Returns whether there are any. */
+function recount(node: Node): boolean {
+  let [count, bytes] = [0, 0]
+  for (let undo = undoOf(node); undo !== null; undo = undoOf(undo.node)) {
+    count++
+    bytes += bytesBeside(undo.node)
+  }
+  if (node.undo === null) return false
+  node.undo.count = count
+  node.undo.bytes = bytes
+  return true
+}
