@@ -37,6 +37,8 @@ export class BufferPool {
   private readonly freeIds: number[] = []
   /** Free buffers, by size. */
   private readonly free = new Map<number, GpuBuffer[]>()
+  /** Free parts of buffers, by size. They stay: others of their buffers may be in use. */
+  private readonly freeParts = new Map<number, GpuBuffer[]>()
   /** By id: whom to tell that memory of another backend is not used any more. */
   private readonly adopted = new Map<number, () => void>()
   /** Those whose storages are released, while work that uses them may wait. */
@@ -72,14 +74,11 @@ export class BufferPool {
         `no memory for a buffer of ${nbytes} bytes: the device has ${maxBufferLength} for one`,
       )
     const { exactBuffers, dividesBuffers } = this.runtime
-    const size = exactBuffers
-      ? nbytes
-      : dividesBuffers && nbytes <= MAX_PART
-        ? partClass(nbytes)
-        : sizeClass(nbytes)
-    const reused = this.free.get(size)?.pop()
+    const isPart = dividesBuffers === true && !exactBuffers && nbytes <= MAX_PART
+    const size = exactBuffers ? nbytes : isPart ? partClass(nbytes) : sizeClass(nbytes)
+    const reused = (isPart ? this.freeParts : this.free).get(size)?.pop()
     if (reused) {
-      if (!this.isPart(size)) this.cached -= size
+      if (!isPart) this.cached -= size
     } else if (this.active + size > this.limit) {
       this.clearCache()
       throw new DeviceError(
@@ -87,7 +86,7 @@ export class BufferPool {
         `${size} bytes more would exceed the memory limit of ${this.limit} bytes: ${this.active} are in use`,
       )
     }
-    const buffer = reused ?? this.newBuffer(size)
+    const buffer = reused ?? (isPart ? this.newPart(size) : this.newBuffer(size))
     this.active += size
     this.live++
     if (this.active > this.peak) this.peak = this.active
@@ -111,12 +110,7 @@ export class BufferPool {
     return storage
   }
 
-  private isPart(size: number): boolean {
-    return size <= MAX_PART && this.runtime.dividesBuffers === true
-  }
-
   private newBuffer(size: number, part?: number): GpuBuffer {
-    if (this.isPart(size)) return this.newPart(size)
     let buffer: GpuBuffer
     try {
       buffer = this.runtime.newBuffer(size, part)
@@ -135,7 +129,7 @@ export class BufferPool {
     const parts = Array.from({ length: DIVIDED / size }, (_, i) => ({ id, length: size, offset: i * size }))
     for (const part of parts) this.work.allocated(part)
     const first = parts.shift() as GpuBuffer
-    this.free.set(size, [...(this.free.get(size) ?? []), ...parts.reverse()])
+    this.freeParts.set(size, [...(this.freeParts.get(size) ?? []), ...parts.reverse()])
     return first
   }
 
@@ -159,11 +153,13 @@ export class BufferPool {
     }
     this.active -= buffer.length
     this.live--
+    if (buffer.offset !== undefined) {
+      this.freeParts.get(buffer.length)?.push(buffer)
+      return
+    }
     const list = this.free.get(buffer.length)
     if (list) list.push(buffer)
     else this.free.set(buffer.length, [buffer])
-    // Parts stay: others of their buffers may be in use.
-    if (this.isPart(buffer.length)) return
     this.cached += buffer.length
     if (this.cached > this.cacheLimit) this.shrinkCache(this.cacheLimit / 2)
   }
@@ -194,7 +190,6 @@ export class BufferPool {
   private shrinkCache(bytes: number): void {
     this.work.run()
     for (const size of [...this.free.keys()].sort((a, b) => b - a)) {
-      if (this.isPart(size)) continue
       const list = this.free.get(size) as GpuBuffer[]
       while (list.length > 0 && this.cached > bytes) {
         this.runtime.releaseBuffer(list.pop() as GpuBuffer)
