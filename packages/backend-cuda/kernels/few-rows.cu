@@ -104,36 +104,7 @@ inline void multiply_rows(const Matrix& matrix, const u16* x, int k) {
 
 #else
 
-/* Of a group: codes and words of a lane. Of a step: groups, whose words are 32 bytes of a row for each lane. */
-constexpr int CODES = LZ_GROUP / 4, WORDS = CODES * LZ_BITS / 32, TOGETHER = WORDS < 8 ? 8 / WORDS : 1;
-constexpr int PER_WORD = 32 / LZ_BITS;
-#ifdef LZ_BRAIN
-constexpr u32 ONES = 0x3f803f80u;
-#else
-constexpr u32 ONES = 0x3c003c00u;
-#endif
-
-/* Two integers of a code's size, in the halves of a word, as elements, more by OFFSET. */
-#if defined(LZ_BRAIN) && LZ_BITS == 4
-constexpr float OFFSET = 128.0f;
-#else
-constexpr float OFFSET = 0.0f;
-#endif
-inline u32 elements_of(u32 codes) {
-#if defined(LZ_BRAIN) && LZ_BITS == 4
-  return codes | 0x43004300u;
-#elif defined(__CUDA_ARCH__) && !defined(LZ_BRAIN)
-  u32 both;
-  asm("sub.f16x2 %0, %1, %2;" : "=r"(both) : "r"(codes | 0x64006400u), "r"(0x64006400u));
-  return both;
-#else
-  const float low = float_from((codes & 0xffffu) | 0x4b000000u) - 8388608.0f;
-  const float high = float_from((codes >> 16) | 0x4b000000u) - 8388608.0f;
-  return pack(low, high);
-#endif
-}
-inline u32 low_halves(u32 a, u32 b) { return (a & 0xffffu) | b << 16; }
-inline u32 high_halves(u32 a, u32 b) { return a >> 16 | (b & 0xffff0000u); }
+#include "packed-codes.cuh"
 
 /* Numbers of the groups of a step. */
 struct Numbers {
@@ -199,11 +170,10 @@ inline void add_step(float (&sums)[TILES][4], const Step& step, const u16* own, 
         multiply(total, ones, b0, b1);
 #pragma unroll
         for (int t = 0; t < TILES; t++) {
-          constexpr u32 MASK = LZ_BITS == 4 ? 0x000f000fu : 0x00ff00ffu;
           const u32 upper = step.w[t][0][u][j] >> (2 * s * LZ_BITS);
           const u32 lower = step.w[t][1][u][j] >> (2 * s * LZ_BITS);
-          const u32 codes[4] = {elements_of(upper & MASK), elements_of(lower & MASK),
-                                elements_of(upper >> LZ_BITS & MASK), elements_of(lower >> LZ_BITS & MASK)};
+          const u32 codes[4] = {elements_of(upper), elements_of(lower), elements_of(upper >> LZ_BITS),
+                                elements_of(lower >> LZ_BITS)};
           multiply(part[t], codes, b0, b1);
         }
       }

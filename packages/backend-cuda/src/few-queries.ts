@@ -15,6 +15,8 @@ const FEATURES = [64, 128, 256]
 const MOST_BLOCKS = 65535
 /** Blocks that keep a GPU busy; with fewer, those have parts of so many keys, and there are so many parts at most. */
 const [MANY_BLOCKS, KEYS_PART, MOST_PARTS] = [128, 512, 32]
+/** Parts of so few keys still pay where all of them are no more blocks than this. */
+const [FEW_KEYS, FEW_BLOCKS] = [128, 32]
 
 const rowsOf = ({ inputs: [q, k] }: Node): number => (q.shape[1] / k.shape[1]) * q.shape[2]
 
@@ -40,6 +42,11 @@ export function isOfFewQueries(node: Node): boolean {
   )
 }
 
+function partsOf(keys: number, blocks: number): number {
+  const few = Math.min(Math.floor(keys / FEW_KEYS), Math.floor(FEW_BLOCKS / blocks))
+  return Math.min(MOST_PARTS, Math.max(1, Math.floor(keys / KEYS_PART), few))
+}
+
 export function encodeFewQueries(node: Node, queue: DispatchQueue): void {
   const [q, k, v, mask] = node.inputs
   const op = node.primitive?.name as string
@@ -47,7 +54,7 @@ export function encodeFewQueries(node: Node, queue: DispatchQueue): void {
   const [batch, heads, queries, features] = q.shape
   const [, groups, keys] = k.shape
   const blocks = batch * groups
-  const parts = blocks < MANY_BLOCKS ? Math.min(MOST_PARTS, Math.max(1, Math.floor(keys / KEYS_PART))) : 1
+  const parts = blocks < MANY_BLOCKS ? partsOf(keys, blocks) : 1
   // Few blocks have more threads each, and of many all run at once.
   const isWide = blocks < MANY_BLOCKS && 2 * rowsOf(node) * features <= MOST_RESULTS
   const warps = isWide ? 2 * WARPS : blocks < 2 * MANY_BLOCKS ? WARPS : WARPS / 2

@@ -19,6 +19,15 @@ const LEAST = 128
 /** Elements of 16 bytes, in which rows are read. */
 const CHUNK = 8
 
+/** Of kernels/packed-row.cu, measured on an H200: stages, steps of a warp in a stage, blocks of a processor. */
+const STAYING = [3, 1, 2] as const
+/** Of fewer tiles of a processor the other kernel is as fast. */
+const MANY_TILES = 4
+/** Bytes of shared memory that a block may ask for where the kernel was measured, and those that it has besides what it asks for. */
+const [HOPPER_SHARED, OWN_SHARED] = [227 * 1024, 1024]
+
+const FEW_ROWS = { name: "few_rows", file: "few-rows.cu" } as const
+
 const isHalf = ({ dtype }: Node): boolean => dtype.size === 2 && Object.hasOwn(TYPE_DEFINITIONS, dtype.name)
 const isAligned = ({ offset }: Node): boolean => offset % CHUNK === 0
 const isWhole = ({ shape, strides }: Node): boolean => strides === null || isContiguous(shape, strides)
@@ -33,33 +42,43 @@ interface Matrix {
   readonly biases: Location
 }
 
-/** The form in which a launch is compiled: tiles of a block, and the blocks of a processor for which registers are to suffice. */
-interface Form {
-  readonly tiles: number
-  readonly resident: number
+/** A kernel, the words before it, and how it is launched. */
+interface Launch {
+  readonly name: string
+  readonly file: string
   readonly words: readonly string[]
+  readonly blocks: number
+  /** Bytes that a block has in shared memory. */
+  readonly shared?: number
 }
 
 const columnsOf = ({ shape }: Node): number => shape[shape.length - 1]
 
-function dispatch(queue: DispatchQueue, x: Node, matrices: readonly Matrix[], form: Form): void {
-  const { tiles, resident } = form
+/** The words of kernels/few-rows.cu: tiles of a block, and the blocks of a processor for which registers are to suffice. */
+const formOf = (x: Node, tiles: number, resident: number): string[] => [
+  `#define LZ_COUNT ${rowsOf(x)}`,
+  `#define LZ_TILES ${tiles}`,
+  `#define LZ_BLOCKS ${resident}`,
+]
+
+/** Blocks of so many tiles, which cover all of the products. */
+const blocksOf = (nodes: readonly Node[], tiles: number): number =>
+  nodes.reduce((sum, node) => sum + Math.ceil(columnsOf(node) / (tiles * ROWS)), 0)
+
+function dispatch(queue: DispatchQueue, x: Node, matrices: readonly Matrix[], launch: Launch): void {
+  const { name, file, blocks, shared } = launch
   const [{ node }] = matrices
   const words = [
     `#define LZ_PARTS ${matrices.length}`,
-    `#define LZ_COUNT ${rowsOf(x)}`,
-    `#define LZ_TILES ${tiles}`,
-    `#define LZ_BLOCKS ${resident}`,
-    ...form.words,
+    ...launch.words,
     TYPE_DEFINITIONS[node.dtype.name],
   ].join("\n")
-  const blocks = matrices.reduce((sum, each) => sum + Math.ceil(columnsOf(each.node) / (tiles * ROWS)), 0)
   queue.dispatch({
     op: node.primitive?.name as string,
     kernel: {
-      key: `cuda few rows by tensor cores ${words}`,
-      name: "few_rows",
-      source: () => nativeSource("few-rows.cu", words),
+      key: `cuda ${name} by tensor cores ${words}`,
+      name,
+      source: () => nativeSource(file, words),
       isNative: true,
     },
     arguments: [
@@ -70,6 +89,7 @@ function dispatch(queue: DispatchQueue, x: Node, matrices: readonly Matrix[], fo
     writes: matrices.map((each) => each.node.storage as Storage),
     grid: [blocks * WARPS * 32, 1, 1],
     threadgroup: [WARPS * 32, 1, 1],
+    threadgroupMemory: shared === undefined ? undefined : [shared],
   })
 }
 
@@ -115,10 +135,14 @@ export function encodeFewRows(queue: DispatchQueue, products: readonly FewRows[]
     const weights = locationOf(viewOf(y))
     return { node, weights, scales: row ?? weights, biases: weights }
   })
-  dispatch(queue, operands[0], matrices, {
-    tiles: 1,
-    resident: 3,
-    words: ["#define LZ_BITS 16", `#define LZ_ADD ${Number(added !== null)}`],
+  const [x] = operands
+  dispatch(queue, x, matrices, {
+    ...FEW_ROWS,
+    blocks: blocksOf(
+      products.map((each) => each.node),
+      1,
+    ),
+    words: [...formOf(x, 1, 3), "#define LZ_BITS 16", `#define LZ_ADD ${Number(added !== null)}`],
   })
 }
 
@@ -134,31 +158,74 @@ export function isOfFewPackedRows(node: Node): boolean {
   )
 }
 
-/** Adds products of the same few rows with weights that are packed alike, on a GPU of so many processors. */
-export function encodeFewPackedRows(nodes: readonly Node[], queue: DispatchQueue, processors: number): void {
+/** The GPU, as far as the choice of a kernel goes. */
+export interface Facts {
+  readonly processors: number
+  /** Bytes of shared memory that a block may ask for. */
+  readonly maxShared: number
+}
+
+/** Adds products of the same few rows with weights that are packed alike. */
+export function encodeFewPackedRows(nodes: readonly Node[], queue: DispatchQueue, facts: Facts): void {
   const [{ inputs, params }] = nodes
   const { bits, groupSize } = params as { bits: number; groupSize: number }
   const [x] = inputs
-  const k = x.shape[x.shape.length - 1]
-  const words = (groupSize * bits) / 128
-  const together = Math.max(1, 8 / words)
-  const rows = nodes.reduce((sum, node) => sum + columnsOf(node), 0)
-  // Measured on an H200. Of few blocks each may have all registers that it wants.
-  const isSmall = rows <= 2 * processors * ROWS
-  const areSeveral = rowsOf(x) >= SEVERAL
-  const tiles = isSmall || areSeveral ? 1 : 2
+  const k = columnsOf(x)
   const matrices = nodes.map((node) => {
     const [weights, scales, biases] = node.inputs.slice(1).map(viewOf).map(locationOf)
     return { node, weights, scales, biases }
   })
+  const packing = [`#define LZ_BITS ${bits}`, `#define LZ_GROUP ${groupSize}`]
+  const staying = packedRow(nodes, k, bits, groupSize, facts)
+  if (staying) {
+    dispatch(queue, x, matrices, { ...staying, words: [...staying.words, ...packing] })
+    return
+  }
+  const together = Math.max(1, 1024 / (groupSize * bits))
+  const rows = nodes.reduce((sum, node) => sum + columnsOf(node), 0)
+  // Measured on an H200. Of few blocks each may have all registers that it wants.
+  const isSmall = rows <= 2 * facts.processors * ROWS
+  const areSeveral = rowsOf(x) >= SEVERAL
+  const tiles = isSmall || areSeveral ? 1 : 2
   dispatch(queue, x, matrices, {
-    tiles,
-    resident: areSeveral ? 3 : isSmall ? 1 : 2,
+    ...FEW_ROWS,
+    blocks: blocksOf(nodes, tiles),
     words: [
-      `#define LZ_BITS ${bits}`,
-      `#define LZ_GROUP ${groupSize}`,
+      ...formOf(x, tiles, areSeveral ? 3 : isSmall ? 1 : 2),
+      ...packing,
       `#define LZ_EVEN ${Number((k / groupSize) % together === 0)}`,
       "#define LZ_ADD 0",
     ],
   })
+}
+
+/** The launch of kernels/packed-row.cu, or null where it does not take the product of one row, or takes longer. */
+function packedRow(
+  nodes: readonly Node[],
+  k: number,
+  bits: number,
+  groupSize: number,
+  { processors, maxShared }: Facts,
+): Launch | null {
+  const [x] = nodes[0].inputs
+  const blocks = blocksOf(nodes, 1)
+  // Numbers of groups are read 16 bytes at a time.
+  if (rowsOf(x) > 1 || (k / groupSize) % CHUNK !== 0 || maxShared < HOPPER_SHARED) return null
+  if (blocks < MANY_TILES * processors) return null
+  const [stages, steps, resident] = STAYING
+  // As the kernel has them.
+  const words = (groupSize * bits) / 128
+  const together = Math.max(1, 8 / words)
+  const [rowBytes, groups] = [steps * WARPS * 128, steps * WARPS * together]
+  const stage = ROWS * (rowBytes + 16 * Math.min(words, 4) + 2 * (2 * groups + 16))
+  const all = Math.ceil(k / groupSize / groups) * groups
+  const shared = stages * stage + 2 * all * groupSize + 4 * all
+  if (shared > maxShared - OWN_SHARED) return null
+  return {
+    name: "packed_row",
+    file: "packed-row.cu",
+    blocks: Math.min(blocks, resident * processors),
+    shared,
+    words: [`#define LZ_STAGES ${stages}`, `#define LZ_STEPS ${steps}`, `#define LZ_BLOCKS ${resident}`],
+  }
 }

@@ -61,7 +61,10 @@ const families: Record<string, Family> = {
   ...quantizedFamilies(
     () => runtime.has("cublasLt"),
     isModern,
-    () => runtime.facts.processors,
+    () => ({
+      processors: runtime.facts.processors,
+      maxShared: runtime.limited ? 0 : runtime.facts.maxShared,
+    }),
   ),
   ...transformFamilies(() => runtime.has("cufft")),
   ...factorizationFamilies(

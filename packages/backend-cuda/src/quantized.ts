@@ -13,7 +13,7 @@ import {
   type View,
   viewOf,
 } from "@lazuli/gpu-kernels"
-import { encodeFewPackedRows, FEW, isOfFewPackedRows, MOST_MATRICES } from "./few-rows"
+import { encodeFewPackedRows, type Facts, FEW, isOfFewPackedRows, MOST_MATRICES } from "./few-rows"
 import { nativeSource, TYPE_DEFINITIONS } from "./native-source"
 import { encodeProduct, MANY } from "./products"
 
@@ -152,26 +152,25 @@ function encodeFew(node: Node, queue: DispatchQueue): void {
 }
 
 /**
- * Any number of rows; `present` tells whether cuBLASLt is there, `isModern` whether the GPU has tensor cores for a few, and how many
- * processors it has `processors`.
+ * Any number of rows; `present` tells whether cuBLASLt is there, `isModern` whether the GPU has tensor cores for a few.
  */
 export function quantizedFamilies(
   present: () => boolean,
   isModern: () => boolean,
-  processors: () => number,
+  facts: () => Facts,
 ): Families {
   const mayBeFew = (node: Node): boolean => hasFewRows(node) && isReadable(node) && isOfFewPackedRows(node)
   const quantizedMatmul: Family = {
     supports: (node) => isOfFew(node) || (isOfMany(node) && present()),
     encode(node, queue) {
       if (!isOfFew(node)) encodeMany(node, queue)
-      else if (isModern() && isOfFewPackedRows(node)) encodeFewPackedRows([node], queue, processors())
+      else if (isModern() && isOfFewPackedRows(node)) encodeFewPackedRows([node], queue, facts())
       else encodeFew(node, queue)
     },
     together(nodes) {
       if (!arePackedAlike(nodes) || !nodes.every(mayBeFew) || !isModern()) return null
       return (queue) => {
-        if (nodes.every(isOfFew)) encodeFewPackedRows(nodes, queue, processors())
+        if (nodes.every(isOfFew)) encodeFewPackedRows(nodes, queue, facts())
         else for (const node of nodes) quantizedMatmul.encode(node, queue)
       }
     },

@@ -71,7 +71,7 @@ export function kernelRequests(body: (backend: string) => void): KernelRequest[]
         ...quantizedFamilies(
           () => false,
           () => true,
-          () => 1,
+          () => ({ processors: 1, maxShared: 0 }),
         ),
       }),
     )

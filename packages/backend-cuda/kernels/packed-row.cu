@@ -1,0 +1,202 @@
+/* Products of one row with packed weights (mode affine), which are as fast as the weights are read: a block stays, goes from tile to tile
+ * (16 rows of a matrix), and its weights are on their way to shared memory STAGES − 1 stages ahead. Its warps divide the groups of a stage
+ * among them; x lies in shared memory as tensor cores take it. Sums are added in the order of few-rows.cu, so that results have the same
+ * bits. Before this text stand, besides those of packed-codes.cuh, LZ_PARTS (matrices, at most 3), LZ_STAGES, LZ_STEPS (of a warp in a
+ * stage) and LZ_BLOCKS (blocks that a processor is to have at once). */
+#define LZ_KERNELS
+#include "packed-codes.cuh"
+
+constexpr int WARPS = 8, THREADS = WARPS * 32, ROWS = 16, STAGES = LZ_STAGES, STEPS = LZ_STEPS;
+/* Of a row in a stage: bytes of its weights, its groups, bytes of their numbers. Rows lie apart so that a warp reads all banks. */
+constexpr int ROW_BYTES = STEPS * WARPS * 128, GROUPS = STEPS * WARPS * TOGETHER, NUMBER_BYTES = GROUPS * 2;
+constexpr int ROW_PITCH = ROW_BYTES + 16 * (WORDS < 4 ? WORDS : 4), NUMBER_PITCH = NUMBER_BYTES + 16;
+constexpr int STAGE_BYTES = ROWS * (ROW_PITCH + 2 * NUMBER_PITCH);
+/* Chunks of x in a step; pairs of words that one product takes, of which a chunk has two. */
+constexpr int X_CHUNKS = TOGETHER * LZ_GROUP / 8, PAIRS = CODES / 4;
+
+struct Sizes {
+  int k, rows[LZ_PARTS];
+};
+struct Matrix {
+  const u16 *weights, *scales, *biases;
+  u16* y;
+  int rows, tile;
+};
+struct alignas(16) Chunk {
+  u32 word[4];
+};
+
+/* Copies a stage of a tile. A thread has the same chunk of several rows. */
+inline void bring(Shared to, const Matrix& m, int k, int stage) {
+  constexpr int CHUNKS = ROW_BYTES / 16, DOWN = THREADS / CHUNKS, NUMBERS = NUMBER_BYTES / 16;
+  const int thread = int(threadIdx.x), first = m.tile * ROWS, bytes = k / 8 * LZ_BITS, groups = k / LZ_GROUP;
+  const int there = m.rows - first < ROWS ? m.rows - first : ROWS;
+  const int row = thread / CHUNKS, byte = stage * ROW_BYTES + thread % CHUNKS * 16;
+  const char* from = (const char*)m.weights + (long long)(first + row) * bytes + byte;
+  const Shared own = to + row * ROW_PITCH + thread % CHUNKS * 16;
+  if (byte < bytes)
+#pragma unroll
+    for (int i = 0; i < ROWS; i += DOWN)
+      if (row + i < there) copy_ahead(own + i * ROW_PITCH, from + (long long)i * bytes, true);
+#pragma unroll
+  for (int i = thread; i < 2 * ROWS * NUMBERS; i += THREADS) {
+    const int line = i / NUMBERS, group = stage * GROUPS + i % NUMBERS * 8;
+    const u16* numbers = line < ROWS ? m.scales : m.biases;
+    if (group < groups && line % ROWS < there)
+      copy_ahead(to + ROWS * ROW_PITCH + line * NUMBER_PITCH + i % NUMBERS * 16,
+                 numbers + (long long)(first + line % ROWS) * groups + group, true);
+  }
+}
+
+/* A chunk of x as products take it: their words of codes hold codes i and i + 4 (of 8 bits i + 2) of a word of weights. */
+inline Chunk paired(const Chunk& x) {
+  const u32 *a = x.word, b = LZ_BITS == 4 ? 2 : 1, c = LZ_BITS == 4 ? 1 : 2;
+  return {{low_halves(a[0], a[b]), high_halves(a[0], a[b]), low_halves(a[c], a[3]), high_halves(a[c], a[3])}};
+}
+
+/* Each warp keeps what it needs of x by itself; `totals` are the sums of its groups. */
+inline void take_row(Chunk* own, float* totals, const u16* x, int groups, int steps) {
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+#pragma unroll 4
+  for (int step = 0; step < steps; step++) {
+    const int group = (step * WARPS + warp) * TOGETHER;
+#pragma unroll
+    for (int i = lane; i < X_CHUNKS; i += 32)
+      if (group < groups) own[step * X_CHUNKS + i] = paired(*(const Chunk*)(x + group * LZ_GROUP + i * 8));
+  }
+  __syncwarp();
+  const u32 ones[4] = {ONES, ONES, ONES, ONES};
+  for (int i = 0; i < steps * TOGETHER; i++) {
+    float total[4] = {};
+#pragma unroll
+    for (int p = 0; p < PAIRS; p += 2) {
+      const Chunk c = own[(i * 4 + lane % 4) * (PAIRS / 2) + p / 2];
+      multiply(total, ones, c.word[0], c.word[1]);
+      multiply(total, ones, c.word[2], c.word[3]);
+    }
+    if (lane == 0) totals[i] = total[0];
+  }
+  __syncwarp();
+}
+
+/* Adds a step's products to the sums of a lane's two rows; `own` and `totals` are those of the step. */
+inline void add_step(float (&sums)[2], const char* weights, const char* numbers, const Chunk* own, const float* totals) {
+  const int lane = int(threadIdx.x) % 32;
+  u16 scale[2][TOGETHER], bias[2][TOGETHER];
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    const char* from = numbers + half * 8 * NUMBER_PITCH;
+    memcpy(scale[half], __builtin_assume_aligned(from, TOGETHER * 2), TOGETHER * 2);
+    memcpy(bias[half], __builtin_assume_aligned(from + ROWS * NUMBER_PITCH, TOGETHER * 2), TOGETHER * 2);
+  }
+#pragma unroll
+  for (int u = 0; u < TOGETHER; u++) {
+    u32 w[2][WORDS];
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+      memcpy(w[half], __builtin_assume_aligned(weights + half * 8 * ROW_PITCH + u * 16 * WORDS, WORDS < 4 ? WORDS * 4 : 16),
+             WORDS * 4);
+    float part[4] = {};
+#pragma unroll
+    for (int p = 0; p < PAIRS; p++) {
+      const Chunk c = own[(u * 4 + lane % 4) * (PAIRS / 2) + p / 2];
+      const int word = p / (PER_WORD / 4), shift = p % (PER_WORD / 4) * 2 * LZ_BITS;
+      const u32 upper = w[0][word] >> shift, lower = w[1][word] >> shift;
+      const u32 codes[4] = {elements_of(upper), elements_of(lower), elements_of(upper >> LZ_BITS),
+                            elements_of(lower >> LZ_BITS)};
+      multiply(part, codes, c.word[p % 2 * 2], c.word[p % 2 * 2 + 1]);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const float by = float_of(scale[half][u]), more = float_of(bias[half][u]) - OFFSET * by;
+      sums[half] += by * part[2 * half] + more * totals[u];
+    }
+  }
+}
+
+#define LZ_MATRIX(n) const u16 *weights##n, const u16 *scales##n, const u16 *biases##n, u16 *y##n
+#define LZ_NEXT(n)                                                                      \
+  if (const int before = (m.rows + ROWS - 1) / ROWS; m.tile >= before)                  \
+    m = {weights##n, scales##n, biases##n, y##n, sizes.rows[n], m.tile - before};
+
+extern "C" __global__ void __launch_bounds__(256, LZ_BLOCKS) packed_row(const u16* x, LZ_MATRIX(0),
+#if LZ_PARTS > 1
+                                                                            LZ_MATRIX(1),
+#endif
+#if LZ_PARTS > 2
+                                                                            LZ_MATRIX(2),
+#endif
+                                                                            const __grid_constant__ Sizes sizes) {
+  extern __shared__ Chunk arena[];
+  /* Of two tiles: a warp adds up the sums of one while others are at the next. */
+  __shared__ float parts[2][WARPS][ROWS];
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+  const int k = sizes.k, groups = k / LZ_GROUP, per_tile = (groups + GROUPS - 1) / GROUPS, steps = per_tile * STEPS;
+  int tiles = 0;
+#pragma unroll
+  for (int i = 0; i < LZ_PARTS; i++) tiles += (sizes.rows[i] + ROWS - 1) / ROWS;
+  const auto matrix_of = [&](int tile) {
+    Matrix m = {weights0, scales0, biases0, y0, sizes.rows[0], tile};
+#if LZ_PARTS > 1
+    LZ_NEXT(1)
+#endif
+#if LZ_PARTS > 2
+    LZ_NEXT(2)
+#endif
+    return m;
+  };
+  const auto give = [&](int tile, int at) {
+    const Matrix m = matrix_of(tile);
+    const int row = m.tile * ROWS + lane;
+    if (lane >= ROWS || row >= m.rows) return;
+    float sum = 0.0f;
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) sum += parts[at][w][lane];
+    m.y[row] = u16(pack(sum, 0.0f));
+  };
+
+  const char* stages = (const char*)arena;
+  Chunk* own = (Chunk*)(stages + STAGES * STAGE_BYTES) + warp * steps * X_CHUNKS;
+  float* totals = (float*)(stages + STAGES * STAGE_BYTES + WARPS * steps * X_CHUNKS * 16) + warp * steps * TOGETHER;
+  int next = int(blockIdx.x), next_stage = 0, next_slot = 0;
+  const auto bring_next = [&]() {
+    if (next < tiles) {
+      bring(shared_address(stages) + next_slot * STAGE_BYTES, matrix_of(next), k, next_stage);
+      if (++next_stage == per_tile) next_stage = 0, next += int(gridDim.x);
+      if (++next_slot == STAGES) next_slot = 0;
+    }
+    commit_copies();
+  };
+  await_earlier();
+#pragma unroll
+  for (int i = 0; i < STAGES - 1; i++) bring_next();
+  take_row(own, totals, x, groups, steps);
+
+  const char* weights = stages + lane / 4 * ROW_PITCH + warp * 128 + lane % 4 * WORDS * 4;
+  const char* numbers = stages + ROWS * ROW_PITCH + lane / 4 * NUMBER_PITCH + warp * TOGETHER * 2;
+  int slot = 0, at = 0;
+  for (int tile = int(blockIdx.x); tile < tiles; tile += int(gridDim.x)) {
+    float sums[2] = {};
+    for (int stage = 0; stage < per_tile; stage++) {
+      wait_for_copies<STAGES - 2>();
+      __syncthreads();
+      bring_next();
+      if (stage == 0 && tile != int(blockIdx.x) && warp == 0) give(tile - int(gridDim.x), at ^ 1);
+#pragma unroll
+      for (int i = 0; i < STEPS; i++) {
+        const int step = stage * STEPS + i;
+        if ((step * WARPS + warp) * TOGETHER < groups)
+          add_step(sums, weights + slot * STAGE_BYTES + i * WARPS * 128, numbers + slot * STAGE_BYTES + i * WARPS * TOGETHER * 2,
+                   own + step * X_CHUNKS, totals + step * TOGETHER);
+      }
+      if (++slot == STAGES) slot = 0;
+    }
+    if (lane % 4 == 0) parts[at][warp][lane / 4] = sums[0], parts[at][warp][8 + lane / 4] = sums[1];
+    at ^= 1;
+  }
+  __syncthreads();
+  if (warp == 0 && int(blockIdx.x) < tiles) {
+    const int last = int(blockIdx.x) + (tiles - 1 - int(blockIdx.x)) / int(gridDim.x) * int(gridDim.x);
+    give(last, at ^ 1);
+  }
+}
