@@ -1,10 +1,12 @@
-// Rows of integer codes times a vector, by the processor's sums of four products of bytes (AVX512_VNNI, or of
-// two by two in AVX2): two thirds of the steps that products in float32 take. An element of x is an integer
-// of two or three bytes times a power of two that its group shares. It is rounded to 2^-15 or 2^-23 of the
-// group's largest. An x that was rounded to integers of one byte by blocks of 32 before is those.
+// Rows of integer codes times a vector x, by instructions that multiply bytes and add the products in fours
+// (AVX512_VNNI) or in pairs (AVX2): two thirds of the instructions that float32 needs. Each element of x
+// becomes an integer of two or three bytes ("digits") times a power of two that its group shares, which
+// rounds it to 2^-15 or 2^-23 of the group's largest element. One digit is enough for an x that was already
+// rounded to 8-bit integers in blocks of 32.
 //
-// A step is a vector's lanes of 32 bits. Codes of 2, 4 and 8 bits stay in their words, one a lane; those of
-// 3, 5 and 6 bits are spread to bytes (AVX512_VBMI), four a lane. AVX2 takes those of 2 and 4 bits.
+// A step covers one vector register, in lanes of 32 bits. Codes of 2, 4 and 8 bits stay packed, a word in
+// each lane, and a pass for each code of a byte selects its bits; codes of 3, 5 and 6 bits are first spread
+// to bytes, four in each lane (AVX512_VBMI). AVX2 has 2 and 4 bits only.
 #ifndef LAZULI_SIMD_QUANTIZED_BYTES_H
 #define LAZULI_SIMD_QUANTIZED_BYTES_H
 
@@ -21,9 +23,9 @@ HWY_BEFORE_NAMESPACE();
 namespace lazuli::LZ_TARGET {
 namespace {
 
-// Rows that are multiplied together are asked for in the order in which they lie: memory gives one stream at
-// two to three times the rate of several. So many rows ahead, in whole passes; rows of no columns are 0
-// apart.
+// The distance, in rows, at which rows are prefetched: a multiple of the rows that are multiplied together,
+// and about `words` words. They are prefetched in memory order, because memory delivers a single stream two
+// to three times as fast as several. The stride is 0 for rows that stand in for one another.
 HWY_INLINE int64_t rows_ahead(int64_t rows, int64_t stride, int64_t words = 2048) {
   return (words / (rows * std::max<int64_t>(stride, 1)) + 1) * rows;
 }
@@ -40,14 +42,14 @@ constexpr int64_t kAhead = 1024;
 #endif
 constexpr int64_t kLanes = sizeof(Lanes) / 4;
 constexpr bool in_words(int bits) { return 32 % bits == 0; }
-// Of a lane the codes and the looks at its bytes that they take; of a step the bytes of codes.
+// Codes in a lane, the passes over its bytes that they take, and the bytes of codes in a step.
 constexpr int64_t lane_codes(int bits) { return in_words(bits) ? word_codes(bits) : 4; }
 constexpr int64_t lane_steps(int bits) { return in_words(bits) ? byte_steps(bits) : 1; }
 constexpr int64_t step_bytes(int bits) { return kLanes * lane_codes(bits) * bits / 8; }
 
-// arrange_bytes() writes the powers of all groups, padded, where an element has several bytes; then for each
-// step, of each byte of x, the highest first, what meets the codes of each look; then, where an element has
-// one byte, the scale of each lane.
+// The layout of an arranged x. With several digits, the powers of two of all groups come first, padded to
+// whole vectors. Then, for each step, the digits of x, the most significant first, each with the bytes that
+// are multiplied in each pass. With one digit, the scale of each lane ends the step.
 constexpr int64_t step_floats(int bits, int digits) {
   return (lane_steps(bits) * digits + (digits == 1 ? 1 : 0)) * kLanes;
 }
@@ -70,7 +72,7 @@ HWY_INLINE bool takes_bytes(CodeFormat f) {
 #endif
 }
 
-// Returns false where an element is no number or beyond a group's range.
+// Writes that layout. Returns false where a group has NaN or ∞, or its powers of two are out of range.
 template <int kBits, int kDigits>
 bool arrange_bytes(const float* x, int64_t columns, int64_t group, float* to) {
   constexpr float kMost = kDigits == 3 ? 127 * 65536 + 127 * 256 + 127 : 127 * 256 + 127;
@@ -166,7 +168,7 @@ HWY_INLINE __m512i spread(__m512i packed) {
   return _mm512_and_si512(codes, _mm512_set1_epi8((1 << kBits) - 1));
 }
 
-// The codes of a step for each look. Only the first `lanes` lanes are read; the others are 0.
+// The codes of a step for each pass. Only the first `lanes` lanes are read; the others are 0.
 template <int kBits>
 HWY_INLINE void codes_of(const char* from, int64_t lanes, __m512i (&codes)[lane_steps(kBits)]) {
   if constexpr (in_words(kBits)) {
@@ -189,7 +191,7 @@ template <int kBits, int kDigits, int kTogether>
 LZ_BYTES HWY_INLINE void multiply_step(const Lanes (&codes)[kTogether][lane_steps(kBits)],
                                        const float* digits, hn::Vec<Floats> (&values)[kTogether]) {
   constexpr int kSteps = int(lane_steps(kBits));
-  // Codes of 8 bits times three bytes are beyond 32 bits: their lowest byte is summed apart.
+  // Codes of 8 bits times three digits overflow 32 bits: the lowest digit has a sum of its own.
   constexpr bool kApart = kBits == 8 && kDigits == 3;
   const Floats d;
   Lanes part[kTogether];
@@ -218,7 +220,7 @@ LZ_BYTES HWY_INLINE void multiply_step(const Lanes (&codes)[kTogether][lane_step
   }
 }
 #else
-// Fewer scales than lanes; a call costs less than registers kept for it.
+// Fewer scales than lanes. Not inlined, as it would hold registers in the common case.
 HWY_NOINLINE hn::Vec<Floats> last_scales(const char* from, ScaleKind kind, int64_t count) {
   alignas(32) char some[32] = {};
   memcpy(some, from, size_t(count) * (kind == ScaleKind::float32 ? 4 : 2));
@@ -254,7 +256,7 @@ HWY_INLINE void codes_of(const char* from, int64_t lanes, Lanes (&codes)[lane_st
   }
 }
 
-// Pairs of products are summed in 16 bits, which those of a step do not fill.
+// Pairs of products are summed in 16 bits, which the passes of a step do not overflow.
 template <int kBits, int kDigits, int kTogether>
 HWY_INLINE void multiply_step(const Lanes (&codes)[kTogether][lane_steps(kBits)], const float* digits,
                               hn::Vec<Floats> (&values)[kTogether]) {
@@ -268,7 +270,7 @@ HWY_INLINE void multiply_step(const Lanes (&codes)[kTogether][lane_steps(kBits)]
         const Lanes two = _mm256_maddubs_epi16(codes[r][s], _mm256_loadu_si256(bytes));
         pairs = s == 0 ? two : _mm256_add_epi16(pairs, two);
       }
-      // The first byte of several is 256 times the next one.
+      // The first of several digits is worth 256 times the next.
       const bool times = byte == 0 && kDigits > 1;
       const Lanes quads = _mm256_madd_epi16(pairs, _mm256_set1_epi16(times ? 256 : 1));
       if (byte == 2) part = _mm256_slli_epi32(part, 8);
@@ -279,11 +281,11 @@ HWY_INLINE void multiply_step(const Lanes (&codes)[kTogether][lane_steps(kBits)]
 }
 #endif
 
-// Four rows of codes times kVectors arranged vectors, x_step apart, which meet each code that is unpacked
-// once. kTogether rows share what is read of vectors; one after another they are read as they lie, and take
-// little of the first cache. What comes next is asked for into the second one, since the first holds the
-// vectors; on AVX2, whose loads and products take longer, into the first. With kWhole a step is of one group,
-// whose factor is read from memory: a place among lanes takes two steps of the few units that have it.
+// Four rows of codes times kVectors arranged vectors, x_step apart, so that each code is unpacked once.
+// kTogether rows at a time share the loads of the vectors; with 1, rows are read in memory order. Codes are
+// prefetched to the second-level cache, since the first holds the vectors; on AVX2, whose loads and products
+// take longer, to the first. With kWhole each step lies in one group, and its factor is broadcast from
+// memory: a permutation of lanes takes two steps of the few units that have it.
 template <int kBits, int kVectors, int kDigits, int kTogether, bool kWhole>
 LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
   using V = hn::Vec<Floats>;
@@ -325,7 +327,7 @@ LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, const Arranged& a, flo
           LZ_UNROLL for (int r = 0; r < kTogether; r++) hn::Store(factor[m][r], d, one_by_one[m][r]);
         }
       }
-      // The lanes of as many groups are as many steps as a group has lanes.
+      // kLanes groups take as many steps as one group has lanes.
       auto lane = hn::Iota(u, 0);
       const int64_t steps = std::min<int64_t>(int64_t(1) << shift, (lanes + kLanes - 1) / kLanes);
       for (int64_t step = 0; step < steps; step++, lanes -= kLanes) {
@@ -374,9 +376,10 @@ HWY_INLINE PackedRows rows_from(PackedRows p, int64_t row) {
 template <int kBits, int kVectors, int kDigits>
 void dot_bytes_of(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
 #if HWY_TARGET <= HWY_AVX3
-  // Products of a load of codes, beyond which reading vectors for each row takes longer than memory.
-  constexpr int kMostLooks = 4;
-  constexpr int kTogether = kVectors * lane_steps(kBits) * kDigits <= kMostLooks ? 1 : 4;
+  // With more products for each load of codes, loading the vectors anew for each row would be slower than
+  // memory.
+  constexpr int kMostProducts = 4;
+  constexpr int kTogether = kVectors * lane_steps(kBits) * kDigits <= kMostProducts ? 1 : 4;
   constexpr auto of_four = dot_bytes<kBits, kVectors, kDigits, kTogether, false>;
 #else
   // AVX2 has too few registers for more.
@@ -405,7 +408,7 @@ void dot_bytes_of(const PackedRows& p, const Arranged& a, bool two, int digits, 
   f(p, a, y, y_step);
 }
 
-// f<bits>() for a format.
+// Calls f with the bits of a format as its template argument.
 template <class F>
 HWY_INLINE auto by_bits(int bits, F&& f) {
 #if HWY_TARGET <= HWY_AVX3
