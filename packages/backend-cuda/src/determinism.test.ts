@@ -3,13 +3,15 @@ import * as mx from "@lazuli/core"
 import { determinism } from "@lazuli/core/engine"
 import { grad } from "@lazuli/transforms"
 import { afterEach, beforeAll, expect, it, vi } from "vitest"
-import "../test/double"
+import { failing } from "../test/double"
 import { cudaRuntime } from "./index"
+
+let endDeterminism: () => void
 
 beforeAll(() => {
   mx.setBackend("cuda", "gpu")
   mx.setDefaultDevice(mx.gpu)
-  determinism.ask()
+  endDeterminism = determinism.ask()
 })
 afterEach(() => vi.restoreAllMocks())
 
@@ -49,9 +51,24 @@ it.each(Object.keys(sums))("%s are added in order", (name) => {
   }
 })
 
-it("convolutions have algorithms that are so", () => {
-  const f = (x: mx.Array): mx.Array => mx.conv2d(x, wave(36, mx.float32).reshape([2, 3, 3, 2])).sum()
-  const got = grad(f)(wave(100, mx.float32).reshape([1, 5, 10, 2]))
-  expect(got.shape).toEqual([1, 5, 10, 2])
+it("convolutions and their gradients run by deterministic algorithms", () => {
+  const f = (x: mx.Array, w: mx.Array): mx.Array => mx.conv2d(x, w).sum()
+  const gradients = grad(f, { argnums: [0, 1] })
+  const run = (): number[] =>
+    failing("any-order", () =>
+      (
+        gradients(
+          wave(100, mx.float32).reshape([1, 5, 10, 2]),
+          wave(36, mx.float32).reshape([2, 3, 3, 2]),
+        ) as mx.Array[]
+      ).flatMap((each) => [...(each.toTypedArray() as Float32Array)]),
+    )
+  const got = run()
   expect(mx.backendStats().cuda).toBeUndefined()
+  const want = mx.stream(mx.cpu, run)
+  got.forEach((x, i) => {
+    expect(Math.abs(x - want[i])).toBeLessThanOrEqual(1e-4 * Math.abs(want[i]))
+  })
+  endDeterminism()
+  expect(run).toThrow("[conv] the convolution failed: CUDNN_STATUS_EXECUTION_FAILED")
 })
