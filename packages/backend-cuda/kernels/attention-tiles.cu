@@ -28,24 +28,11 @@ struct Layout {
   long long heads, shared_by, queries, keys;
 };
 
-/* A float as what the tensor cores take, and what is left of it. */
-struct Split {
-  u32 high, low;
-};
-inline Split split(float x) {
-  Split s;
-  if (PRODUCTS == 3) {
-    s.high = bits_of(x) & 0xffffe000u;
-    s.low = bits_of(x - float_from(s.high));
-  } else {
-    s.high = bits_of(x) + 0x1000u;
-    s.low = 0;
-  }
-  return s;
-}
+/* A float as the products take it: split for three of them, rounded for one. */
+inline Split prepared(float x) { return PRODUCTS == 3 ? split(x) : Split{bits_of(x) + 0x1000u, 0}; }
 /* c += a · b in the precision of the type; b has the rows k and k + 4 of its lane. */
 inline void add_product(float (&c)[4], const u32 (&high)[4], const u32 (&low)[4], float b0, float b1) {
-  const Split x = split(b0), y = split(b1);
+  const Split x = prepared(b0), y = prepared(b1);
   if (PRODUCTS == 3) {
     multiply_short(c, low, x.high, y.high);
     multiply_short(c, high, x.low, y.low);
@@ -79,7 +66,7 @@ inline void add_by_rows(float (&c)[ROWS / 8][4], const float* a, const float* b)
     u32 high[4], low[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      const Split s = split(a[(g + i % 2 * 8) * PITCH + k + t + i / 2 * 4]);
+      const Split s = prepared(a[(g + i % 2 * 8) * PITCH + k + t + i / 2 * 4]);
       high[i] = s.high, low[i] = s.low;
     }
 #pragma unroll
@@ -98,7 +85,7 @@ inline void add_by_columns(float (&c)[D / 8][4], const float (&p)[ROWS / 8][4], 
     u32 high[4], low[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      const Split s = split(p[n][i % 2 * 2 + i / 2]);
+      const Split s = prepared(p[n][i % 2 * 2 + i / 2]);
       high[i] = s.high, low[i] = s.low;
     }
 #pragma unroll

@@ -16,13 +16,12 @@ struct Work {
 /* Chunks of 16 bytes are permuted within the eight of a row. */
 inline int location(int row, int chunk) { return row * DEPTH + ((chunk ^ (row & 7)) << 2); }
 
-/* A float as the tensor cores take it, and what is left of it. */
+/* Splits floats where they are; `low` is what is left of them. */
 inline void split(u32 (&high)[4], u32 (&low)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    const float x = float_from(high[i]);
-    high[i] &= 0xffffe000u;
-    low[i] = bits_of(x - float_from(high[i]));
+    const Split s = split(float_from(high[i]));
+    high[i] = s.high, low[i] = s.low;
   }
 }
 

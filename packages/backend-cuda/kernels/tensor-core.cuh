@@ -7,6 +7,9 @@
 typedef unsigned int u32;
 typedef unsigned short u16;
 
+/* The bits of a float that products in 19 bits take. */
+constexpr u32 SHORT_BITS = 0xffffe000u;
+
 #ifdef __CUDA_ARCH__
 
 #define INFINITY __int_as_float(0x7f800000)
@@ -153,7 +156,7 @@ inline float float_from(u32 bits) {
   memcpy(&x, &bits, 4);
   return x;
 }
-inline float shortened(u32 bits) { return float_from(bits & 0xffffe000u); }
+inline float shortened(u32 bits) { return float_from(bits & SHORT_BITS); }
 inline void multiply_short(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   const int row = lane() / 4 * 4, column = lane() % 4 * 2;
   for (int k = 0; k < 8; k++) {
@@ -182,3 +185,12 @@ inline float from_neighbour(float x, int mask) {
 inline float log_of(float x) { return logf(x); }
 
 #endif
+
+/* A float as products in 19 bits take it, and what is left of it. */
+struct Split {
+  u32 high, low;
+};
+inline Split split(float x) {
+  const u32 high = bits_of(x) & SHORT_BITS;
+  return {high, bits_of(x - float_from(high))};
+}

@@ -93,8 +93,8 @@ function dispatch(queue: DispatchQueue, x: Node, matrices: readonly Matrix[], la
   })
 }
 
-/** True of products in 16 bits of few rows, which may be {@link isOfFewRows} wherever their operands come to lie. */
-export function mayBeOfFewRows(node: Node, [x]: readonly Node[]): boolean {
+/** True of products in 16 bits of few rows; {@link takesFewRows} also asks how their operands lie. */
+export function hasFewRows(node: Node, [x]: readonly Node[]): boolean {
   const columns = columnsOf(node)
   return (
     isHalf(node) &&
@@ -106,9 +106,9 @@ export function mayBeOfFewRows(node: Node, [x]: readonly Node[]): boolean {
 }
 
 /** True of x · weightsᵀ in 16 bits, of few rows that lie one after another, as do those of the weights. */
-export function isOfFewRows(node: Node, [x, y]: readonly Node[]): boolean {
+export function takesFewRows(node: Node, [x, y]: readonly Node[]): boolean {
   const k = columnsOf(x)
-  if (!mayBeOfFewRows(node, [x]) || k % CHUNK !== 0 || y.strides === null) return false
+  if (!hasFewRows(node, [x]) || k % CHUNK !== 0 || y.strides === null) return false
   const [down, across] = y.strides.slice(-2)
   return (
     down === 1 &&

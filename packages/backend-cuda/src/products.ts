@@ -30,7 +30,7 @@ import {
   viewOf,
   withRowMajor,
 } from "@lazuli/gpu-kernels"
-import { encodeFewRows, isOfFewRows, MOST_MATRICES, mayBeOfFewRows } from "./few-rows"
+import { encodeFewRows, type FewRows, hasFewRows, MOST_MATRICES, takesFewRows } from "./few-rows"
 import { isTanhGelu } from "./tanh-gelu"
 
 /** The command's code, and the order of its words; native/cuda/device.cc has the same. */
@@ -252,90 +252,59 @@ function addendOf(node: Node): Addend | null {
   return isRow ? { view: spread, isRow } : null
 }
 
-/** True of products of few rows whose first operand, from input `first` on, is the same. */
-const areOfFewRows = (nodes: readonly Node[], first: number): boolean =>
+/** True of products with the same few rows, which are operand `first` of each. */
+const shareFewRows = (nodes: readonly Node[], first: number): boolean =>
   nodes.length <= MOST_MATRICES &&
   nodes.every(
     (node) =>
       node.inputs[first] === nodes[0].inputs[first] &&
       node.dtype === nodes[0].dtype &&
-      mayBeOfFewRows(node, node.inputs.slice(first)),
+      hasFewRows(node, node.inputs.slice(first)),
   )
 
 /** The families; `present` tells whether the library is there, `isModern` whether the GPU has tensor cores for a few rows. */
 export function productFamilies(present: () => boolean, isModern: () => boolean): Families {
-  const isFew = (node: Node, operands: readonly Node[]): boolean => isOfFewRows(node, operands) && isModern()
-  // The same wherever operands lie, before which it is known what is joined.
-  const mayBeFew = (node: Node, operands: readonly Node[]): boolean =>
-    mayBeOfFewRows(node, operands) && isModern()
-  const rest = (node: Node): Family => familyOf(node.primitive as Primitive) as Family
-  const isOfLibrary = (node: Node): boolean => takes(node, node.inputs) && present()
-  const matmul: Family = {
-    supports: (node) => (mayBeFew(node, node.inputs) && isCountable(node)) || isOfLibrary(node),
-    ends: (node, ending) => !mayBeFew(node, node.inputs) && epilogueOf(node, ending, false) !== null,
-    encode(node, queue, ending) {
-      if (!ending && isFew(node, node.inputs)) {
-        encodeFewRows(queue, [{ node, operands: node.inputs, added: null }])
-        return
-      }
-      if (!isOfLibrary(node)) {
-        rest(node).encode(node, queue)
-        return
-      }
-      const [a, b] = node.inputs.map(viewOf)
-      encodeProduct(queue, node, a, b, null, 1, 0, ending && epilogueOf(node, ending, false))
-    },
-    together(nodes) {
-      if (!areOfFewRows(nodes, 0) || !isModern()) return null
-      return (queue) => {
-        if (nodes.every((node) => isOfFewRows(node, node.inputs)))
-          encodeFewRows(
-            queue,
-            nodes.map((node) => ({ node, operands: node.inputs, added: null })),
-          )
-        else for (const node of nodes) matmul.encode(node, queue)
-      }
-    },
+  /** `matmul`, whose operands are all of its inputs, or `addmm`, which has an addend before them. */
+  const familyFrom = (first: 0 | 1): Family => {
+    const operandsOf = (node: Node): readonly Node[] => node.inputs.slice(first)
+    const addedTo = (node: Node): Addend | null => (first === 0 ? null : addendOf(node))
+    // The same wherever operands lie, before which it is known what is joined.
+    const isFew = (node: Node): boolean => hasFewRows(node, operandsOf(node)) && isModern()
+    /** An application as the kernel for few rows has it; null where it does not take it. */
+    const fewRowsOf = (node: Node): FewRows | null => {
+      const operands = operandsOf(node)
+      if (!takesFewRows(node, operands) || !isModern()) return null
+      if (first === 0) return { node, operands, added: null }
+      if (node.params.alpha !== 1 || node.params.beta !== 1) return null
+      const addend = addendOf(node)
+      const isRow = addend !== null && (addend.isRow || sizeOf(node.shape.slice(0, -1)) === 1)
+      return isRow ? { node, operands, added: locationOf(addend.view) } : null
+    }
+    const isOfLibrary = (node: Node): boolean =>
+      takes(node, operandsOf(node)) && (first === 0 || addendOf(node) !== null) && present()
+    const family: Family = {
+      supports: (node) => (isFew(node) && isCountable(node)) || isOfLibrary(node),
+      ends: (node, ending) => !isFew(node) && epilogueOf(node, ending, first === 1) !== null,
+      encode(node, queue, ending) {
+        const few = ending ? null : fewRowsOf(node)
+        if (few) encodeFewRows(queue, [few])
+        else if (isOfLibrary(node)) {
+          const { alpha = 1, beta = 0 } = node.params as { alpha?: number; beta?: number }
+          const [a, b] = operandsOf(node).map(viewOf)
+          const epilogue = ending && epilogueOf(node, ending, first === 1)
+          encodeProduct(queue, node, a, b, addedTo(node), alpha, beta, epilogue)
+        } else (familyOf(node.primitive as Primitive) as Family).encode(node, queue)
+      },
+      together(nodes) {
+        if (!shareFewRows(nodes, first) || !isModern()) return null
+        return (queue) => {
+          const few = nodes.map(fewRowsOf)
+          if (few.every((each) => each !== null)) encodeFewRows(queue, few)
+          else for (const node of nodes) family.encode(node, queue)
+        }
+      },
+    }
+    return family
   }
-  /** The row that is added to a product of a few rows; null where it is another product. */
-  const fewOf = (node: Node): View | null => {
-    const { alpha, beta } = node.params
-    if (alpha !== 1 || beta !== 1 || !isFew(node, node.inputs.slice(1))) return null
-    const addend = addendOf(node)
-    return addend && (addend.isRow || sizeOf(node.shape.slice(0, -1)) === 1) ? addend.view : null
-  }
-  const isSumOfLibrary = (node: Node): boolean =>
-    takes(node, node.inputs.slice(1)) && addendOf(node) !== null && present()
-  const addmm: Family = {
-    supports: (node) => (mayBeFew(node, node.inputs.slice(1)) && isCountable(node)) || isSumOfLibrary(node),
-    ends: (node, ending) => !mayBeFew(node, node.inputs.slice(1)) && epilogueOf(node, ending, true) !== null,
-    encode(node, queue, ending) {
-      const { alpha, beta } = node.params as { alpha: number; beta: number }
-      const few = fewOf(node)
-      if (!ending && few) {
-        encodeFewRows(queue, [{ node, operands: node.inputs.slice(1), added: locationOf(few) }])
-        return
-      }
-      if (!isSumOfLibrary(node)) {
-        rest(node).encode(node, queue)
-        return
-      }
-      const [a, b] = node.inputs.slice(1).map(viewOf)
-      const epilogue = ending && epilogueOf(node, ending, true)
-      encodeProduct(queue, node, a, b, addendOf(node), alpha, beta, epilogue)
-    },
-    together(nodes) {
-      if (!areOfFewRows(nodes, 1) || !isModern()) return null
-      return (queue) => {
-        const added = nodes.map(fewOf)
-        if (added.every((row) => row !== null))
-          encodeFewRows(
-            queue,
-            nodes.map((node, i) => ({ node, operands: node.inputs.slice(1), added: locationOf(added[i]!) })),
-          )
-        else for (const node of nodes) addmm.encode(node, queue)
-      }
-    },
-  }
-  return { matmul, addmm }
+  return { matmul: familyFrom(0), addmm: familyFrom(1) }
 }

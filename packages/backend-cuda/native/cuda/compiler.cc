@@ -32,54 +32,36 @@ struct Compiler {
   LZ_COMPILER_CALLS(LZ_MEMBER)
 #undef LZ_MEMBER
   std::string path;
-  int major = 0, minor = 0;
 };
-
-std::mutex mutex;
-std::unique_ptr<Compiler> opened;
-
-const Compiler* compiler() {
-  std::lock_guard<std::mutex> lock(mutex);
-  return opened.get();
-}
+OpenedLibrary<Compiler> opened;
 
 // NVRTC asks for this library by its name alone, which the loader does not find where Python's packages are:
 // it has to be there already.
-void open_builtins(const Compiler& c) {
-  const size_t folder = c.path.rfind('/');
+void open_builtins(const std::string& compiler, int major, int minor) {
+  const size_t folder = compiler.rfind('/');
   if (folder == std::string::npos) return;
-  const std::string version = std::to_string(c.major) + "." + std::to_string(c.minor);
-  dlopen((c.path.substr(0, folder) + "/libnvrtc-builtins.so." + version).c_str(), RTLD_NOW | RTLD_LOCAL);
+  const std::string version = std::to_string(major) + "." + std::to_string(minor);
+  dlopen((compiler.substr(0, folder) + "/libnvrtc-builtins.so." + version).c_str(), RTLD_NOW | RTLD_LOCAL);
 }
 
 }  // namespace
 
 std::string open_compiler(const std::vector<std::string>& candidates, std::string* path, int* major,
                           int* minor) {
-  std::lock_guard<std::mutex> lock(mutex);
-  if (!opened) {
-    std::string problems;
-    auto table = std::make_unique<Compiler>();
-    void* library = open_first(candidates, &table->path, &problems);
-    if (!library) return problems;
-    Symbols symbols{library, {}};
-#define LZ_BIND(name, symbol, ...) symbols.bind(table->name, symbol);
+  const std::string problem = opened.open(candidates, path, [](Compiler& table, Symbols& symbols) {
+#define LZ_BIND(name, symbol, ...) symbols.bind(table.name, symbol);
     LZ_COMPILER_CALLS(LZ_BIND)
 #undef LZ_BIND
-    if (!symbols.missing.empty()) return table->path + " has no " + symbols.missing;
-    if (const int result = table->Version(&table->major, &table->minor))
-      return table->path + ": " + table->GetErrorString(result);
-    open_builtins(*table);
-    opened = std::move(table);
-  }
-  *path = opened->path;
-  *major = opened->major;
-  *minor = opened->minor;
+  });
+  if (!problem.empty()) return problem;
+  const Compiler& c = *opened.get();
+  if (const int result = c.Version(major, minor)) return c.path + ": " + c.GetErrorString(result);
+  open_builtins(c.path, *major, *minor);
   return {};
 }
 
 void compile(Compilation& work) {
-  const Compiler* c = compiler();
+  const Compiler* c = opened.get();
   if (!c) {
     work.log = "the compiler has not been opened";
     return;
