@@ -1,8 +1,7 @@
 /**
  * `mx.fast.cudaKernel`: the function and its types. The CUDA backend makes the kernels; core only knows who does.
  */
-import { operation } from "../graph/args"
-import { DeviceError } from "../graph/errors"
+import { kernelFunction } from "./kernel-maker"
 import type { MetalKernel, MetalKernelCall, MetalKernelOptions } from "./metal-kernel"
 
 /** Options of {@link cudaKernel}. */
@@ -27,37 +26,26 @@ export type CudaKernel = MetalKernel
 /** Makes kernels from options. */
 export type CudaKernelMaker = (options: CudaKernelOptions) => CudaKernel
 
-let maker: CudaKernelMaker | null = null
+const kernels = kernelFunction<CudaKernelOptions, CudaKernel>(
+  "cudaKernel",
+  [
+    "name",
+    "inputNames",
+    "outputNames",
+    "source",
+    "header",
+    "ensureRowContiguous",
+    "sharedMemory",
+    "reference",
+  ],
+  "CUDA",
+  "@lazuli/backend-cuda",
+)
 
 /** Makes `make` serve {@link cudaKernel}. For CUDA backends. */
 export function setCudaKernelMaker(make: CudaKernelMaker): void {
-  maker = make
+  kernels.serve(make)
 }
-
-const names = [
-  "name",
-  "inputNames",
-  "outputNames",
-  "source",
-  "header",
-  "ensureRowContiguous",
-  "sharedMemory",
-  "reference",
-] as const
-const body = operation(
-  "cudaKernel",
-  names,
-  (...values: unknown[]): CudaKernel => {
-    if (maker === null)
-      throw new DeviceError("cudaKernel", "there is no CUDA backend to compile a kernel", {
-        hint: 'import "@lazuli/backend-cuda"',
-      })
-    return maker(
-      Object.fromEntries(names.map((name, i) => [name, values[i]])) as unknown as CudaKernelOptions,
-    )
-  },
-  null,
-)
 
 /**
  * A kernel from the body of a CUDA function. The signature follows from the arguments of each call: an input is `const T* x`, an output
@@ -96,5 +84,5 @@ export function cudaKernel(
 ): CudaKernel
 // By hand: options are documented one by one.
 export function cudaKernel(...args: unknown[]): CudaKernel {
-  return body(args)
+  return kernels.call(args)
 }

@@ -1,11 +1,10 @@
 /**
  * `mx.fast.metalKernel`: the function and its types. A Metal backend makes the kernels; core only knows who does.
  */
-import { operation } from "../graph/args"
 import type { StreamLike } from "../graph/device"
 import type { Dtype } from "../graph/dtype"
-import { DeviceError } from "../graph/errors"
 import type { Array } from "../graph/graph"
+import { kernelFunction } from "./kernel-maker"
 
 /** A value of a template parameter. */
 export type TemplateValue = Dtype | number | boolean
@@ -88,38 +87,27 @@ export interface MetalKernel {
 /** Makes kernels from options. */
 export type MetalKernelMaker = (options: MetalKernelOptions) => MetalKernel
 
-let maker: MetalKernelMaker | null = null
+const kernels = kernelFunction<MetalKernelOptions, MetalKernel>(
+  "metalKernel",
+  [
+    "name",
+    "inputNames",
+    "outputNames",
+    "source",
+    "header",
+    "ensureRowContiguous",
+    "atomicOutputs",
+    "compileOptions",
+    "reference",
+  ],
+  "Metal",
+  "@lazuli/backend-metal",
+)
 
 /** Makes `make` serve {@link metalKernel}. For Metal backends. */
 export function setMetalKernelMaker(make: MetalKernelMaker): void {
-  maker = make
+  kernels.serve(make)
 }
-
-const names = [
-  "name",
-  "inputNames",
-  "outputNames",
-  "source",
-  "header",
-  "ensureRowContiguous",
-  "atomicOutputs",
-  "compileOptions",
-  "reference",
-] as const
-const body = operation(
-  "metalKernel",
-  names,
-  (...values: unknown[]): MetalKernel => {
-    if (maker === null)
-      throw new DeviceError("metalKernel", "there is no Metal backend to compile a kernel", {
-        hint: 'import "@lazuli/backend-metal"',
-      })
-    return maker(
-      Object.fromEntries(names.map((name, i) => [name, values[i]])) as unknown as MetalKernelOptions,
-    )
-  },
-  null,
-)
 
 /**
  * A kernel from the body of a Metal function. The signature follows from the arguments of each call: an input is `const device T* x`
@@ -161,5 +149,5 @@ export function metalKernel(
 ): MetalKernel
 // By hand: options are documented one by one.
 export function metalKernel(...args: unknown[]): MetalKernel {
-  return body(args)
+  return kernels.call(args)
 }
