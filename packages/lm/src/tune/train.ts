@@ -23,7 +23,7 @@ export interface TrainOptions {
   readonly accumulate?: number
   /** 1e-5 by default. */
   readonly learningRate?: number
-  /** Decides the order of examples; 0 by default. */
+  /** Decides the order of examples and what dropout draws; 0 by default. */
   readonly seed?: number
   /** Keep only each block's input for the gradient, and compute the rest again instead: less memory, more time. */
   readonly checkpointing?: boolean
@@ -119,9 +119,22 @@ function orderOf(n: number, seed: number, epoch: number): readonly number[] {
   return order
 }
 
+/** Runs `body`, whose draws without a key come from `random` instead of the global state. */
+function drawingFrom<T>(random: { key: mx.Array }, body: () => T): T {
+  const { state } = mx.random
+  const [before] = state
+  state[0] = random.key
+  try {
+    return body()
+  } finally {
+    random.key = state[0]
+    state[0] = before
+  }
+}
+
 /**
  * Trains what is trainable in a network. With a `state` folder a stopped run goes on, bit for bit on the CPU, and with `deterministic` on
- * GPUs.
+ * GPUs. It draws nothing from `mx.random.state`.
  * @throws ArgumentError where nothing is trainable; FormatError for the state of another run
  * @example
  * const { network, tokenizer } = await load('my-model')
@@ -157,12 +170,12 @@ export async function train(
   try {
     while (step < steps && !signal?.aborted) {
       // Drawn anew for each update, so that dropout too is the same in a run that goes on.
-      mx.random.seed(seed + step)
+      const random = { key: mx.random.key(seed + step) }
       let total: object | null = null
       let [sum, count] = [mx.array(0), mx.array(0)]
       for (let i = 0; i < accumulate; i++) {
         const [inputs, targets, weights] = batchOf(batchAt(examples, step * accumulate + i, batchSize, seed))
-        const [value, grads] = gradient(inputs, targets, weights)
+        const [value, grads] = drawingFrom(random, () => gradient(inputs, targets, weights))
         total =
           total === null
             ? grads

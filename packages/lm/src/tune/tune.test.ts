@@ -120,6 +120,19 @@ test("a run that stopped goes on bit for bit, and batches add up", async () => {
   expect(readdirSync(at("parts")).length).toBeGreaterThan(1)
 })
 
+test("a run leaves the random numbers of others alone", async () => {
+  const draw = (): unknown => mx.random.uniform().item()
+  const { model, network } = await fresh()
+  lm.addAdapters(network, { rank: 4, dropout: 0.1 })
+  const examples = lm.readDataset(file, model.tokenizer!)
+  mx.random.seed(11)
+  const expected = [draw(), draw(), draw()]
+  mx.random.seed(11)
+  const drawn: unknown[] = []
+  await lm.train(network, examples, { steps: 2, accumulate: 2, onStep: () => void drawn.push(draw()) })
+  expect([...drawn, draw()]).toEqual(expected)
+})
+
 test("two runs at once are deterministic until each has ended", async () => {
   const asked: boolean[] = []
   const run = async (steps: number): Promise<void> => {
