@@ -6,7 +6,7 @@ import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import { type Application, toleranceOf, wave } from "./gpu-native"
 
-/** Rounds of a loop: its commands are looked at from the 16th hand-over on, and are a graph once they came four times. */
+/** Rounds of a loop: commands that came four times are a graph once `stage` is there, which is seen to at every 16th hand-over. */
 const ROUNDS = 24
 
 /** The result of the first round, and the sums of the others' differences to it. */
