@@ -1,5 +1,6 @@
 /** Parts of buffers beside buffers of exact sizes, as checks of memory ask for them, on the test double. */
 import * as mx from "@lazuli/core"
+import type { GpuRuntime } from "@lazuli/gpu-kernels"
 import { expect, it } from "vitest"
 import "../test/double"
 import { cudaRuntime } from "./index"
@@ -11,7 +12,7 @@ it("a buffer stays while parts of it are in use, whatever sizes are asked for la
   const given = mx.arange(512).add(1)
   const released = mx.arange(512).add(2)
   mx.eval(given, released)
-  const { exactBuffers, dividesBuffers } = cudaRuntime
+  const { exactBuffers, dividesBuffers }: GpuRuntime = cudaRuntime
   Object.assign(cudaRuntime, { exactBuffers: true, dividesBuffers: false })
   mx.setCacheLimit(0)
   try {
