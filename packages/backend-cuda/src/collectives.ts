@@ -99,6 +99,7 @@ export function collectivesOf(runtime: CudaRuntime): { families: Families; colle
       words: Int32Array.of(communicator, kind, type, op, peer, count >>> 0, Math.floor(count / 2 ** 32)),
       arguments: [from, to],
       writes: kind === Kind.Send ? [] : [to.storage],
+      isBeside: true,
     })
   }
   const targetOf = (node: Node): Location => ({
@@ -143,12 +144,15 @@ export function collectivesOf(runtime: CudaRuntime): { families: Families; colle
       // Each is counted, so that members find out that they call different ones.
       Object.entries(families).map(([name, each]) => [
         `@lazuli/distributed/${name}`,
-        { ...each, isOnce: () => true },
+        { ...each, isOnce: () => true, isExchange: true },
       ]),
     )
   return {
     families: named({
-      allReduce: adding(Kind.AllReduce, (node) => paramsOf(node).reduction as keyof typeof REDUCTIONS),
+      allReduce: {
+        ...adding(Kind.AllReduce, (node) => paramsOf(node).reduction as keyof typeof REDUCTIONS),
+        overwrites: () => [0],
+      },
       sumScatter: adding(Kind.SumScatter, () => "sum"),
       allGather: moving(Kind.AllGather),
       broadcast: moving(Kind.Broadcast),

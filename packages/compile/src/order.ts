@@ -6,8 +6,14 @@ import { type Application, applicationOf, type Node, type Primitive } from "@laz
 /** True if a node is a leaf of a traced graph: one of its inputs. */
 export const isLeaf = (node: Node): boolean => node.primitive === null
 
-/** The applications that the roots need, inputs first. Leaves are not among them. */
-export function inOrder(roots: readonly Node[], leaf: (node: Node) => boolean): Application[] {
+const NOTHING: ReadonlyMap<Application, Application> = new Map()
+
+/** The applications that the roots need, inputs first, and before those what `after` says. Leaves are not among them. */
+export function inOrder(
+  roots: readonly Node[],
+  leaf: (node: Node) => boolean,
+  after: ReadonlyMap<Application, Application> = NOTHING,
+): Application[] {
   const seen = new Set<Node>()
   const order: Application[] = []
   const stack: { node: Application; next: number }[] = []
@@ -15,13 +21,16 @@ export function inOrder(roots: readonly Node[], leaf: (node: Node) => boolean): 
     const application = applicationOf(node)
     if (seen.has(application) || leaf(node)) return
     seen.add(application)
-    stack.push({ node: application, next: 0 })
+    stack.push({ node: application, next: after.has(application) ? -1 : 0 })
   }
   for (const root of roots) {
     push(root)
     while (stack.length > 0) {
       const top = stack[stack.length - 1]
-      if (top.next < top.node.inputs.length) push(top.node.inputs[top.next++])
+      if (top.next < 0) {
+        top.next = 0
+        push(after.get(top.node) as Application)
+      } else if (top.next < top.node.inputs.length) push(top.node.inputs[top.next++])
       else {
         order.push(top.node)
         stack.pop()

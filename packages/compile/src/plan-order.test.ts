@@ -1,7 +1,7 @@
 /** The order of work: everything after what it reads, and what frees memory before what takes more. */
 import * as mx from "@lazuli/core"
 import type { Node } from "@lazuli/core/engine"
-import { expect, test } from "vitest"
+import { describe, expect, test } from "vitest"
 import { isLeaf, primitiveOf } from "./order"
 import { planOrder } from "./plan-order"
 
@@ -45,4 +45,40 @@ test("what takes an input's place waits for the input's other readers", () => {
   const outputs = [back.sum(0).node, next.node]
   const order: readonly Node[] = planOrder(outputs, new Map([[next.node, w.node]]))
   expect(order.indexOf(next.node)).toBeGreaterThan(order.indexOf(back.node))
+})
+
+describe("exchanges with other processes", () => {
+  const isExchange = (node: Node): boolean => primitiveOf(node).name === "negative"
+  /** Layers whose gradients are exchanged, and updates that follow; the order of the exchanges by their number of columns. */
+  function step(batch: number): { order: readonly Node[]; exchanges: number[]; updates: Node[] } {
+    const widths = [8, 16, 24, 32]
+    const weights = widths.slice(1).map((width, i) => leaf([widths[i], width]))
+    const activations = [leaf([batch, widths[0]])]
+    for (const weight of weights)
+      activations.push(mx.tanh(activations[activations.length - 1].matmul(weight)))
+    let slopes = activations[activations.length - 1].square()
+    const updates: mx.Array[] = []
+    for (let i = weights.length - 1; i >= 0; i--) {
+      const exchanged = activations[i].T.matmul(slopes).negative()
+      updates.unshift(weights[i].sub(exchanged.multiply(0.1)))
+      if (i > 0) slopes = slopes.matmul(weights[i].T).multiply(activations[i])
+    }
+    const outputs = updates.map(({ node }) => node)
+    const order: readonly Node[] = planOrder(
+      outputs,
+      new Map(outputs.map((node, i) => [node, weights[i].node])),
+      isExchange,
+    )
+    return { order, exchanges: order.filter(isExchange).map(({ shape }) => shape[1]), updates: outputs }
+  }
+  test("come as soon as their arrays are there, in an order that does not depend on the sizes of other work", () => {
+    for (const batch of [1, 7, 64, 4096]) expect(step(batch).exchanges, `${batch}`).toEqual([32, 24, 16])
+  })
+  test("are read when the work beside them is done", () => {
+    const { order, updates } = step(64)
+    const last = Math.max(...order.filter(isExchange).map((node) => order.indexOf(node)))
+    for (const update of updates) expect(order.indexOf(update)).toBeGreaterThan(last)
+    const first = order.findIndex(isExchange)
+    expect(names(order.slice(first, last)).filter((name) => name === "matmul").length).toBeGreaterThan(2)
+  })
 })

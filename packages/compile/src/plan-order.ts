@@ -1,11 +1,16 @@
 /**
  * The order of a traced graph's work: as it is needed, except that whatever lets go of more memory than it takes runs as soon as it can.
- * In a training step, a weight's gradient and the weight's update then follow what they read, instead of keeping it for the end.
+ * In a training step, a weight's gradient and the weight's update then follow what they read, instead of keeping it for the end. Exchanges
+ * with other processes come as early as they can, in an order that is the same in all of them.
  */
 import { type Application, applicationOf, type Node, outputsOf } from "@lazuli/core/engine"
 import { inOrder, isLeaf } from "./order"
 
 const isView = (application: Application): boolean => application.primitive.rules.view !== undefined
+
+/** An exchange, by the one behind which it comes. */
+type After = ReadonlyMap<Application, Application>
+const NONE: After = new Map()
 
 /** Applications that take memory, what they read of others' memory, and who still has to read it. */
 class Work {
@@ -15,12 +20,17 @@ class Work {
   private readonly missing = new Map<Node, number>()
   private readonly pinned: ReadonlySet<Node>
   readonly done = new Set<Node>()
+  private readonly next = new Map<Application, Application>()
+  /** Exchanges of arrays that nothing else reads, into no more memory. */
+  private readonly inPlace: ReadonlySet<Node>
 
   /** `replaced` has inputs by the outputs that take their place. */
   constructor(
     applications: readonly Application[],
     outputs: readonly Node[],
     private readonly replaced: ReadonlyMap<Node, Node>,
+    private readonly exchanges: ReadonlySet<Application>,
+    after: After,
   ) {
     const inputs = new Set(replaced.values())
     this.pinned = new Set([...inputs, ...outputs.map((node) => this.ownerOf(node))])
@@ -29,9 +39,16 @@ class Work {
         (n) => !isLeaf(n) || inputs.has(n),
       )
       this.reads.set(application, owners)
-      this.missing.set(application, new Set(owners.filter((n) => !isLeaf(n)).map(applicationOf)).size)
+      const awaited = new Set(owners.filter((n) => !isLeaf(n)).map(applicationOf))
+      const before = after.get(application)
+      if (before !== undefined) {
+        awaited.add(before)
+        this.next.set(before, application)
+      }
+      this.missing.set(application, awaited.size)
       for (const owner of owners) this.readersOf(owner).add(application)
     }
+    this.inPlace = new Set([...exchanges].filter((exchange) => this.isInPlace(exchange)))
   }
 
   /** The node whose memory a node shows. */
@@ -53,6 +70,26 @@ class Work {
       if (this.readersOf(owner).size === 1 && !this.pinned.has(owner)) bytes += owner.nbytes
     for (const node of outputsOf(application)) if (!this.pinned.has(node)) bytes -= node.nbytes
     return bytes
+  }
+
+  private isInPlace(exchange: Application): boolean {
+    const bytes = outputsOf(exchange).reduce((sum, { nbytes }) => sum + nbytes, 0)
+    const isLastReader = (owner: Node): boolean => this.readersOf(owner).size === 1 && !this.pinned.has(owner)
+    return (
+      exchange.inputs.reduce((sum, { nbytes }) => sum + nbytes, 0) >= bytes &&
+      (this.reads.get(exchange) as readonly Node[]).every(isLastReader)
+    )
+  }
+
+  /** True if it lets go of memory, and would not wait for an exchange that other work could run beside. */
+  pays(application: Application): boolean {
+    if (this.gain(application) <= 0) return false
+    return !this.reads.get(application)?.some((owner) => this.inPlace.has(applicationOf(owner)))
+  }
+
+  /** True of all but exchanges that take memory, which in some processes may be more than others let go of. */
+  isFree(application: Application): boolean {
+    return !this.exchanges.has(application) || this.inPlace.has(application)
   }
 
   isReady(application: Application): boolean {
@@ -78,6 +115,8 @@ class Work {
     const unblocked = new Set<Application>()
     for (const node of outputsOf(application))
       for (const reader of this.readersOf(node)) unblocked.add(reader)
+    const next = this.next.get(application)
+    if (next !== undefined) unblocked.add(next)
     for (const reader of unblocked) this.missing.set(reader, (this.missing.get(reader) as number) - 1)
     touched.push(...unblocked)
     for (const owner of this.reads.get(application) ?? []) {
@@ -96,10 +135,30 @@ class Work {
 export function planOrder(
   outputs: readonly Node[],
   replaced: ReadonlyMap<Node, Node> = new Map(),
+  isExchange: (application: Application) => boolean = () => false,
 ): Application[] {
-  const needed = inOrder(outputs, isLeaf)
+  const exchanges = new Set(inOrder(outputs, isLeaf).filter(isExchange))
+  const order = (after: After, isEarly: Early): Application[] =>
+    orderOf(outputs, replaced, after, exchanges, isEarly)
+  if (exchanges.size < 2) return order(NONE, "pays")
+  // The order in which they can begin if all else runs as soon as it can: sizes, in which processes may differ, do not count.
+  const inTurn = order(NONE, "isFree").filter((application) => exchanges.has(application))
+  return order(new Map(inTurn.slice(1).map((each, i) => [each, inTurn[i]])), "pays")
+}
+
+type Early = "pays" | "isFree"
+
+/** The same with exchanges behind others, where whatever `isEarly` runs as soon as it is ready. */
+function orderOf(
+  outputs: readonly Node[],
+  replaced: ReadonlyMap<Node, Node>,
+  after: After,
+  exchanges: ReadonlySet<Application>,
+  isEarly: Early,
+): Application[] {
+  const needed = inOrder(outputs, isLeaf, after)
   const applications = needed.filter((application) => !isView(application))
-  const work = new Work(applications, outputs, replaced)
+  const work = new Work(applications, outputs, replaced, exchanges, after)
   const order: Application[] = []
   const shown = new Set<Node>()
   const show = (node: Node): void => {
@@ -125,7 +184,7 @@ export function planOrder(
     while (candidates.length > 0) {
       const more: Application[] = []
       for (const application of candidates)
-        if (work.isReady(application) && work.gain(application) > 0) more.push(...run(application))
+        if (work.isReady(application) && work[isEarly](application)) more.push(...run(application))
       candidates = more
     }
   }

@@ -112,6 +112,7 @@ export function scheduled(
   return planOrder(
     optimized,
     new Map([...successors].map(([output, input]) => [optimized[output], inputs[input]])),
+    plans.isExchange,
   )
 }
 

@@ -107,6 +107,8 @@ export interface LibraryCall {
   readonly arguments: readonly Location[]
   /** Those of the arguments' storages that are written; the others are read. */
   readonly writes: readonly Storage[]
+  /** In a recording it runs beside the work that follows, until some of that touches the same memory. */
+  readonly isBeside?: boolean
 }
 
 /** A kernel's dispatches, argument by argument, along one axis. `P` is what the queue has for a kernel. */

@@ -30,6 +30,8 @@ enum class Op : uint32_t {
   kUseStream,
   kJoin,
   kUnless,
+  kBeside,
+  kRejoin,
   // Of this runtime alone: operands in bindings 0 to 3, then the words of a product.
   kProduct = 32,
   // Images, kernel and results in bindings 0 to 2, then the integers of a convolution.
@@ -117,6 +119,7 @@ Gpu::~Gpu() {
     driver_->MemFree(mirror_);
     for (Event mark : marks_) driver_->EventDestroy(mark);
     if (reads_) driver_->StreamDestroy(reads_);
+    if (beside_) queues_.push_back(std::move(beside_));
     for (const auto& queue : queues_) {
       driver_->EventDestroy(queue->event);
       driver_->StreamDestroy(queue->stream);
@@ -443,6 +446,7 @@ void Gpu::execute(const uint32_t* words, size_t count, Run* run, std::vector<Fai
   uint32_t shared[kBuffers] = {};
   Kernel* kernel = nullptr;
   uint32_t left_out = 0;
+  bool is_beside = false;  // what comes next
   for (size_t at = 0, size = 0; at < count; at += size) {
     const uint32_t* w = words + at;
     size = w[0] >> 8;
@@ -500,6 +504,16 @@ void Gpu::execute(const uint32_t* words, size_t count, Run* run, std::vector<Fai
       case Op::kJoin:
         error = index < queues_.size() ? join(*current_, *queues_[index]) : "there is no such stream";
         break;
+      case Op::kBeside:
+        // Graphs that are updated keep their edges.
+        if (run && !run->updated) error = fork();
+        is_beside = run && !run->updated && error.empty();
+        break;
+      case Op::kRejoin:
+        if (run && !run->updated && beside_) error = join(*current_, *beside_);
+        // A kernel that comes after the work of both streams waits for their end.
+        if (run) run->follows_kernel = false;
+        break;
       case Op::kProduct:
         if (!run || !run->updated) error = product(bindings, w + 1, size - 1);
         if (run) error += note_node(*run);
@@ -509,8 +523,10 @@ void Gpu::execute(const uint32_t* words, size_t count, Run* run, std::vector<Fai
         if (run) error += note_node(*run);
         break;
       case Op::kCollective:
-        if (!run || !run->updated) error = collective(bindings, w + 1, size - 1);
+        if (!run || !run->updated)
+          error = collective(bindings, w + 1, size - 1, is_beside ? *beside_ : *current_);
         if (run) error += note_node(*run);
+        is_beside = false;
         break;
       case Op::kOperationGraph:
         if (!run || !run->updated) error = operation_graph(bindings, w + 1, size - 1);

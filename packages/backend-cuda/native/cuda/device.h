@@ -255,7 +255,7 @@ class Gpu {
   std::string transform(const Binding* bindings, const uint32_t* words, uint32_t count);
   // `at` is where the command begins.
   std::string factorization(const Binding* bindings, const uint32_t* words, uint32_t count, size_t at);
-  std::string collective(const Binding* bindings, const uint32_t* words, uint32_t count);
+  std::string collective(const Binding* bindings, const uint32_t* words, uint32_t count, const Queue& queue);
   std::string conclusion(Result result);
   std::string operation_graph(const Binding* bindings, const uint32_t* words, uint32_t count);
   std::string launch(Kernel& kernel, Binding* bindings, const uint32_t* shared, const uint32_t* grid,
@@ -265,8 +265,11 @@ class Gpu {
   std::string enter();
   // Makes later commands those of a stream, which is made if need be.
   std::string use_stream(uint32_t index);
+  std::string new_queue(std::unique_ptr<Queue>* queue);
   // Lets what comes next on a stream wait for what another one has been given.
   std::string join(Queue& waiting, Queue& awaited);
+  // Lets work beside the current stream begin behind what that has been given.
+  std::string fork();
 
   const Driver* driver_ = nullptr;
   Device device_ = 0;
@@ -274,7 +277,8 @@ class Gpu {
   Stream stream_ = nullptr;  // the first: of memory and transfers
   std::vector<std::unique_ptr<Queue>> queues_;
   Queue* current_ = nullptr;
-  Stream reads_ = nullptr;  // of what is read beside the work; made when first needed
+  std::unique_ptr<Queue> beside_;  // of parts of plans; a plan ends behind them
+  Stream reads_ = nullptr;         // of what is read beside the work; made when first needed
   std::vector<Event> marks_;
   std::vector<uint32_t> free_marks_;
   bool pools_ = false;

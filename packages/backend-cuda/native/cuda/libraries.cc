@@ -76,11 +76,12 @@ std::string Gpu::factorization(const Binding* bindings, const uint32_t* words, u
   return {};
 }
 
-std::string Gpu::collective(const Binding* bindings, const uint32_t* words, uint32_t count) {
+std::string Gpu::collective(const Binding* bindings, const uint32_t* words, uint32_t count,
+                            const Queue& queue) {
   Collective work;
   if (count != kCollectiveWords) return "the record is malformed";
   std::memcpy(&work, words, sizeof work);
-  return collectives_.run(work, bindings[0].pointer, bindings[1].pointer, current_->stream);
+  return collectives_.run(work, bindings[0].pointer, bindings[1].pointer, queue.stream);
 }
 
 std::string Gpu::begin_join(const CollectiveId& id, int rank, int size) {

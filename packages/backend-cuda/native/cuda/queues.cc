@@ -17,17 +17,30 @@ constexpr size_t kYields = 20'000;
 std::string Gpu::use_stream(uint32_t index) {
   if (index > queues_.size()) return "there is no such stream";
   if (index == queues_.size()) {
-    auto made = std::make_unique<Queue>();
-    if (const Result r = driver_->StreamCreate(&made->stream, kNonBlocking))
-      return failure("cuStreamCreate", r);
-    if (const Result r = driver_->EventCreate(&made->event, kDisableTiming)) {
-      driver_->StreamDestroy(made->stream);
-      return failure("cuEventCreate", r);
-    }
+    std::unique_ptr<Queue> made;
+    if (std::string error = new_queue(&made); !error.empty()) return error;
     queues_.push_back(std::move(made));
   }
   current_ = queues_[index].get();
   return {};
+}
+
+std::string Gpu::new_queue(std::unique_ptr<Queue>* queue) {
+  auto made = std::make_unique<Queue>();
+  if (const Result r = driver_->StreamCreate(&made->stream, kNonBlocking))
+    return failure("cuStreamCreate", r);
+  if (const Result r = driver_->EventCreate(&made->event, kDisableTiming)) {
+    driver_->StreamDestroy(made->stream);
+    return failure("cuEventCreate", r);
+  }
+  *queue = std::move(made);
+  return {};
+}
+
+std::string Gpu::fork() {
+  if (!beside_)
+    if (std::string error = new_queue(&beside_); !error.empty()) return error;
+  return join(*beside_, *current_);
 }
 
 std::string Gpu::join(Queue& waiting, Queue& awaited) {

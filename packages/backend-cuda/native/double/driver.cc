@@ -12,17 +12,23 @@
 // touch, but for less than 16 bytes, so that access behind them ends the process; with `reverse` the threads,
 // warps and blocks of a grid run from the last to the first, so that what needs an order and does not ask for
 // it shows. LAZULI_CUDA_DOUBLE_GPU=hopper gives the device Hopper's capability and shared memory.
+// Of a graph, what was captured from other streams than the first runs as late as its edges allow, so that a
+// missing one shows. LAZULI_CUDA_DOUBLE_GRAPHS names a file that gets a line for each graph: its nodes, those
+// of other streams, and those with several successors and with several predecessors.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,6 +48,9 @@ enum : int {
   kNotFound = 500,
   kNotInCapture = 900,
   kInvalidatedCapture = 901,
+  kOtherCapture = 903,
+  kUnjoinedCapture = 904,
+  kUncaptured = 905,
   kNotReady = 600,
   kUpdateFailed = 910,
   kIllegalAddress = 700,
@@ -63,13 +72,18 @@ bool skips() {
 struct Node {
   std::function<int()> run;
   const void* what;
+  std::vector<size_t> before;  // the nodes that it comes after
+  bool is_beside;              // of another stream than the capture began with
 };
+struct StreamState;
 struct GraphState {
   std::vector<Node> nodes;
-  void* last = nullptr;  // as handles of nodes: their numbers from 1
+  std::vector<void*> last;             // as handles of nodes: their numbers from 1
+  std::vector<StreamState*> captured;  // the streams that it is captured from, the first before the others
 };
 struct StreamState {
   GraphState* capture = nullptr;
+  std::vector<size_t> tails;  // the nodes that the next one comes after
   std::deque<std::function<int()>> steps;
   // The number of steps so far, and of those that are done.
   uint64_t added = 0, done = 0;
@@ -77,6 +91,9 @@ struct StreamState {
 struct EventState {
   StreamState* stream = nullptr;
   uint64_t step = 0;
+  // Recorded in a capture: where that was.
+  GraphState* capture = nullptr;
+  std::vector<size_t> tails;
 };
 struct ModuleState {
   const LzKernel* kernels = nullptr;
@@ -101,11 +118,47 @@ bool is_device(Pointer at, size_t n) {
   return at >= next->first && at + n <= next->first + next->second;
 }
 
+// Those that have not ended.
+std::set<GraphState*> captures;
+
+// The nodes in an order that their edges allow, in which those of other streams come as late as they can.
+std::vector<size_t> late_order(const std::vector<Node>& nodes) {
+  std::vector<size_t> order;
+  std::vector<bool> is_done(nodes.size());
+  std::function<void(size_t)> run = [&](size_t i) {
+    if (is_done[i]) return;
+    is_done[i] = true;
+    for (const size_t before : nodes[i].before) run(before);
+    order.push_back(i);
+  };
+  for (const bool is_beside : {false, true})
+    for (size_t i = 0; i < nodes.size(); i++)
+      if (nodes[i].is_beside == is_beside) run(i);
+  return order;
+}
+
+void tell_of(const GraphState& graph) {
+  const char* path = std::getenv("LAZULI_CUDA_DOUBLE_GRAPHS");
+  FILE* file = path ? std::fopen(path, "a") : nullptr;
+  if (!file) return;
+  std::vector<int> after(graph.nodes.size());
+  size_t beside = 0, forks = 0, joins = 0;
+  for (const Node& node : graph.nodes) {
+    for (const size_t before : node.before) forks += ++after[before] == 2;
+    beside += node.is_beside;
+    joins += node.before.size() > 1;
+  }
+  std::fprintf(file, "%zu %zu %zu %zu\n", graph.nodes.size(), beside, forks, joins);
+  std::fclose(file);
+}
+
 int add(void* stream, std::function<int()> step, const void* what = nullptr) {
   if (lost) return lost;
   auto* s = static_cast<StreamState*>(stream);
   if (s->capture) {
-    s->capture->nodes.push_back({std::move(step), what});
+    auto& nodes = s->capture->nodes;
+    nodes.push_back({std::move(step), what, s->tails, s->capture->captured[0] != s});
+    s->tails = {nodes.size() - 1};
     return kSuccess;
   }
   s->steps.push_back(std::move(step));
@@ -328,14 +381,27 @@ LZ_EXPORT int cuStreamBeginCapture_v2(void* stream, int) {
   auto* s = static_cast<StreamState*>(stream);
   if (s->capture || asked("capture")) return kInvalidValue;
   s->capture = new GraphState;
+  s->capture->captured = {s};
+  s->tails.clear();
+  captures.insert(s->capture);
   return kSuccess;
 }
 LZ_EXPORT int cuStreamEndCapture(void* stream, void** graph) {
   auto* s = static_cast<StreamState*>(stream);
-  if (!s->capture) return kInvalidatedCapture;
-  *graph = s->capture;
-  s->capture = nullptr;
-  return kSuccess;
+  GraphState* g = s->capture;
+  if (!g || g->captured[0] != s) return kInvalidatedCapture;
+  std::vector<bool> is_joined(g->nodes.size());
+  for (const size_t tail : s->tails) is_joined[tail] = true;
+  bool all = true;
+  for (size_t i = g->nodes.size(); i-- > 0;) {
+    all = all && is_joined[i];
+    for (const size_t before : g->nodes[i].before) is_joined[before] = is_joined[before] || is_joined[i];
+  }
+  for (StreamState* each : g->captured) each->capture = nullptr;
+  captures.erase(g);
+  *graph = all ? g : nullptr;
+  if (!all) delete g;
+  return all ? kSuccess : kUnjoinedCapture;
 }
 LZ_EXPORT int cuStreamGetCaptureInfo_v2(void* stream, int* status, uint64_t* id, void** graph,
                                         void* const** last, size_t* count) {
@@ -344,9 +410,11 @@ LZ_EXPORT int cuStreamGetCaptureInfo_v2(void* stream, int* status, uint64_t* id,
   if (!g) return kSuccess;
   *id = 1;
   *graph = g;
-  g->last = reinterpret_cast<void*>(g->nodes.size());
-  *last = &g->last;
-  *count = g->nodes.empty() ? 0 : 1;
+  g->last.clear();
+  for (const size_t tail : static_cast<StreamState*>(stream)->tails)
+    g->last.push_back(reinterpret_cast<void*>(tail + 1));
+  *last = g->last.data();
+  *count = g->last.size();
   return kSuccess;
 }
 LZ_EXPORT int cuStreamGetCaptureInfo_v3(void* stream, int* status, uint64_t* id, void** graph,
@@ -357,6 +425,7 @@ LZ_EXPORT int cuStreamGetCaptureInfo_v3(void* stream, int* status, uint64_t* id,
 LZ_EXPORT int cuGraphInstantiateWithFlags(void** exec, void* graph, unsigned long long) {
   if (asked("no-memory")) return kOutOfMemory;
   *exec = new GraphState(*static_cast<GraphState*>(graph));
+  tell_of(*static_cast<GraphState*>(graph));
   return kSuccess;
 }
 // Kernels take other arguments, and nothing else changes.
@@ -364,14 +433,15 @@ LZ_EXPORT int cuGraphExecUpdate_v2(void* exec, void* graph, void*) {
   auto &old = static_cast<GraphState*>(exec)->nodes, &made = static_cast<GraphState*>(graph)->nodes;
   if (old.size() != made.size()) return kUpdateFailed;
   for (size_t i = 0; i < old.size(); i++)
-    if (old[i].what != made[i].what) return kUpdateFailed;
+    if (old[i].what != made[i].what || old[i].before != made[i].before) return kUpdateFailed;
   old = made;
   return kSuccess;
 }
 LZ_EXPORT int cuGraphLaunch(void* exec, void* stream) {
   if (asked("launch")) return kOutOfResources;
-  for (const Node& node : static_cast<GraphState*>(exec)->nodes)
-    if (const int result = add(stream, node.run)) return result;
+  const auto& nodes = static_cast<GraphState*>(exec)->nodes;
+  for (const size_t i : late_order(nodes))
+    if (const int result = add(stream, nodes[i].run)) return result;
   return kSuccess;
 }
 LZ_EXPORT int cuGraphDestroy(void* graph) {
@@ -390,8 +460,7 @@ LZ_EXPORT int cuEventDestroy_v2(void* event) {
 LZ_EXPORT int cuEventRecord(void* event, void* stream) {
   if (lost) return lost;
   auto* s = static_cast<StreamState*>(stream);
-  if (s->capture) return kNotInCapture;
-  *static_cast<EventState*>(event) = {s, s->added};
+  *static_cast<EventState*>(event) = {s, s->added, s->capture, s->tails};
   return kSuccess;
 }
 LZ_EXPORT int cuEventSynchronize(void* event) {
@@ -405,6 +474,22 @@ LZ_EXPORT int cuEventQuery(void* event) {
 LZ_EXPORT int cuStreamWaitEvent(void* stream, void* event, unsigned) {
   // Of the event as it is now, whatever is recorded later.
   const EventState e = *static_cast<EventState*>(event);
+  auto* s = static_cast<StreamState*>(stream);
+  if (e.capture) {
+    // The stream becomes one of those that are captured.
+    if (captures.count(e.capture) == 0) return kInvalidatedCapture;
+    if (s->capture && s->capture != e.capture) return kOtherCapture;
+    if (!s->capture) {
+      s->capture = e.capture;
+      s->tails.clear();
+      if (std::find(e.capture->captured.begin(), e.capture->captured.end(), s) == e.capture->captured.end())
+        e.capture->captured.push_back(s);
+    }
+    for (const size_t tail : e.tails)
+      if (std::find(s->tails.begin(), s->tails.end(), tail) == s->tails.end()) s->tails.push_back(tail);
+    return kSuccess;
+  }
+  if (s->capture) return kUncaptured;
   return add(stream, [e] { return e.stream ? advance(e.stream, e.step) : int(kSuccess); });
 }
 // A module is a shared library behind a header, as the double of the compiler makes it.

@@ -81,6 +81,11 @@ export interface Plans {
   /** Forgets a plan. */
   release?(plan: Plan): void
   /**
+   * True of work that several processes do together, beside what a plan does next. Its order is then the same whatever the shapes of other
+   * work, in which processes may differ; and it comes as early as it can.
+   */
+  isExchange?(application: Application): boolean
+  /**
    * True if applications, of which each reads what another one makes, or all of one primitive to an operand, run as one kernel; `inner` are
    * the results that nothing else reads, which then take no memory. Asked before anything has storage.
    */

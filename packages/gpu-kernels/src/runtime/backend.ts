@@ -4,6 +4,7 @@
  */
 import { totalmem } from "node:os"
 import {
+  type Application,
   type Backend,
   determinism,
   type Encoder,
@@ -91,7 +92,11 @@ export function createGpuBackend(
     last = isFinal ? { node, inputs: node.inputs, family } : null
     return family
   }
-  const plans = plansOn(queue, familyFor)
+  const isExchange = (node: Application): boolean => {
+    const family = Object.hasOwn(own, node.primitive.name) ? own[node.primitive.name] : undefined
+    return family?.isExchange === true && family.supports(node)
+  }
+  const plans = plansOn(queue, familyFor, isExchange)
   const replays = new Replays(queue, memory)
   const encoder: Encoder = {
     overwrites: (node, output) => familyFor(node)?.overwrites?.(node, output) ?? NONE,
@@ -262,7 +267,11 @@ function familyChoice(
 }
 
 /** Recorded programs, and work of several applications at once. */
-function plansOn(queue: GpuQueue, familyFor: (node: Node) => Family | null): Plans {
+function plansOn(
+  queue: GpuQueue,
+  familyFor: (node: Node) => Family | null,
+  isExchange: (node: Application) => boolean,
+): Plans {
   const recordings = new Map<number, Recorded>()
   let recordingCount = 0
   return {
@@ -281,6 +290,7 @@ function plansOn(queue: GpuQueue, familyFor: (node: Node) => Family | null): Pla
         poison(queue, node, error)
       }
     },
+    isExchange,
     joins: (members, inner) => joinedWork(members, inner, familyFor) !== null,
     encodeJoined(members, inner) {
       const work = joinedWork(members, inner, familyFor)

@@ -28,6 +28,10 @@ export enum Command {
   Join = 12,
   /** Of a plan: leaves out so many dispatches that follow where two of its bindings are at one place. */
   Unless = 13,
+  /** Of a plan: lets the library's work that comes next run beside what follows it. */
+  Beside = 14,
+  /** Of a plan: lets what follows wait for all that runs beside. */
+  Rejoin = 15,
 }
 
 /** A growing list of commands. State set for one dispatch holds for the next. */
@@ -155,6 +159,15 @@ export class CommandStream {
     const at = this.begin(Command.Wait, 3)
     this.words[at] = event.id
     this.words[at + 1] = value
+  }
+
+  /** Lets the library's work that comes next run beside what follows it, up to {@link rejoin}. Returns where the record starts. */
+  beside(): number {
+    return this.begin(Command.Beside, 1) - 1
+  }
+  /** Lets what follows wait for all that runs beside. */
+  rejoin(): void {
+    this.begin(Command.Rejoin, 1)
   }
 
   /**

@@ -4,6 +4,7 @@
  */
 import { type Memory, Storage } from "@lazuli/core/engine"
 import { type Dispatch, isLocation, type LibraryCall, type Location } from "../dispatch"
+import { Beside, overlap, type Range } from "./beside"
 import { CommandStream } from "./command-stream"
 import { choose } from "./pipelines"
 import type { GpuPipeline, PlanId } from "./runtime"
@@ -38,13 +39,6 @@ export interface Recorded {
   between: Storage | null
 }
 
-/** Bytes that an access without barriers in between concerns. */
-interface Range {
-  readonly binding: number
-  readonly from: number
-  readonly to: number
-}
-
 const ALIGNMENT = 256
 const aligned = (bytes: number): number => Math.ceil(bytes / ALIGNMENT) * ALIGNMENT
 
@@ -60,6 +54,7 @@ export class Recording {
   private readonly free: { readonly offset: number; readonly bytes: number }[] = []
   private readonly written: Range[] = []
   private readonly touched: Range[] = []
+  private readonly beside = new Beside(this.stream)
 
   /** `offsets` are those of the intermediate storages in their order; they take `bytes` together. */
   constructor(
@@ -125,11 +120,10 @@ export class Recording {
     end(this.steps.length - before)
   }
 
-  call({ op, code, words, arguments: locations, writes }: LibraryCall): void {
-    this.order(
-      locations.map(({ storage }) => storage),
-      writes,
-    )
+  call({ op, code, words, arguments: locations, writes, isBeside }: LibraryCall): void {
+    const storages = locations.map(({ storage }) => storage)
+    if (isBeside) this.beside.add(storages.map((storage) => this.rangeOf(storage, writes)))
+    else this.order(storages, writes)
     locations.forEach((location, i) => {
       this.bind(i, location)
     })
@@ -137,6 +131,7 @@ export class Recording {
   }
 
   finish(): Recorded {
+    this.beside.end()
     const { stream, steps, buffers, inputs, outputs, bytes } = this
     return {
       words: stream.words.slice(0, stream.length),
@@ -161,24 +156,28 @@ export class Recording {
     return a.binding === b.binding && a.offset === b.offset
   }
 
+  private rangeOf(storage: Storage, writes: readonly Storage[]): Range {
+    const { binding, offset } = this.partOf(storage)
+    const isWritten = writes.includes(storage)
+    return binding < this.inputs + this.outputs
+      ? { isBetween: false, from: 0, to: 1, isWritten }
+      : { isBetween: true, from: offset, to: offset + Math.max(storage.nbytes, 1), isWritten }
+  }
+
   private bind(index: number, location: Location): void {
     const { binding, offset } = this.partOf(location.storage)
     this.buffers.push(this.stream.length)
     this.stream.setBuffer(index, { id: binding, length: Number.POSITIVE_INFINITY }, offset + location.offset)
   }
 
-  /** A barrier where this work depends on work since the last one. An output may lie where an input lay. */
+  /** A barrier where this work depends on work since the last one. */
   private order(storages: readonly Storage[], writes: readonly Storage[]): void {
+    if (this.beside.isPending)
+      this.beside.touch([...storages, ...writes].map((storage) => this.rangeOf(storage, writes)))
     if (this.ordered) return
-    const last = this.inputs + this.outputs
-    const rangeOf = (storage: Storage): Range => {
-      const { binding, offset } = this.partOf(storage)
-      return binding < last
-        ? { binding: 0, from: 0, to: 1 }
-        : { binding: 1, from: offset, to: offset + Math.max(storage.nbytes, 1) }
-    }
     const meets = (list: readonly Range[], range: Range): boolean =>
-      list.some((other) => other.binding === range.binding && other.from < range.to && range.from < other.to)
+      list.some((other) => overlap(other, range))
+    const rangeOf = (storage: Storage): Range => this.rangeOf(storage, writes)
     const reads = storages.filter((each) => !writes.includes(each)).map(rangeOf)
     const changes = writes.map(rangeOf)
     if (
