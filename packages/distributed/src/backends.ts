@@ -64,6 +64,13 @@ export function isAvailable(backend: string): boolean {
   return backend !== "mpi" || native().hasMpi()
 }
 
+/** Requirements of ours, to be said where one cannot be used. */
+const NEEDS: Readonly<Record<string, string>> = {
+  nccl: 'It needs an NVIDIA GPU, NCCL, and an import of "@lazuli/backend-cuda"',
+  mpi: "It needs Open MPI's library",
+  shm: "It needs Linux",
+}
+
 /** The addon's group of all, once there is one. */
 let joined: number | null = null
 /** Forgets it. */
@@ -76,7 +83,9 @@ export function connectBy(backend: string, job: JoinOptions): Communicator {
   const added = registry.get(backend)
   if (added) return added.connect(job)
   if (!isAvailable(backend))
-    throw new ArgumentError("init", `the backend "${backend}" cannot be used on this machine`)
+    throw new ArgumentError("init", `the backend "${backend}" cannot be used on this machine`, {
+      hint: NEEDS[backend],
+    })
   if (backend === "nccl") {
     const host = connectAddon("any", job)
     return host.size > 1 ? new DeviceCommunicator(host, deviceCollectives() as DeviceCollectives) : host

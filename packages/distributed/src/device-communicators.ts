@@ -3,11 +3,12 @@
  * serves arrays on the CPU and what the GPU's library does not do, and tells who has failed.
  */
 import { uint8 } from "@lazuli/core"
-import { backendFor, type DeviceCollectives, gpu } from "@lazuli/core/engine"
+import { backendFor, type DeviceCollectives, gpu, listBackends } from "@lazuli/core/engine"
 import { type Communicator, type NativeCommunicator, numberOf, under, type Work } from "./communicators"
 
-/** The collectives of the GPU; null where it has none. */
-export const deviceCollectives = (): DeviceCollectives | null => backendFor(gpu).collectives ?? null
+/** The collectives of the GPU; null where it has none, or there is no backend for it. */
+export const deviceCollectives = (): DeviceCollectives | null =>
+  listBackends().some(({ device }) => device === "gpu") ? (backendFor(gpu).collectives ?? null) : null
 
 /** Members on GPUs; `host` connects the same processes. */
 export class DeviceCommunicator implements Communicator {

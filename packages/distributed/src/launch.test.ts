@@ -75,6 +75,9 @@ test("the launcher keeps exit codes, ends the others, restarts and passes argume
   const second = await runJob(["-e", script, "word"], 2, { restarts: 1 })
   expect([second.code, second.out[0].length]).toEqual([0, 2])
   await expect(runCommand(["launch", "--rnks", "3", "x"])).rejects.toThrow("has no option")
+  await expect(runCommand(["launch", "--backend", "mpi", "-n", "3", "x.js"])).rejects.toThrow(
+    'the backend "mpi" is for processes that mpirun starts. Start the program with LAZULI_BACKEND=mpi mpirun -n 3 node x.js',
+  )
 })
 
 test("an interrupt ends all ranks", async () => {

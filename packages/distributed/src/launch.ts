@@ -47,6 +47,10 @@ export async function launch(options: LaunchOptions): Promise<number> {
   if (!Number.isSafeInteger(ranks) || ranks < 1 || ranks > 4096)
     throw new ArgumentError("launch", `expected from 1 to 4096 ranks, received ${ranks}`)
   if (command.length === 0) throw new ArgumentError("launch", "expected a program to start")
+  if (options.backend === "mpi")
+    throw new ArgumentError("launch", 'the backend "mpi" is for processes that mpirun starts', {
+      hint: `Start the program with LAZULI_BACKEND=mpi mpirun -n ${ranks} node ${command.join(" ")}`,
+    })
   for (let attempt = 0; ; attempt++) {
     const code = await attemptTo(options, attempt)
     if (code === 0 || attempt >= restarts || options.signal?.aborted) return code
@@ -241,7 +245,7 @@ const showIn =
 const USAGE = `usage: lazuli launch [options] program [arguments]
   -n, --ranks N         the number of processes, on each host (2)
   --hosts a,b           machines reached by ssh; this one by default
-  --backend NAME        ring, shm, mpi, nccl, or one from a package
+  --backend NAME        ring, shm, nccl, or one from a package; mpi has mpirun instead
   --restarts N          restart a failed job, at most this many times (0)
   --time-limit SECONDS  fail an operation after this long without progress (5)`
 

@@ -1,6 +1,6 @@
 /**
- * Compiled functions in which ranks with a GPU each exchange arrays beside other work. Prints what is wrong, and of each graph of the driver
- * its nodes, those beside, and those with several successors and predecessors.
+ * Compiled functions in which ranks with a GPU each exchange arrays beside other work. Prints what is wrong, and of each graph
+ * of the driver its nodes, those beside, and those with several successors and predecessors.
  */
 import { readFileSync } from "node:fs"
 import { join } from "node:path"
@@ -68,7 +68,7 @@ train(false).forEach((each, i) => {
   same(`training, ${i}`, each, expected[i])
 })
 
-// Memory of what is exchanged is wanted by other work meanwhile.
+// The memory of exchanged arrays is wanted by other work meanwhile.
 const busy = (x: mx.Array, sum: (x: mx.Array) => mx.Array): mx.Array => {
   let [y, z] = [x, x.multiply(0.5)]
   const sums: mx.Array[] = []

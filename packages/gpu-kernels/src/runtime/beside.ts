@@ -19,7 +19,7 @@ export const overlap = (a: Range, b: Range): boolean =>
 const conflict = (a: Range, b: Range): boolean => (a.isBetween || a.isWritten || b.isWritten) && overlap(a, b)
 
 export class Beside {
-  /** What the work that is waited for next touches. */
+  /** Memory that the work waited for next touches. */
   private readonly ranges: Range[] = []
   /** Where the stream says that it runs beside. */
   private readonly starts: number[] = []

@@ -1,0 +1,13 @@
+/** Backends where what they need is missing. */
+import "@lazuli/backend-cpu"
+import * as mx from "@lazuli/core"
+import { expect, test } from "vitest"
+import { connectBy } from "./backends"
+import "./index"
+
+test("nccl cannot be used without a backend of the GPU, and says what it needs", () => {
+  expect(mx.distributed.isAvailable("nccl")).toBe(false)
+  expect(() => connectBy("nccl", {} as never)).toThrow(
+    '[init] the backend "nccl" cannot be used on this machine. It needs an NVIDIA GPU, NCCL, and an import of "@lazuli/backend-cuda"',
+  )
+})
