@@ -180,7 +180,9 @@ class Running {
     const { tool, job } = this.work
     const own = `${++this.started}.jsonl`
     const owner = join(this.folder, own)
-    const [program, ...args] = tool ? [sanitizer, "--tool", tool, "--print-limit", "20", ...command] : command
+    const [program, ...args] = tool
+      ? [sanitizer, "--tool", tool, "--print-limit", "1000", ...command]
+      : command
     const child = spawn(program, args, {
       env: { ...process.env, LAZULI_GPU_CHECKS: owner, LAZULI_CUDA_WITHOUT: job.mode.without },
       stdio: ["ignore", "pipe", "pipe"],

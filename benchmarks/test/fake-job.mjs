@@ -32,6 +32,8 @@ for (const [name, { kernels = [], at = "", is = "", libraries = false }] of Obje
     if (is === "slow") await new Promise((done) => setTimeout(done, 1500))
     if (is === "report")
       writeSync(1, "========= Invalid __global__ read of size 4 bytes\n=========     at there+0x10\n")
+    if (is === "race in a library")
+      writeSync(1, "========= Error: Race reported between Read access at cudnn_generated_kernel+0x2f0\n")
     if (is === "skip") kernels.length = 0
     if (is === "wrong") appendFileSync(file, `${JSON.stringify({ problem: `${name}: it is wrong` })}\n`)
   }

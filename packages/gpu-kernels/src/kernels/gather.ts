@@ -263,6 +263,27 @@ ${step === "mark" ? "" : "      several[e] = updates[i];\n"}    }
 `
 }
 
+/** Words of 0. */
+function encodeZeros(queue: DispatchQueue, op: string, at: Location, words: number): void {
+  dispatchEach(
+    queue,
+    op,
+    {
+      key: "zero",
+      name: "zero",
+      source:
+        () => `${METAL_HEADER}kernel void zero(device uint* y [[buffer(0)]], constant uint& n [[buffer(1)]],
+    uint i [[thread_position_in_grid]]) {
+  if (i < n) y[i] = 0;
+}
+`,
+    },
+    [at, Uint32Array.of(words)],
+    [at.storage],
+    words,
+  )
+}
+
 function encodeScatter(
   queue: DispatchQueue,
   op: string,
@@ -286,6 +307,9 @@ function encodeScatter(
   const target = beside
     ? { storage: queue.allocate(wide ? 2 * nbytes : Math.ceil(nbytes / 4) * 4), offset: 0 }
     : out
+  // The rest of the last word, which is read and written with it.
+  if (beside && !wide && nbytes % 4 !== 0)
+    encodeZeros(queue, op, { storage: target.storage, offset: nbytes - (nbytes % 4) }, 1)
   if (wide) encodeCast(queue, viewOf(x), target, metalType(dtype) as string, "float", op)
   else queue.copyOver(x.storage as Storage, target.storage, () => encodeCopy(queue, viewOf(x), target, op))
   if (n === 0) return
@@ -315,23 +339,7 @@ function encodeScatter(
       )
     }
     if (marks) {
-      dispatchEach(
-        queue,
-        op,
-        {
-          key: "zero",
-          name: "zero",
-          source:
-            () => `${METAL_HEADER}kernel void zero(device uint* y [[buffer(0)]], constant uint& n [[buffer(1)]],
-    uint i [[thread_position_in_grid]]) {
-  if (i < n) y[i] = 0;
-}
-`,
-        },
-        [{ storage: marks, offset: 0 }, Uint32Array.of(finder.spots)],
-        [marks],
-        finder.spots,
-      )
+      encodeZeros(queue, op, { storage: marks, offset: 0 }, finder.spots)
       run("mark")
     }
     run(step)
