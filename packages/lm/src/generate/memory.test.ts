@@ -38,3 +38,13 @@ test.each([128, 4000])(
     expect(peak).toBeLessThan((1 + 1 / layers) * cacheBytes(cache) + 4 * product)
   },
 )
+
+test("a first call in tidy leaves the network usable", () => {
+  const ids = mx.array([[1, 2, 3]], mx.int32)
+  const first = mx.tidy(() => network.forward(ids).sum().item())
+  expect(network.forward(ids).sum().item()).toBe(first)
+  const rope = new Rope(() => ({ ...frequencies, bound: Infinity }), headDim, false)
+  const x = mx.ones([1, 1, 2, headDim])
+  mx.tidy(() => rope.forward(x, 0).sum().item())
+  expect(rope.forward(x, 0).shape).toEqual(x.shape)
+})

@@ -195,7 +195,10 @@ export class Rope {
     /** The features that are rotated, the first ones of a head. */
     readonly dims: number,
     private readonly traditional: boolean,
-  ) {}
+  ) {
+    // Made here, not in a first call, whose `tidy` would dispose of them.
+    if (this.isFixed) this.frequencies(1)
+  }
 
   /**
    * Rotates x [batch, heads, length, features].
