@@ -5,9 +5,9 @@
  * A survey runs all cases without the sanitizer, to know which of them make which kernels ready, as libraries are there or hidden and as
  * older GPUs would choose. Memory comes from the driver in the sizes that are asked for, is not used again, and is full of NaN: a result
  * that depends on bytes that nobody wrote differs. That holds for what CUDA's libraries write, too, which initcheck does not always see:
- * under it cuBLASLt and cuDNN, whose kernels write by TMA, are hidden, and kernels that are only needed beside libraries may be missing. So
- * may those of graphs: they copy small arrays with the rest of their parts of memory, and before their first value, to no effect. Races that
- * racecheck reports inside the libraries' own kernels are counted apart.
+ * under it cuBLASLt and cuDNN, whose kernels write by TMA, are hidden, and kernels that are only needed beside libraries may be missing.
+ * So may those of graphs: they copy small arrays with the rest of their parts of memory, and before their first value, to no effect.
+ * Races that racecheck reports inside the libraries' own kernels are counted apart.
  *
  * It fails unless every kernel was made ready under every tool, without a report, a wrong result, or a process that ended early.
  */

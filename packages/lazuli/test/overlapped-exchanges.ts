@@ -96,7 +96,10 @@ for (const [name, exchange] of Object.entries(exchanges)) {
     const all = Array.from({ length: size }, (_, r) => own(r + 10 * i))
     const parts = all.map((x) => {
       const sums: mx.Array[] = []
-      busy(x, (each) => (sums.push(each), each))
+      busy(x, (each) => {
+        sums.push(each)
+        return each
+      })
       return sums
     })
     let at = 0
