@@ -1,7 +1,7 @@
 /** Updates that write over an array whose old handle may be alive: every handle keeps its value, whoever reads it, and whenever. */
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
-import { backendOf, Node, type Storage } from "@lazuli/core/engine"
+import { backendOf, lifetimes, Node, type Storage } from "@lazuli/core/engine"
 import { grad } from "@lazuli/transforms"
 import { describe, expect, test } from "vitest"
 import "./index"
@@ -341,4 +341,65 @@ test("random updates leave every handle its value, whatever else happens to it",
       expect([seed, bytesOf(x).equals(Buffer.from(want.buffer))]).toEqual([seed, true])
     }
   }
+})
+
+describe("an evaluation that also reads a former value", () => {
+  const last = (x: mx.Array): number => x.at(0).add(1).index(0, 0).item() as number
+  test.each<[string, (x: mx.Array, a: mx.Array) => mx.Array]>([
+    ["beside the update's result", (x, a) => a.at(1).add(1).subtract(x)],
+    ["before it", (x, a) => x.subtract(a.at(1).add(1))],
+    ["two updates back", (x, a) => a.at(1).add(1).at(2).add(1).subtract(x)],
+    [
+      "by a root of its own",
+      (x, a) => {
+        const b = a.at(1).add(1)
+        const y = x.add(1)
+        mx.eval(b, y)
+        return b.subtract(y).add(1)
+      },
+    ],
+    [
+      "as a root",
+      (x, a) => {
+        const b = a.at(1).add(1)
+        mx.eval(b, x)
+        return b.subtract(x)
+      },
+    ],
+  ])("%s", (_name, run) => {
+    const x = filled(0)
+    const a = x.at(0).add(1)
+    mx.eval(a)
+    const d = run(x, a)
+    const sums = [Math.abs(d.sum().item() as number), a.sum().item(), x.sum().item()]
+    expect(sums.slice(1)).toEqual([COLUMNS, 0])
+    expect([2 * COLUMNS, 3 * COLUMNS]).toContain(sums[0])
+    expect(last(x)).toBe(1)
+  })
+
+  test("of a value that is made former since, by a longer chain", () => {
+    const x = filled(0)
+    const versions = [x]
+    for (let i = 0; i < 5; i++) {
+      const next = (versions.at(-1) as mx.Array).at(i).add(1)
+      mx.eval(next)
+      versions.push(next)
+    }
+    const all = (versions.at(-1) as mx.Array).at(9).add(1).subtract(versions[2]).add(versions[0])
+    expect(all.sum().item()).toBe(4 * COLUMNS)
+    expect(versions.map((each) => each.sum().item())).toEqual([0, 1, 2, 3, 4, 5].map((n) => n * COLUMNS))
+  })
+})
+
+test("what is computed beside a read writes over nothing that is read", () => {
+  const x = mx.zeros([4096, 64]).add(1)
+  const loss = x.at(0).add(1).sum()
+  const { overdue } = lifetimes as unknown as { overdue: boolean }
+  Object.assign(lifetimes, { overdue: true })
+  try {
+    expect(x.toTypedArray()[0]).toBe(1)
+  } finally {
+    Object.assign(lifetimes, { overdue })
+  }
+  expect(loss.item()).toBe(4096 * 64 + 64)
 })

@@ -52,13 +52,13 @@ import { hostKernel } from "./host-kernels"
 import { lifetimes } from "./memory"
 import { leastBytes, measure, mostBytes } from "./memory-budget"
 import { schedule } from "./schedule"
-import { bytesBeside, mayUndo, undoOf } from "./undo"
+import { bytesBeside, mayUndo, newestOf, undoOf } from "./undo"
 
 const NO_INPUTS: readonly Node[] = []
 const NO_ORDER: readonly Application[] = []
 /** True if work is being encoded or run. */
 let running = false
-/** The nodes that the evaluation under way was asked for; none where it is within another one. */
+/** The nodes that the evaluation under way was asked for; null where it is within another one, or somebody else reads arrays meanwhile. */
 let wanted: readonly Node[] | null = null
 
 /** Computes the given nodes. @throws the error of the first of them that depends on work that failed; arrays keep such errors. */
@@ -75,7 +75,8 @@ export function evaluate(roots: readonly Node[]): void {
 function computePending(nodes: readonly Node[]): void {
   if (nodes.length === 0) return
   try {
-    for (const { queue } of encode(nodes)) {
+    // A caller may be about to read what an update would write over.
+    for (const { queue } of encode(nodes, null)) {
       if (queue.begin) queue.begin()
       else queue.flush()
     }
@@ -196,13 +197,13 @@ const relieveOld = (order: readonly Application[], roots: readonly Node[]): void
   lifetimes.relieveOld(() => measure(order, roots).shown)
 
 /** Encodes what the roots need, and gives the backends that have something to run. */
-function encode(roots: readonly Node[]): readonly Backend[] {
+function encode(roots: readonly Node[], asked: readonly Node[] | null = roots): readonly Backend[] {
   let order: readonly Application[] = NO_ORDER
   let used: readonly Backend[] = []
   for (let i = 0; i < roots.length; i++) roots[i].handles++
   const [outer, outerWanted] = [running, wanted]
   running = true
-  wanted = outer ? null : roots
+  wanted = outer ? null : asked
   try {
     order = schedule(roots)
     const { most, shown, copied } = measure(order, roots)
@@ -511,7 +512,8 @@ function runKernel(application: Application, backend: Backend, primitive: Primit
 function writeOver(application: Application, encoder: Encoder, backend: Backend): boolean {
   if (!mayUndo(application) || !encoder.overwrites?.(application, 0).includes(0)) return false
   const { inputs, stream } = application
-  if (wanted === null || wanted.includes(inputs[0]) || !lifetimes.areHandlesWatched) return false
+  if (wanted === null || !lifetimes.areHandlesWatched) return false
+  if (wanted.some((root) => newestOf(root) === inputs[0])) return false
   if (backend.queue.isIdle?.(stream) !== true || !areOfStream(inputs, stream)) return false
   const { budget } = handles
   try {
@@ -577,27 +579,26 @@ function saveAndWrite(application: Application, encoder: Encoder, backend: Backe
 /** A copy of what an application gives, which reads evaluated nodes and is let go of; null where its backend has no kernel for it. */
 function copyPart(application: Application, backend: Backend): Node | null {
   const { inputs, shape, dtype, stream, primitive } = application
-  let copy: Node | null = null
-  if (wayOf(application) === Way.View) {
-    const layout = viewOf(storages, application)
-    if (layout !== null) {
-      copy = new Node(shape, dtype, null, NO_INPUTS, NO_PARAMS, stream, Mark.None)
+  try {
+    if (wayOf(application) === Way.View) {
+      const layout = viewOf(storages, application)
+      if (layout === null) return null
+      const copy = new Node(shape, dtype, null, NO_INPUTS, NO_PARAMS, stream, Mark.None)
       copy.storage = allocate(backend, copy, primitive.name)
       share(application, inputs[0], layout)
       backend.queue.encodeCopy(application, copy)
       lifetimes.releaseNode(application)
+      return copy
     }
-  } else {
     const encoder = backend.queue.lower(application)
-    if (encoder !== null) {
-      application.storage = allocate(backend, application, primitive.name)
-      encoder.encode(application)
-      copy = application
-    }
+    if (encoder === null) return null
+    application.storage = allocate(backend, application, primitive.name)
+    encoder.encode(application)
+    return application
+  } finally {
+    for (const input of inputs) input.uses--
+    forgetGraph(application)
   }
-  for (const input of inputs) input.uses--
-  forgetGraph(application)
-  return copy
 }
 
 /**

@@ -25,6 +25,20 @@ export function undoOf(node: Node): Undo | null {
   return node.undo
 }
 
+/** The node whose memory a former value is in; any other node itself. */
+export function newestOf(node: Node): Node {
+  let newest = node
+  while (isFormer(newest)) newest = newest.inputs[0]
+  return newest
+}
+
+/** True if pending work reads a former value: it may run after an update of the same evaluation, and finds its memory taken. */
+function isRead(node: Node): boolean {
+  for (let undo = undoOf(node); undo !== null; undo = undoOf(undo.node))
+    if (undo.node.uses > (undoOf(undo.node) === null ? 0 : 1)) return true
+  return false
+}
+
 /** The bytes that are kept for a former value, or would be for the input of an update. */
 export function bytesBeside({ inputs }: Node): number {
   let bytes = 0
@@ -46,7 +60,7 @@ export function mayUndo(application: Application): boolean {
     return false
   const undo = undoOf(old)
   if (undo?.node === application || old.uses !== (undo === null ? 1 : 2) || old.handles > 1) return false
-  return overlays(storages, application, old) && hasSpace(application, old)
+  return overlays(storages, application, old) && !isRead(old) && hasSpace(application, old)
 }
 
 function hasSpace(application: Application, old: Node): boolean {
