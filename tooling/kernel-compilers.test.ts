@@ -112,6 +112,7 @@ describe.skipIf(!clang)(`clang reads the kernels${reason}`, () => {
       "convolution.cu",
       "few-rows.cu",
       "matrices.cu",
+      "packed-row.cu",
       "quantized.cu",
       "stage.cu",
       "transforms.cu",

@@ -107,6 +107,11 @@ const NATIVE_FORMS: Readonly<Record<string, readonly string[]>> = {
     "LZ_PARTS 3, LZ_BITS 8, LZ_COUNT 3, LZ_TILES 1, LZ_BLOCKS 3, LZ_ADD 0, LZ_GROUP 32, LZ_EVEN 0, LZ_BRAIN",
   ],
   "matrices.cu": ["LZ_ELEMENT float", "LZ_ELEMENT double", "LZ_ELEMENT Complex"],
+  "packed-row.cu": [
+    "LZ_PARTS 1, LZ_BITS 4, LZ_GROUP 64, LZ_STAGES 3, LZ_STEPS 1, LZ_BLOCKS 2, LZ_BRAIN",
+    "LZ_PARTS 2, LZ_BITS 8, LZ_GROUP 32, LZ_STAGES 3, LZ_STEPS 1, LZ_BLOCKS 2",
+    "LZ_PARTS 3, LZ_BITS 4, LZ_GROUP 128, LZ_STAGES 3, LZ_STEPS 1, LZ_BLOCKS 2, LZ_BRAIN",
+  ],
   "unpack.cu": [
     "LZ_BITS 4, LZ_GROUP 64, LZ_BRAIN",
     "LZ_BITS 8, LZ_GROUP 32",
@@ -119,29 +124,28 @@ const NATIVE_FORMS: Readonly<Record<string, readonly string[]>> = {
   ],
 }
 
+/** The files of the backend's kernels in CUDA's own language, in order of their names. */
+function nativeTexts(ending: string): Readonly<Record<string, string>> {
+  const folder = fileURLToPath(new URL("../packages/backend-cuda/kernels/", import.meta.url))
+  const names = readdirSync(folder).filter((name) => name.endsWith(ending))
+  return Object.fromEntries(names.toSorted().map((name) => [name, readFileSync(join(folder, name), "utf8")]))
+}
+
 /** The backend's kernels in CUDA's own language, and one as users write them. */
 export function cudaSources(): KernelSource[] {
-  const folder = fileURLToPath(new URL("../packages/backend-cuda/kernels/", import.meta.url))
-  const own = readdirSync(folder)
-    .filter((file) => file.endsWith(".cu"))
-    .flatMap((file) =>
-      (NATIVE_FORMS[file] ?? [""]).map((forms) => ({
-        source: `${forms.replace(/(^|, )(?=\w)/g, "\n#define ")}\n${readFileSync(join(folder, file), "utf8")}`,
-        file,
-      })),
-    )
+  const own = Object.entries(nativeTexts(".cu")).flatMap(([file, text]) =>
+    (NATIVE_FORMS[file] ?? [""]).map((forms) => ({
+      source: `${forms.replace(/(^|, )(?=\w)/g, "\n#define ")}\n${text}`,
+      file,
+    })),
+  )
   return [...own, { source: USERS_KERNEL, file: "user.cu" }]
 }
 
 /** Headers of those, by name. */
 export const cudaHeaderTexts = (): Readonly<Record<string, string>> => ({
   ...Object.fromEntries(cudaHeaders().map(({ name, text }) => [name, text])),
-  ...Object.fromEntries(
-    ["tensor-core.cuh", "warp-group.cuh"].map((name) => [
-      name,
-      readFileSync(new URL(`../packages/backend-cuda/kernels/${name}`, import.meta.url), "utf8"),
-    ]),
-  ),
+  ...nativeTexts(".cuh"),
 })
 
 const USERS_KERNEL = `#define LZ_KERNELS
