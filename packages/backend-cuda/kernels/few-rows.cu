@@ -1,27 +1,13 @@
 /* Products of up to eight rows with a matrix that is read once, on tensor cores: 16 rows of the matrix are one operand, the rows of x the
  * other, and the warps of a block divide k among them. Lanes read what lies side by side: the order of k within a step does not matter as
  * long as both operands have the same. Of packed weights (mode affine) Σ x · (scale · code + bias) is scale · Σ x · code + bias · Σ x for
- * the codes of a group, which are exact in 16 bits. Several matrices that are multiplied by the same rows take one launch: their tiles are
- * numbered one after another. Before this text stand LZ_PARTS (matrices, at most 3), LZ_BITS (16, 8 or 4), LZ_COUNT (rows of x), LZ_TILES
- * (16 rows of the matrix each), LZ_BLOCKS (blocks that a processor is to have at once), LZ_ADD (1 with a row that is added), for packed
- * weights LZ_GROUP and LZ_EVEN (1 where steps end with rows) and, for bfloat16, LZ_BRAIN. */
+ * the codes of a group, which are exact in 16 bits. Before this text stand LZ_PARTS (matrices, at most 3), LZ_BITS (16, 8 or 4), LZ_COUNT
+ * (rows of x), LZ_TILES (16 rows of the matrix each), LZ_BLOCKS (blocks that a processor is to have at once), LZ_ADD (1 with a row that is
+ * added), for packed weights LZ_GROUP and LZ_EVEN (1 where steps end with rows) and, for bfloat16, LZ_BRAIN. */
 #define LZ_KERNELS
-#include "tensor-core.cuh"
+#include "joined-matrices.cuh"
 
-constexpr int WARPS = 8, COUNT = LZ_COUNT, TILES = LZ_TILES, ROWS = 16;
-
-struct Sizes {
-  int k, rows[LZ_PARTS];
-};
-/* A matrix; what its kind of weights does not have is anything. */
-struct Matrix {
-  const u16 *weights, *scales, *biases;
-  u16* y;
-  int rows, tile;
-};
-struct alignas(16) Chunk {
-  u32 word[4];
-};
+constexpr int WARPS = 8, COUNT = LZ_COUNT, TILES = LZ_TILES, ROWS = 16, TILE_ROWS = TILES * ROWS;
 
 #ifdef __CUDA_ARCH__
 /* Weights are needed once: the cache is for x. */
@@ -205,26 +191,9 @@ inline void multiply_rows(const Matrix& matrix, const u16* x, int k) {
 
 #endif
 
-#define LZ_MATRIX(n) const u16 *weights##n, const u16 *scales##n, const u16 *biases##n, u16 *y##n
-#define LZ_NEXT(n)                                                                                       \
-  if (const int before = (matrix.rows + TILES * ROWS - 1) / (TILES * ROWS); matrix.tile >= before)       \
-    matrix = {weights##n, scales##n, biases##n, y##n, sizes.rows[n], matrix.tile - before};
-
-extern "C" __global__ void __launch_bounds__(256, LZ_BLOCKS) few_rows(const u16* x, LZ_MATRIX(0),
-#if LZ_PARTS > 1
-                                                                      LZ_MATRIX(1),
-#endif
-#if LZ_PARTS > 2
-                                                                      LZ_MATRIX(2),
-#endif
+extern "C" __global__ void __launch_bounds__(256, LZ_BLOCKS) few_rows(const u16* x, LZ_MATRICES,
                                                                       const __grid_constant__ Sizes sizes) {
   await_earlier();
-  Matrix matrix = {weights0, scales0, biases0, y0, sizes.rows[0], int(blockIdx.x)};
-#if LZ_PARTS > 1
-  LZ_NEXT(1)
-#endif
-#if LZ_PARTS > 2
-  LZ_NEXT(2)
-#endif
+  LZ_FIND_MATRIX(blockIdx.x)
   multiply_rows(matrix, x, sizes.k);
 }

@@ -4,27 +4,16 @@
  * bits. Before this text stand, besides those of packed-codes.cuh, LZ_PARTS (matrices, at most 3), LZ_STAGES, LZ_STEPS (of a warp in a
  * stage) and LZ_BLOCKS (blocks that a processor is to have at once). */
 #define LZ_KERNELS
+#include "joined-matrices.cuh"
 #include "packed-codes.cuh"
 
-constexpr int WARPS = 8, THREADS = WARPS * 32, ROWS = 16, STAGES = LZ_STAGES, STEPS = LZ_STEPS;
+constexpr int WARPS = 8, THREADS = WARPS * 32, ROWS = 16, TILE_ROWS = ROWS, STAGES = LZ_STAGES, STEPS = LZ_STEPS;
 /* Of a row in a stage: bytes of its weights, its groups, bytes of their numbers. Rows lie apart so that a warp reads all banks. */
 constexpr int ROW_BYTES = STEPS * WARPS * 128, GROUPS = STEPS * WARPS * TOGETHER, NUMBER_BYTES = GROUPS * 2;
 constexpr int ROW_PITCH = ROW_BYTES + 16 * (WORDS < 4 ? WORDS : 4), NUMBER_PITCH = NUMBER_BYTES + 16;
 constexpr int STAGE_BYTES = ROWS * (ROW_PITCH + 2 * NUMBER_PITCH);
 /* Chunks of x in a step; pairs of words that one product takes, of which a chunk has two. */
 constexpr int X_CHUNKS = TOGETHER * LZ_GROUP / 8, PAIRS = CODES / 4;
-
-struct Sizes {
-  int k, rows[LZ_PARTS];
-};
-struct Matrix {
-  const u16 *weights, *scales, *biases;
-  u16* y;
-  int rows, tile;
-};
-struct alignas(16) Chunk {
-  u32 word[4];
-};
 
 /* Copies a stage of a tile. A thread has the same chunk of several rows. */
 inline void bring(Shared to, const Matrix& m, int k, int stage) {
@@ -114,19 +103,8 @@ inline void add_step(float (&sums)[2], const char* weights, const char* numbers,
   }
 }
 
-#define LZ_MATRIX(n) const u16 *weights##n, const u16 *scales##n, const u16 *biases##n, u16 *y##n
-#define LZ_NEXT(n)                                                                      \
-  if (const int before = (m.rows + ROWS - 1) / ROWS; m.tile >= before)                  \
-    m = {weights##n, scales##n, biases##n, y##n, sizes.rows[n], m.tile - before};
-
-extern "C" __global__ void __launch_bounds__(256, LZ_BLOCKS) packed_row(const u16* x, LZ_MATRIX(0),
-#if LZ_PARTS > 1
-                                                                            LZ_MATRIX(1),
-#endif
-#if LZ_PARTS > 2
-                                                                            LZ_MATRIX(2),
-#endif
-                                                                            const __grid_constant__ Sizes sizes) {
+extern "C" __global__ void __launch_bounds__(256, LZ_BLOCKS) packed_row(const u16* x, LZ_MATRICES,
+                                                                        const __grid_constant__ Sizes sizes) {
   extern __shared__ Chunk arena[];
   /* Of two tiles: a warp adds up the sums of one while others are at the next. */
   __shared__ float parts[2][WARPS][ROWS];
@@ -136,14 +114,8 @@ extern "C" __global__ void __launch_bounds__(256, LZ_BLOCKS) packed_row(const u1
 #pragma unroll
   for (int i = 0; i < LZ_PARTS; i++) tiles += (sizes.rows[i] + ROWS - 1) / ROWS;
   const auto matrix_of = [&](int tile) {
-    Matrix m = {weights0, scales0, biases0, y0, sizes.rows[0], tile};
-#if LZ_PARTS > 1
-    LZ_NEXT(1)
-#endif
-#if LZ_PARTS > 2
-    LZ_NEXT(2)
-#endif
-    return m;
+    LZ_FIND_MATRIX(tile)
+    return matrix;
   };
   const auto give = [&](int tile, int at) {
     const Matrix m = matrix_of(tile);
