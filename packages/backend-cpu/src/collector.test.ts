@@ -67,3 +67,31 @@ test("a thread with flags of its own stays flat in a process whose flags are fro
   expect(value).toBe(400)
   expect(peak).toBeLessThan(600 * MB)
 })
+
+test("collections that find nothing become rare, until one finds something", () => {
+  // The clock stands still but for collections, which take 1 ms, and steps of 60 ms.
+  const code = `
+    let now = 1e6, collections = 0
+    performance.now = () => now
+    const { gc } = globalThis
+    globalThis.gc = (options) => { collections++; now += 1; gc(options) }
+    const x = mx.zeros([2 ** 21])
+    mx.eval(x)
+    const during = (steps, f) => {
+      const before = collections
+      for (let i = 0; i < steps; i++) {
+        now += 60
+        f()
+      }
+      return collections - before
+    }
+    const disposed = () => { const y = x.add(1); mx.eval(y); y.dispose() }
+    const dropped = () => mx.eval(x.add(1))
+    const told = { disposed: during(64, disposed), dropped: during(64, dropped) }
+    console.log(JSON.stringify(told))`
+  const { status, signal, stdout, stderr } = run(code, ["--expose-gc"])
+  expect({ status, signal, stderr }).toEqual({ status: 0, signal: null, stderr: "" })
+  const { disposed, dropped } = JSON.parse(stdout)
+  expect(disposed).toBeLessThan(12)
+  expect(dropped).toBeGreaterThan(40)
+})

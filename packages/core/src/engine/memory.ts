@@ -30,6 +30,8 @@ const LARGE_OLD = 64 * 2 ** 20
 const SMALL_BUDGET = 4 * 2 ** 20
 /** A poll that may pay takes at most one part in this many of the time since the last one. */
 const POLL_SHARE = 50
+/** Where polls in a row find nothing, the time until the next one is up to so many times that. */
+const LONGEST_WAIT = 16
 /** After this many new handles a poll pays if the collector has run by itself since the last one. */
 const MANY_YOUNG = 16384
 /** Polls happen at least after this many new handles, so that the table of references stays small. */
@@ -72,6 +74,8 @@ class Lifetimes {
   private survived = LEAST_SURVIVED
   private lastPoll = 0
   private pollCost = 0
+  /** The factor by which polls that only may pay are rarer: doubled by each that found nothing. */
+  private rarity = 1
   private overdue = false
   /** Handles that the last poll found dead. */
   private found = 0
@@ -437,6 +441,8 @@ class Lifetimes {
     if (collection !== "none") references.collect(all)
     this.found = 0
     references.poll(all, this.takeDead)
+    if (this.found > 0) this.rarity = 1
+    else if (collection !== "none") this.rarity = Math.min(LONGEST_WAIT, 2 * this.rarity)
     this.young = 0
     this.allocated = 0
     this.lastPoll = performance.now()
@@ -460,7 +466,7 @@ class Lifetimes {
 
   /** True if enough time passed since the last poll that another costs nothing to speak of. */
   private mayPay(): boolean {
-    return performance.now() - this.lastPoll > POLL_SHARE * this.pollCost
+    return performance.now() - this.lastPoll > POLL_SHARE * this.pollCost * this.rarity
   }
 
   /** Bytes in use, once all work is done. */
