@@ -93,9 +93,9 @@ async function run(trainer: Trainer, progress: Progress, corpus: Corpus, options
     const file = saveCheckpoint(options.out, trainer, progress, corpus)
     if (!signals.asked()) return true
     say(`Saved step ${progress.step} of ${trainer.steps} to ${short(file)}. To go on:`)
-    say(
-      `  npm run demo -- --resume${options.given.has("out") ? ` --out ${options.out}` : ""}${textFlag(options)}`,
-    )
+    const out = options.given.has("out") ? ` --out ${options.out}` : ""
+    const ranks = options.ranks > 1 ? ` --ranks ${options.ranks}` : ""
+    say(`  npm run demo -- --resume${out}${ranks}${textFlag(options)}`)
     return false
   } finally {
     bar.stop()

@@ -1,6 +1,8 @@
 import { execFileSync } from "node:child_process"
-import { existsSync } from "node:fs"
-import { expect, test } from "vitest"
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { afterAll, describe, expect, test } from "vitest"
 import { programOf, runJob } from "../test/run-job"
 import { runCommand } from "./launch"
 
@@ -75,6 +77,10 @@ test("the launcher keeps exit codes, ends the others, restarts and passes argume
   const second = await runJob(["-e", script, "word"], 2, { restarts: 1 })
   expect([second.code, second.out[0].length]).toEqual([0, 2])
   await expect(runCommand(["launch", "--rnks", "3", "x"])).rejects.toThrow("has no option")
+  for (const args of [["-nx"], ["--ranks=x"], ["--restarts", "x"], ["--time-limit", "0"], ["-n"]])
+    await expect(runCommand(["launch", ...args, "x.js"])).rejects.toThrow(/has no option|expected a number/)
+  await expect(runCommand(["launch", "--hosts", ",", "x.js"])).rejects.toThrow("a value after --hosts")
+  await expect(runCommand(["launch", "-n4", "none.js"])).rejects.toThrow('there is no program "none.js"')
   await expect(runCommand(["launch", "--backend", "mpi", "-n", "3", "x.js"])).rejects.toThrow(
     'the backend "mpi" is for processes that mpirun starts. Start the program with LAZULI_BACKEND=mpi mpirun -n 3 node x.js',
   )
@@ -92,4 +98,50 @@ test("an interrupt ends all ranks", async () => {
   const pids: number[] = []
   expect((await done).code).toBe(130)
   for (const pid of pids) expect(() => process.kill(pid, 0)).toThrow("ESRCH")
+})
+
+test.each([
+  ["SIGINT", 130],
+  ["SIGTERM", 143],
+] as const)("a job that %s ends is not started again", async (name, expected) => {
+  const lines: string[] = []
+  const { code } = await runJob(["-e", "console.log('here'); setTimeout(() => {}, 60000)"], 1, {
+    restarts: 2,
+    print: (line) => {
+      lines.push(line)
+      process.emit(name, name)
+    },
+  })
+  expect([code, lines]).toEqual([expected, ["here"]])
+})
+
+describe("a program in TypeScript", () => {
+  const folder = mkdtempSync(join(tmpdir(), "lazuli-typescript-"))
+  afterAll(() => rmSync(folder, { recursive: true }))
+  const program = join(folder, "program.ts")
+  writeFileSync(program, "const ran: string = 'ran'\nconsole.log(ran)\n")
+  writeFileSync(join(folder, "package.json"), '{ "type": "module" }')
+  const runsByItself =
+    Boolean((process.features as { typescript?: unknown }).typescript) ||
+    process.allowedNodeEnvironmentFlags.has("--experimental-strip-types")
+
+  test.skipIf(runsByItself)("asks for tsx or another Node", async () => {
+    await expect(runCommand(["launch", program])).rejects.toThrow(
+      /^\[launch\] Node 20\S* cannot run ".*program.ts", which is TypeScript. Run `npm install --save-dev tsx`/,
+    )
+  })
+  test("runs by Node or, where that cannot, by the project's tsx", async () => {
+    const tsx = join(folder, "node_modules/tsx")
+    mkdirSync(tsx, { recursive: true })
+    writeFileSync(join(tsx, "package.json"), '{ "exports": "./loader.mjs" }')
+    const hook =
+      "export const load = (url, context, next) => url.endsWith('.ts') ? " +
+      "{ format: 'module', source: 'console.log(`ran`)', shortCircuit: true } : next(url, context)"
+    writeFileSync(
+      join(tsx, "loader.mjs"),
+      `import { register } from "node:module"\nregister(${JSON.stringify(`data:text/javascript,${encodeURIComponent(hook)}`)})\n`,
+    )
+    const { code, out } = await runJob([program], 2)
+    expect([code, out]).toEqual([0, [["ran"], ["ran"]]])
+  })
 })

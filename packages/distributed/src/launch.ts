@@ -3,9 +3,12 @@
  */
 import { type ChildProcess, spawn } from "node:child_process"
 import { randomBytes } from "node:crypto"
+import { createRequire } from "node:module"
 import { createServer, type Server } from "node:net"
 import { availableParallelism, hostname } from "node:os"
+import { join, resolve } from "node:path"
 import { ArgumentError } from "@lazuli/core"
+import { optionsFor } from "./typescript-programs"
 
 /** A job to start. */
 export interface LaunchOptions {
@@ -32,6 +35,8 @@ export interface LaunchOptions {
 const GRACE = 1500
 /** So long they may take to end. */
 const PATIENCE = 2000
+/** The same where Ctrl-C has told them so, and they may save what they have. */
+const SAVING = 10_000
 
 /**
  * Runs a job to its end, and gives its exit code: that of the first rank that failed, 0 when none did. Ranks print with their rank in
@@ -43,18 +48,31 @@ const PATIENCE = 2000
  * lines.sort() // => ['0', '1']
  */
 export async function launch(options: LaunchOptions): Promise<number> {
-  const { ranks, restarts = 0, command } = options
+  const { ranks, restarts = 0 } = options
   if (!Number.isSafeInteger(ranks) || ranks < 1 || ranks > 4096)
     throw new ArgumentError("launch", `expected from 1 to 4096 ranks, received ${ranks}`)
-  if (command.length === 0) throw new ArgumentError("launch", "expected a program to start")
+  const [program] = options.command
+  if (program === undefined) throw new ArgumentError("launch", "expected a program to start")
   if (options.backend === "mpi")
     throw new ArgumentError("launch", 'the backend "mpi" is for processes that mpirun starts', {
-      hint: `Start the program with LAZULI_BACKEND=mpi mpirun -n ${ranks} node ${command.join(" ")}`,
+      hint: `Start the program with LAZULI_BACKEND=mpi mpirun -n ${ranks} node ${options.command.join(" ")}`,
     })
+  if (hostsOfRanks(options).every(isLocal)) checkIsThere(program)
+  const command = [...optionsFor(program), ...options.command]
   for (let attempt = 0; ; attempt++) {
-    const code = await attemptTo(options, attempt)
-    if (code === 0 || attempt >= restarts || options.signal?.aborted) return code
+    const { code, interrupted } = await attemptTo({ ...options, command }, attempt)
+    if (code === 0 || interrupted || attempt >= restarts) return code
     process.stderr.write(`lazuli: a rank failed; restart ${attempt + 1} of ${restarts}\n`)
+  }
+}
+
+/** Looks for a program as Node will; an option may be one. */
+function checkIsThere(program: string): void {
+  if (program.startsWith("-")) return
+  try {
+    createRequire(join(process.cwd(), "launch.js")).resolve(resolve(program))
+  } catch {
+    throw new ArgumentError("launch", `there is no program "${program}"`)
   }
 }
 
@@ -76,7 +94,14 @@ function hostsOfRanks({ hosts = ["localhost"], ranks }: LaunchOptions): string[]
   return hosts.flatMap((host) => new Array<string>(ranks).fill(host))
 }
 
-async function attemptTo(options: LaunchOptions, attempt: number): Promise<number> {
+/** The end of a job. */
+interface End {
+  readonly code: number
+  /** True if somebody asked for it: the job is not started again then. */
+  readonly interrupted: boolean
+}
+
+async function attemptTo(options: LaunchOptions, attempt: number): Promise<End> {
   const { command, backend, timeLimit, env = {}, signal } = options
   const where = hostsOfRanks(options)
   const size = where.length
@@ -147,19 +172,22 @@ function startThere(
     `env ${words.join(" ")} ${program} </dev/null 3<&- & child=$!; ` +
     `{ cat <&3; kill $child; } >/dev/null 2>&1 & wait $child`
   const child = spawn("ssh", ["-o", "BatchMode=yes", host, script], { stdio: ["pipe", "pipe", "pipe"] })
+  // It may have ended by then, and says why by itself.
+  child.stdin?.once("error", () => {})
   child.stdin?.write(`${secret}\n`)
   return child
 }
 
-/** The exit code of ranks, by rank, once all have ended: when one fails the others are ended. */
+/** The end of ranks, by rank, once all have ended: when one fails the others are ended. */
 function endOf(
   children: readonly ChildProcess[],
   print: NonNullable<LaunchOptions["print"]>,
   signal: AbortSignal | undefined,
-): Promise<number> {
-  return new Promise<number>((resolve) => {
+): Promise<End> {
+  return new Promise<End>((resolve) => {
     let code = 0
     let running = children.length
+    let interrupted = false
     let ending = false
     const end = (first: NodeJS.Signals): void => {
       if (ending) return
@@ -172,20 +200,24 @@ function endOf(
       // A stopped process takes no other signal.
       setTimeout(() => kill("SIGKILL"), PATIENCE).unref()
     }
-    const interrupted = (): void => {
-      code ||= 130
-      end("SIGTERM")
+    const interrupt = (name: NodeJS.Signals): void => {
+      code ||= 128 + signalNumber(name)
+      // A terminal tells all of its processes.
+      const isKnown = name === "SIGINT" && !interrupted && process.stdin.isTTY === true
+      interrupted = true
+      if (isKnown) setTimeout(() => end("SIGTERM"), SAVING).unref()
+      else end("SIGTERM")
     }
+    const abort = (): void => interrupt("SIGINT")
+    const names = ["SIGINT", "SIGTERM"] as const
     const finish = (): void => {
-      process.off("SIGINT", interrupted)
-      process.off("SIGTERM", interrupted)
-      signal?.removeEventListener("abort", interrupted)
-      resolve(code)
+      for (const name of names) process.off(name, interrupt)
+      signal?.removeEventListener("abort", abort)
+      resolve({ code, interrupted })
     }
-    process.on("SIGINT", interrupted)
-    process.on("SIGTERM", interrupted)
-    signal?.addEventListener("abort", interrupted)
-    if (signal?.aborted) interrupted()
+    for (const name of names) process.on(name, interrupt)
+    signal?.addEventListener("abort", abort)
+    if (signal?.aborted) abort()
     children.forEach((child, rank) => {
       for (const stream of [child.stdout, child.stderr])
         if (stream) inLines(stream, (line) => print(line, rank, stream === child.stderr))
@@ -195,7 +227,7 @@ function endOf(
       })
       child.once("close", (status, killedBy) => {
         const failed = status === null || status !== 0
-        if (failed && !ending) {
+        if (failed && !ending && !interrupted) {
           code ||= status ?? 128 + signalNumber(killedBy)
           print(killedBy ? `was ended by ${killedBy}` : `ended with code ${status}`, rank, true)
           setTimeout(() => end("SIGTERM"), GRACE).unref()
@@ -249,12 +281,33 @@ const USAGE = `usage: lazuli launch [options] program [arguments]
   --restarts N          restart a failed job, at most this many times (0)
   --time-limit SECONDS  fail an operation after this long without progress (5)`
 
+/** An option's value; of `--name=value` and `-n4` too. */
+interface Given {
+  readonly name: string
+  readonly value: string
+  /** The number of arguments that it takes. */
+  readonly count: number
+}
+
+function optionAt(args: readonly string[], at: number): Given {
+  const [, name, value] = /^(--[^=]+)=(.*)$/s.exec(args[at]) ?? /^(-n)(\d+)$/.exec(args[at]) ?? []
+  if (name !== undefined) return { name, value, count: 1 }
+  return { name: args[at], value: args[at + 1] ?? "", count: 2 }
+}
+
+function numberIn({ name, value }: Given, least: number): number {
+  const number = value === "" ? Number.NaN : Number(value)
+  if (number >= least && Number.isFinite(number)) return number
+  throw new ArgumentError("launch", `expected a number from ${least} after ${name}, received "${value}"`)
+}
+
 /** `lazuli launch …`: the exit code. @throws ArgumentError for arguments that do not fit */
 export async function runCommand(args: readonly string[]): Promise<number> {
   const [command, ...rest] = args
-  if (command !== "launch" || rest.length === 0 || rest[0] === "--help") {
+  const isHelp = (text: string | undefined): boolean => text === "--help" || text === "-h"
+  if (command !== "launch" || rest.length === 0 || isHelp(rest[0])) {
     process.stdout.write(`${USAGE}\n`)
-    return command === "launch" && rest[0] === "--help" ? 0 : 2
+    return isHelp(command) || isHelp(rest[0]) ? 0 : 2
   }
   let ranks = 2
   let restarts = 0
@@ -262,14 +315,18 @@ export async function runCommand(args: readonly string[]): Promise<number> {
   let backend: string | undefined
   let timeLimit: number | undefined
   let at = 0
-  for (; at < rest.length && rest[at].startsWith("-"); at += 2) {
-    const [name, value] = [rest[at], rest[at + 1] ?? ""]
-    if (name === "-n" || name === "--ranks") ranks = Number(value)
+  while (at < rest.length && rest[at].startsWith("-")) {
+    const given = optionAt(rest, at)
+    const { name, value } = given
+    if (name === "-n" || name === "--ranks") ranks = numberIn(given, 1)
     else if (name === "--hosts") hosts = value.split(",").filter(Boolean)
     else if (name === "--backend") backend = value
-    else if (name === "--restarts") restarts = Number(value)
-    else if (name === "--time-limit") timeLimit = Number(value)
+    else if (name === "--restarts") restarts = numberIn(given, 0)
+    else if (name === "--time-limit") timeLimit = numberIn(given, 0.001)
     else throw new ArgumentError("launch", `has no option "${name}"`, { hint: USAGE })
+    if (value === "" || hosts?.length === 0)
+      throw new ArgumentError("launch", `expected a value after ${name}`)
+    at += given.count
   }
   return await launch({ command: rest.slice(at), ranks, restarts, hosts, backend, timeLimit })
 }

@@ -66,6 +66,15 @@ test("ssh starts ranks on other hosts, with the secret by its input", async () =
   expect(out.map(([line]) => JSON.parse(line).name)).toEqual(["none", "none"])
 }, 60_000)
 
+test("of a host that cannot be reached ssh says so, and gives the exit code", async () => {
+  const ssh = join(folder, "ssh")
+  writeFileSync(ssh, "#!/bin/sh\necho 'no route' >&2\nexit 255\n")
+  chmodSync(ssh, 0o755)
+  vi.stubEnv("PATH", `${folder}${delimiter}${process.env.PATH}`)
+  const { code, errors } = await runJob([program], 1, { hosts: ["127.0.0.2"] })
+  expect([code, errors]).toEqual([255, [["no route", "ended with code 255"]]])
+})
+
 /** A hello of version 7 by who knows the secret; gives rank 0's answer. The layout is that of native/job/handshake.cc. */
 async function helloOfAnother(port: number, secret: string): Promise<string> {
   const socket = connect(port, "127.0.0.1")
