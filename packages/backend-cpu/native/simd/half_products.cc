@@ -89,19 +89,29 @@ void dot_bfloat16(const void* data, int64_t ldb, int64_t rows, int64_t k, const 
 }
 #endif
 
+// Rows of x that are multiplied together.
 #if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2
-constexpr int kTall = 3;  // 16 registers
+constexpr int kTall = 4;  // 16 registers
+constexpr bool kByTwos = true;
 #else
 constexpr int kTall = 6;  // 32 registers
+constexpr bool kByTwos = false;
 #endif
 constexpr int kWide = 4;
 
+// Rows that follow each other are fetched by the way, so many bytes ahead: the processor itself looks no
+// further than a page.
+constexpr int64_t kShortRow = 512, kAhead = 4 << 10;
+template <class T>
+HWY_INLINE void fetch(const T* b, int64_t count) {
+  const char* from = reinterpret_cast<const char*>(b) + kAhead;
+  for (int64_t at = 0; at < count * int64_t(sizeof(T)); at += 64) __builtin_prefetch(from + at);
+}
+
 template <class T, int kM, int kN>
-HWY_NOINLINE void dots_of(const T* b, int64_t ldb, int64_t k, const float* x, int64_t ldx, float* y,
-                          int64_t ldy) {
+HWY_INLINE void add_dots(const T* b, int64_t ldb, int64_t k, const float* x, int64_t ldx, V (&sum)[kM][kN]) {
   const Floats d;
   const int64_t N = int64_t(hn::Lanes(d));
-  V sum[kM][kN];
   LZ_UNROLL for (int i = 0; i < kM; i++) { LZ_UNROLL for (int r = 0; r < kN; r++) sum[i][r] = hn::Zero(d); }
   int64_t at = 0;
   for (; at + N <= k; at += N) {
@@ -120,27 +130,71 @@ HWY_NOINLINE void dots_of(const T* b, int64_t ldb, int64_t k, const float* x, in
       LZ_UNROLL for (int r = 0; r < kN; r++) sum[i][r] = hn::MulAdd(v, w[r], sum[i][r]);
     }
   }
+}
+
+// kN rows of b.
+template <class T, int kM, int kN>
+HWY_INLINE void dots_tile(const T* b, int64_t ldb, int64_t k, const float* x, int64_t ldx, float* y,
+                          int64_t ldy) {
+  V sum[kM][kN];
+  add_dots(b, ldb, k, x, ldx, sum);
   LZ_UNROLL for (int i = 0; i < kM; i++) lane_sums(sum[i], y + i * ldy);
 }
 
-template <class T, int kN, int kM = kTall>
-HWY_INLINE void dots_of_rows(const T* b, int64_t ldb, int64_t k, const float* x, int64_t ldx, int64_t m,
-                             float* y, int64_t ldy) {
-  if constexpr (kM == kTall) {
-    for (; m >= kM; m -= kM, x += kM * ldx, y += kM * ldy) dots_of<T, kM, kN>(b, ldb, k, x, ldx, y, ldy);
-  } else if (m == kM) {
-    return dots_of<T, kM, kN>(b, ldb, k, x, ldx, y, ldy);
+// Four rows of x and four of b, two at a time.
+template <class T>
+HWY_INLINE void dots_of_four(const T* b, int64_t ldb, int64_t k, const float* x, int64_t ldx, float* y,
+                             int64_t ldy) {
+  const FourFloats d;
+  hn::Vec<FourFloats> sums[2][2];
+  LZ_UNROLL for (int half = 0; half < 2; half++) {
+    V sum[4][2];
+    add_dots(b + 2 * half * ldb, ldb, k, x, ldx, sum);
+    LZ_UNROLL for (int i = 0; i < 2; i++) sums[half][i] =
+        lane_sums(sum[2 * i][0], sum[2 * i][1], sum[2 * i + 1][0], sum[2 * i + 1][1]);
   }
-  if constexpr (kM > 1) dots_of_rows<T, kN, kM - 1>(b, ldb, k, x, ldx, m, y, ldy);
+  LZ_UNROLL for (int i = 0; i < 2; i++) {
+    hn::StoreU(hn::ConcatLowerLower(d, sums[1][i], sums[0][i]), d, y + 2 * i * ldy);
+    hn::StoreU(hn::ConcatUpperUpper(d, sums[1][i], sums[0][i]), d, y + (2 * i + 1) * ldy);
+  }
+}
+
+// Rows of b, a multiple of kN.
+template <class T, int kM, int kN>
+HWY_NOINLINE void dots_of(const T* b, int64_t ldb, int64_t rows, int64_t k, const float* x, int64_t ldx,
+                          float* y, int64_t ldy) {
+  const bool is_short = ldb == k && k * int64_t(sizeof(T)) <= kShortRow;
+  for (int64_t r = 0; r < rows; r += kN, b += kN * ldb, y += kN) {
+    if (is_short) fetch(b, kN * k);
+    if constexpr (kByTwos && kM == 4 && kN == 4)
+      dots_of_four(b, ldb, k, x, ldx, y, ldy);
+    else
+      dots_tile<T, kM, kN>(b, ldb, k, x, ldx, y, ldy);
+  }
+}
+
+template <class T, int kN, int kM = kTall>
+HWY_INLINE void dots_of_rows(const T* b, int64_t ldb, int64_t rows, int64_t k, const float* x, int64_t ldx,
+                             int64_t m, float* y, int64_t ldy) {
+  if constexpr (kM == kTall) {
+    for (; m >= kM; m -= kM, x += kM * ldx, y += kM * ldy)
+      dots_of<T, kM, kN>(b, ldb, rows, k, x, ldx, y, ldy);
+  } else if (m == kM) {
+    return dots_of<T, kM, kN>(b, ldb, rows, k, x, ldx, y, ldy);
+  }
+  if constexpr (kM > 1) dots_of_rows<T, kN, kM - 1>(b, ldb, rows, k, x, ldx, m, y, ldy);
 }
 
 template <class T>
 void dots(const void* data, int64_t ldb, int64_t rows, int64_t k, const float* x, int64_t ldx, int64_t m,
           float* y, int64_t ldy) {
   const T* b = static_cast<const T*>(data);
+  const int64_t fours = rows / kWide * kWide;
+  // Where rows of x take several turns, each row of b is read once.
+  const int64_t step = m <= kTall ? fours : kWide;
   int64_t r = 0;
-  for (; r + kWide <= rows; r += kWide) dots_of_rows<T, kWide>(b + r * ldb, ldb, k, x, ldx, m, y + r, ldy);
-  for (; r < rows; r++) dots_of_rows<T, 1>(b + r * ldb, ldb, k, x, ldx, m, y + r, ldy);
+  for (; r < fours; r += step) dots_of_rows<T, kWide>(b + r * ldb, ldb, step, k, x, ldx, m, y + r, ldy);
+  for (; r < rows; r++) dots_of_rows<T, 1>(b + r * ldb, ldb, 1, k, x, ldx, m, y + r, ldy);
 }
 
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
@@ -225,10 +279,49 @@ HWY_INLINE void add_some(const T* b, int64_t ldb, int64_t n, const float* x, int
   }
 }
 
+// The same for kM rows of y, whose sums stay in registers, and two vectors of columns at a time: for a b
+// that a cache holds. What lies behind it is fetched evenly by the way: memory would else wait between the
+// passes that come to a new line.
+template <class T, int kM>
+HWY_NOINLINE void add_near(const T* b, int64_t ldb, int64_t rows, int64_t n, const float* x, int64_t ldx,
+                           float* y, int64_t ldy) {
+  constexpr int kN = 2;
+  const Floats d;
+  const int64_t N = int64_t(hn::Lanes(d)), step = (ldb == n ? kN * N : ldb) * int64_t(sizeof(T));
+  const char* next = reinterpret_cast<const char*>(b + rows * ldb);
+  for (int64_t at = 0; at < n; at += kN * N) {
+    V sum[kM][kN];
+    LZ_UNROLL for (int i = 0; i < kM; i++) {
+      LZ_UNROLL for (int j = 0; j < kN; j++) sum[i][j] = hn::LoadU(d, y + i * ldy + at + j * N);
+    }
+    const T* from = b + at;
+    if (ldb != n) next = reinterpret_cast<const char*>(from + rows * ldb);
+    for (int64_t r = 0; r < rows; r++, from += ldb, next += step) {
+      __builtin_prefetch(next);
+      V w[kN];
+      LZ_UNROLL for (int j = 0; j < kN; j++) w[j] = load(d, from + j * N);
+      LZ_UNROLL for (int i = 0; i < kM; i++) {
+        const V factor = hn::Set(d, x[i * ldx + r]);
+        LZ_UNROLL for (int j = 0; j < kN; j++) sum[i][j] = hn::MulAdd(w[j], factor, sum[i][j]);
+      }
+    }
+    LZ_UNROLL for (int i = 0; i < kM; i++) {
+      LZ_UNROLL for (int j = 0; j < kN; j++) hn::StoreU(sum[i][j], d, y + i * ldy + at + j * N);
+    }
+  }
+}
+constexpr int64_t kNear = 64 << 10;
+
 template <class T>
 void add_rows(const void* data, int64_t ldb, int64_t rows, int64_t n, const float* x, int64_t ldx, int64_t m,
               float* y, int64_t ldy) {
   const T* b = static_cast<const T*>(data);
+  if (rows * n * int64_t(sizeof(T)) <= kNear && n % (2 * int64_t(hn::Lanes(Floats()))) == 0) {
+    for (; m >= 4; m -= 4, x += 4 * ldx, y += 4 * ldy) add_near<T, 4>(b, ldb, rows, n, x, ldx, y, ldy);
+    if (m == 3) return add_near<T, 3>(b, ldb, rows, n, x, ldx, y, ldy);
+    if (m == 2) return add_near<T, 2>(b, ldb, rows, n, x, ldx, y, ldy);
+    if (m == 0) return;
+  }
   int64_t r = 0;
   for (; r + 8 <= rows; r += 8) add_some<T, 8>(b + r * ldb, ldb, n, x + r, ldx, m, y, ldy);
   for (; r < rows; r++) add_some<T, 1>(b + r * ldb, ldb, n, x + r, ldx, m, y, ldy);
