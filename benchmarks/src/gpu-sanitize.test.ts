@@ -129,6 +129,18 @@ describe("under a sanitizer", () => {
     expect(other.text).toContain("memcheck: passed")
   }, 120_000)
 
+  it("gives initcheck another case for a kernel that a loop in parts of memory makes ready too", async () => {
+    const shared = {
+      "golden e": { kernels: ["add 3"] },
+      "loop d": { kernels: ["stage of a loop d", "add 3"] },
+    }
+    const { isClean, text } = await run({ ...GOOD, ...shared })
+    expect(text).toContain("initcheck: passed: 5 of 6 kernels")
+    expect(isClean).toBe(true)
+    expect(ranOf()).toContain("initcheck without libraries: golden e")
+    expect(ranOf()).not.toContain("memcheck without libraries: golden e")
+  })
+
   it("ends a case that takes too long, in the survey too, and goes on", async () => {
     const hangs: Fake = { kernels: ["spin 1"], at: "survey", is: "hang" }
     const { isClean, text } = await run({ "golden 0": hangs, ...GOOD }, { seconds: 8, tools: ["memcheck"] })

@@ -142,9 +142,12 @@ async function sanitizeIn(options: SanitizeOptions & PoolOptions): Promise<boole
     console.log("the survey is not complete, so that the cases of the tools are not known")
     return false
   }
-  const chosen = fewest(candidates, ({ mode }) => MODES.indexOf(mode))
-  console.log(`${all.size} kernels, which ${chosen.length} cases make ready`)
-  const works = tools.flatMap((tool) => toolWorks(tool, chosen, options))
+  const rankOf = ({ mode }: Candidate): number => MODES.indexOf(mode)
+  console.log(`${all.size} kernels, which ${fewest(candidates, rankOf).length} cases make ready`)
+  const works = tools.flatMap((tool) => {
+    const seen = candidates.filter(({ mode }) => !(checksWrites(tool) && mode.divides))
+    return toolWorks(tool, fewest(seen, rankOf), options)
+  })
   const outcomes = await runAll(works, options, tell)
   const elsewhere = kernelsOf(
     candidates.filter(({ mode }) => mode.name !== BESIDE_LIBRARIES.name && !mode.divides),
@@ -161,14 +164,20 @@ async function sanitizeIn(options: SanitizeOptions & PoolOptions): Promise<boole
   return isSurveyed && verdicts.every(Boolean)
 }
 
+/** True of the tool that asks for every byte to be written before it is read, as the rest of a divided buffer is not. */
+const checksWrites = (tool: string): boolean => tool === "initcheck"
+
 /** The chosen cases under a tool, by their modes, those of which there are most first. */
 function toolWorks(tool: string, chosen: readonly Candidate[], { programs, jobs }: SanitizeOptions): Work[] {
-  const checksWrites = tool === "initcheck"
-  const works = MODES.filter(({ divides }) => !(checksWrites && divides)).flatMap((mode): Work[] => {
+  const works = MODES.flatMap((mode): Work[] => {
     const cases = chosen.filter((each) => each.mode === mode).map(({ name }) => name)
     if (cases.length === 0) return []
     const job: Job = {
-      mode: { ...mode, only: undefined, ...(checksWrites && mode.without === "" && { without: UNSEEN }) },
+      mode: {
+        ...mode,
+        only: undefined,
+        ...(checksWrites(tool) && mode.without === "" && { without: UNSEEN }),
+      },
       programs,
       cases: cases.toSorted(),
       inRow: IN_ROW,
@@ -190,7 +199,7 @@ function verdictOf(
   const ran = outcomes.flatMap((outcome) => outcome.ran)
   const ready = kernelsOf(ran)
   const missing = [...all].filter((kernel) => !ready.has(kernel))
-  const excused = tool === "initcheck" ? missing.filter((kernel) => !elsewhere.has(kernel)) : []
+  const excused = checksWrites(tool) ? missing.filter((kernel) => !elsewhere.has(kernel)) : []
   const inexcusable = missing.filter((kernel) => !excused.includes(kernel))
   const sum = (of: (outcome: Outcome) => number): number => outcomes.reduce((n, each) => n + of(each), 0)
   const ofLibraries = sum((outcome) => outcome.reports.filter(({ text }) => OF_LIBRARY.test(text)).length)
