@@ -31,6 +31,8 @@ const { values } = parseArgs({
 
 /** The rounds of each side are cut into so many turns. */
 const TURNS = 4
+/** A turn of short calls has more rounds, up to ten times as many: the GPU's clock changes within milliseconds. */
+const TURN_MS = 50
 
 const median = (taken: number[]): number => taken.sort((a, b) => a - b)[taken.length >> 1]
 
@@ -54,12 +56,12 @@ function once(f: () => mx.Array | mx.Array[]): number {
 const COMPILED_AFTER = 2000
 const LONGEST_WARM_UP = 4000
 
-/** At least three calls, for so long, and in so long as `LONGEST_WARM_UP` as many as are asked for. */
-function warmUp(f: () => mx.Array | mx.Array[], ms: number, calls = 3): void {
+/** At least three calls, for so long, and in so long as `LONGEST_WARM_UP` as many as are asked for. Gives the ms of one. */
+function warmUp(f: () => mx.Array | mx.Array[], ms: number, calls = 3): number {
   const begin = performance.now()
   for (let i = 0; ; i++) {
     const passed = performance.now() - begin
-    if (i >= 3 && passed >= ms && (i >= calls || passed >= LONGEST_WARM_UP)) return
+    if (i >= 3 && passed >= ms && (i >= calls || passed >= LONGEST_WARM_UP)) return passed / i
     once(f)
   }
 }
@@ -126,17 +128,19 @@ interface Measured {
 async function measure(row: Row, peer: GpuPeer | null): Promise<Measured> {
   const taken: Record<string, number[]> = { ours: [], eager: [], compiled: [] }
   let problem = ""
+  const least = Math.ceil(Number(values.rounds) / TURNS)
+  let rounds = least
   let f: (() => mx.Array | mx.Array[]) | null = null
   try {
     f = row.make()
     // Until code is compiled and memory is there to be used again.
-    warmUp(f, Number(values["warm-up"]), COMPILED_AFTER)
+    const ms = warmUp(f, Number(values["warm-up"]), COMPILED_AFTER)
+    rounds = Math.max(least, Math.min(10 * least, Math.ceil(TURN_MS / ms)))
   } catch (error) {
     problem = (error as Error).message.split("\n")[0].slice(0, 200)
     f = null
   }
   const forms = (await peer?.make(row.name, new RegExp(values["torch-compile"]).test(row.name))) ?? []
-  const rounds = Math.ceil((Number(values.rounds) * (row.ops ? 10 : 1)) / TURNS)
   for (let turn = 0; turn < TURNS; turn++) {
     if (f) {
       warmUp(f, TURN_WARM_UP)
