@@ -52,6 +52,7 @@ import {
   blockBytes,
   CROSSING,
   cross,
+  crossExchange,
   drain,
   fillNow,
   handingOver,
@@ -166,7 +167,8 @@ function encodeMap(node: Node, program: number, op = Op.Map): void {
 /** The queue that a record is written to, with room for it; it waits for what the record reads of others. */
 function queueFor(node: Node, inputs: readonly Node[], words: number): Queue {
   const queue = recording ?? queueOfResult(node)
-  queue.reserve(words + CROSSING * inputs.length)
+  queue.reserve(words + CROSSING * (inputs.length + 1))
+  crossExchange(queue, node)
   for (let i = 0; i < inputs.length; i++) {
     const { storage } = inputs[i]
     if (storage !== null && storage.queue !== queue.id) cross(queue, storage)

@@ -7,6 +7,8 @@ import {
   DeviceError,
   DistributedError,
   IndexError,
+  isExchange,
+  type Node,
   NumericError,
   Storage,
   type Stream,
@@ -207,13 +209,25 @@ export function cross(queue: Queue, storage: Storage): void {
   if (queue.id < 0) return
   storage.uses ??= []
   ;(storage.uses as number[])[queue.id] = queue.open
-  if (storage.queue === HOST) return
-  const home = queues[storage.queue]
-  const { ticket } = storage
+  if (storage.queue !== HOST) awaitTicket(queue, queues[storage.queue], storage.ticket)
+}
+
+function awaitTicket(queue: Queue, home: Queue, ticket: number): void {
   if (ticket <= home.done || (queue.awaited[home.id] ?? 0) >= ticket) return
   if (ticket === home.open) submit(home)
   queue.awaited[home.id] = ticket
   queue.commands.wait(home.id, ticket)
+}
+
+/** The queue and the ticket of the last exchange with other processes. */
+let exchanging: { readonly queue: Queue; readonly ticket: number } | null = null
+
+/** Lets a node that is written to a queue next, which has room, come behind the exchange before it, wherever that runs, if it is one. */
+export function crossExchange(queue: Queue, node: Node): void {
+  if (queue.id < 0 || !isExchange(node)) return
+  if (exchanging !== null && exchanging.queue !== queue)
+    awaitTicket(queue, exchanging.queue, exchanging.ticket)
+  exchanging = { queue, ticket: queue.open }
 }
 
 /** True if queues know whom to call. */

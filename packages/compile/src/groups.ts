@@ -16,7 +16,7 @@ import {
   type World,
 } from "@lazuli/core/engine"
 import { isImmediate } from "./identities"
-import { isLeaf, primitiveOf } from "./order"
+import { exchangesBefore, isLeaf, primitiveOf } from "./order"
 
 /** Applications that run as one kernel, in their order. */
 export interface Group {
@@ -184,17 +184,21 @@ class Grouping {
     const done = new Set<Application>()
     const under = new Set<Application>()
     let isCircular = false
+    const before = exchangesBefore(this.order)
     const visit = (members: readonly Application[]): void => {
       if (done.has(members[0]) || isCircular) return
       isCircular = under.has(members[0])
       under.add(members[0])
-      for (const each of members)
+      for (const each of members) {
+        const exchange = before.get(each)
+        if (exchange !== undefined) visit(this.membersOf(exchange))
         for (const input of each.inputs) {
           if (isLeaf(input)) continue
           const maker = applicationOf(input)
           if (!done.has(maker) && this.positions.has(maker) && !members.includes(maker))
             visit(this.membersOf(maker))
         }
+      }
       for (const each of members) done.add(each)
       sorted.push(members.length > 1 ? { members, inner: this.innerOf(members) } : members[0])
     }

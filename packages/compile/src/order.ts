@@ -1,19 +1,26 @@
 /**
  * Graphs in order: every application after those it reads, without recursion.
  */
-import { type Application, applicationOf, type Node, type Primitive } from "@lazuli/core/engine"
+import {
+  type Application,
+  applicationOf,
+  exchangesOutOfOrder,
+  isExchange,
+  type Node,
+  type Primitive,
+} from "@lazuli/core/engine"
 
 /** True if a node is a leaf of a traced graph: one of its inputs. */
 export const isLeaf = (node: Node): boolean => node.primitive === null
 
-const NOTHING: ReadonlyMap<Application, Application> = new Map()
+/** The applications that the roots need, inputs first, and exchanges in their order. Leaves are not among them. */
+export function inOrder(roots: readonly Node[], leaf: (node: Node) => boolean): Application[] {
+  const order = asNeeded(roots, leaf)
+  const first = exchangesOutOfOrder(order)
+  return first === null ? order : asNeeded([...first, ...roots], leaf)
+}
 
-/** The applications that the roots need, inputs first, and before those what `after` says. Leaves are not among them. */
-export function inOrder(
-  roots: readonly Node[],
-  leaf: (node: Node) => boolean,
-  after: ReadonlyMap<Application, Application> = NOTHING,
-): Application[] {
+function asNeeded(roots: readonly Node[], leaf: (node: Node) => boolean): Application[] {
   const seen = new Set<Node>()
   const order: Application[] = []
   const stack: { node: Application; next: number }[] = []
@@ -21,16 +28,13 @@ export function inOrder(
     const application = applicationOf(node)
     if (seen.has(application) || leaf(node)) return
     seen.add(application)
-    stack.push({ node: application, next: after.has(application) ? -1 : 0 })
+    stack.push({ node: application, next: 0 })
   }
   for (const root of roots) {
     push(root)
     while (stack.length > 0) {
       const top = stack[stack.length - 1]
-      if (top.next < 0) {
-        top.next = 0
-        push(after.get(top.node) as Application)
-      } else if (top.next < top.node.inputs.length) push(top.node.inputs[top.next++])
+      if (top.next < top.node.inputs.length) push(top.node.inputs[top.next++])
       else {
         order.push(top.node)
         stack.pop()
@@ -38,6 +42,12 @@ export function inOrder(
     }
   }
   return order
+}
+
+/** By exchange, the one before it; of applications in order. */
+export function exchangesBefore(order: readonly Application[]): ReadonlyMap<Application, Application> {
+  const all = order.filter(isExchange)
+  return new Map(all.slice(1).map((each, i) => [each, all[i]]))
 }
 
 /** The primitive of a node that has one. */

@@ -11,7 +11,7 @@ import {
   type Stream,
 } from "@lazuli/core/engine"
 import { isImmediate } from "./identities"
-import { inOrder, isLeaf } from "./order"
+import { exchangesBefore, inOrder, isLeaf } from "./order"
 import { isView, layoutOf, ROW_MAJOR } from "./views"
 
 /** Some applications of a graph, as what they read and what others, or the caller, read of them. */
@@ -40,13 +40,21 @@ interface OpenPart {
   isClosed: boolean
 }
 
+/** The arrays that an application waits for: what it reads, and where it is an exchange the one before it. */
+function awaitedBy(application: Application, before: ReadonlyMap<Application, Application>): readonly Node[] {
+  const exchange = before.get(application)
+  return exchange === undefined ? application.inputs : [...application.inputs, exchange]
+}
+
 /** The parts of a graph, each after those that it reads. */
 export function partsOf(outputs: readonly Node[]): Part[] {
-  const order = byRoundTrips(inOrder(outputs, isLeaf).filter((application) => !isImmediate(application)))
+  const needed = inOrder(outputs, isLeaf).filter((application) => !isImmediate(application))
+  const before = exchangesBefore(needed)
+  const order = byRoundTrips(needed, before)
   const parts: OpenPart[] = []
   const partOf = new Map<Node, OpenPart>()
   for (const application of order) {
-    const read = application.inputs.flatMap((input) => partOf.get(applicationOf(input)) ?? [])
+    const read = awaitedBy(application, before).flatMap((input) => partOf.get(applicationOf(input)) ?? [])
     const part = partFor(application.stream, read, parts)
     part.members.add(application)
     partOf.set(application, part)
@@ -149,15 +157,17 @@ function partFor(stream: Stream, read: readonly OpenPart[], parts: OpenPart[]): 
  * The applications by how often what they read went to another stream and back: an update with averages that another stream makes comes
  * after the rest of the backward pass, which waits for none.
  */
-function byRoundTrips(order: readonly Application[]): Application[] {
+function byRoundTrips(
+  order: readonly Application[],
+  before: ReadonlyMap<Application, Application>,
+): Application[] {
   const changes = new Map<Node, number>()
   for (const application of order) {
     let most = 0
-    for (const input of application.inputs) {
+    for (const input of awaitedBy(application, before)) {
       const source = applicationOf(input)
-      const before = changes.get(source)
-      if (before !== undefined)
-        most = Math.max(most, source.stream === application.stream ? before : before + 1)
+      const its = changes.get(source)
+      if (its !== undefined) most = Math.max(most, source.stream === application.stream ? its : its + 1)
     }
     changes.set(application, most)
   }

@@ -1,6 +1,8 @@
 /** The order of work: everything after what it reads, and what frees memory before what takes more. */
 import * as mx from "@lazuli/core"
 import type { Node } from "@lazuli/core/engine"
+import { definePrimitive } from "@lazuli/core/plugin"
+import fc from "fast-check"
 import { describe, expect, test } from "vitest"
 import { isLeaf, primitiveOf } from "./order"
 import { planOrder } from "./plan-order"
@@ -48,7 +50,14 @@ test("what takes an input's place waits for the input's other readers", () => {
 })
 
 describe("exchanges with other processes", () => {
-  const isExchange = (node: Node): boolean => primitiveOf(node).name === "negative"
+  const exchange = definePrimitive({
+    name: "@me/plan-order/exchange",
+    api: 1,
+    facts: { exchanges: true },
+    infer: ([x]) => x,
+    decompose: ([x]) => x.negative(),
+  })
+  const isExchange = (node: Node): boolean => primitiveOf(node) === exchange.primitive
   /** Layers whose gradients are exchanged, and updates that follow; the order of the exchanges by their number of columns. */
   function step(batch: number): { order: readonly Node[]; exchanges: number[]; updates: Node[] } {
     const widths = [8, 16, 24, 32]
@@ -59,7 +68,7 @@ describe("exchanges with other processes", () => {
     let slopes = activations[activations.length - 1].square()
     const updates: mx.Array[] = []
     for (let i = weights.length - 1; i >= 0; i--) {
-      const exchanged = activations[i].T.matmul(slopes).negative()
+      const exchanged = exchange([activations[i].T.matmul(slopes)])
       updates.unshift(weights[i].sub(exchanged.multiply(0.1)))
       if (i > 0) slopes = slopes.matmul(weights[i].T).multiply(activations[i])
     }
@@ -73,6 +82,26 @@ describe("exchanges with other processes", () => {
   }
   test("come as soon as their arrays are there, in an order that does not depend on the sizes of other work", () => {
     for (const batch of [1, 7, 64, 4096]) expect(step(batch).exchanges, `${batch}`).toEqual([32, 24, 16])
+  })
+  test("come as a program makes them, whatever is there first, and however little they take", () => {
+    const chosen = fc.record({
+      order: fc.shuffledSubarray([0, 1, 2, 3], { minLength: 4 }),
+      rows: fc.nat(3),
+      back: fc.boolean(),
+    })
+    fc.assert(
+      fc.property(chosen, fc.boolean(), ({ order, rows, back }, isBeside) => {
+        const x = leaf([[1, 2, 300, 4000][rows], 4])
+        let local = x
+        const made = order.map((columns) => {
+          local = mx.tanh(local)
+          return exchange([mx.concatenate([local.sum(0), mx.ones([columns])])])
+        })
+        const roots = (back ? made.toReversed() : made).map(({ node }) => node)
+        const plan = planOrder(roots, new Map(), isBeside ? isExchange : undefined).filter(isExchange)
+        expect(plan.map(({ shape }) => shape[0] - 4)).toEqual(order)
+      }),
+    )
   })
   test("are read when the work beside them is done", () => {
     const { order, updates } = step(64)

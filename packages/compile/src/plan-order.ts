@@ -1,16 +1,12 @@
 /**
  * The order of a traced graph's work: as it is needed, except that whatever lets go of more memory than it takes runs as soon as it can.
  * In a training step, a weight's gradient and the weight's update then follow what they read, instead of keeping it for the end. Exchanges
- * with other processes come as early as they can, in an order that is the same in all of them.
+ * with other processes come in an order that is the same in all of them.
  */
 import { type Application, applicationOf, type Node, outputsOf } from "@lazuli/core/engine"
-import { inOrder, isLeaf } from "./order"
+import { exchangesBefore, inOrder, isLeaf } from "./order"
 
 const isView = (application: Application): boolean => application.primitive.rules.view !== undefined
-
-/** An exchange, by the one behind which it comes. */
-type After = ReadonlyMap<Application, Application>
-const NONE: After = new Map()
 
 /** Applications that take memory, what they read of others' memory, and who still has to read it. */
 class Work {
@@ -21,7 +17,7 @@ class Work {
   private readonly pinned: ReadonlySet<Node>
   readonly done = new Set<Node>()
   private readonly next = new Map<Application, Application>()
-  /** Exchanges of arrays that nothing else reads, into no more memory. */
+  /** Exchanges beside other work, of arrays that nothing else reads, into no more memory. */
   private readonly inPlace: ReadonlySet<Node>
 
   /** `replaced` has inputs by the outputs that take their place. */
@@ -29,8 +25,8 @@ class Work {
     applications: readonly Application[],
     outputs: readonly Node[],
     private readonly replaced: ReadonlyMap<Node, Node>,
-    private readonly exchanges: ReadonlySet<Application>,
-    after: After,
+    beside: ReadonlySet<Application>,
+    after: ReadonlyMap<Application, Application>,
   ) {
     const inputs = new Set(replaced.values())
     this.pinned = new Set([...inputs, ...outputs.map((node) => this.ownerOf(node))])
@@ -48,7 +44,7 @@ class Work {
       this.missing.set(application, awaited.size)
       for (const owner of owners) this.readersOf(owner).add(application)
     }
-    this.inPlace = new Set([...exchanges].filter((exchange) => this.isInPlace(exchange)))
+    this.inPlace = new Set([...beside].filter((exchange) => this.isInPlace(exchange)))
   }
 
   /** The node whose memory a node shows. */
@@ -85,11 +81,6 @@ class Work {
   pays(application: Application): boolean {
     if (this.gain(application) <= 0) return false
     return !this.reads.get(application)?.some((owner) => this.inPlace.has(applicationOf(owner)))
-  }
-
-  /** True of all but exchanges that take memory, which in some processes may be more than others let go of. */
-  isFree(application: Application): boolean {
-    return !this.exchanges.has(application) || this.inPlace.has(application)
   }
 
   isReady(application: Application): boolean {
@@ -130,35 +121,18 @@ class Work {
 
 /**
  * The applications that the outputs need, in the order in which they run; views stand before their first reader. What gives an output that
- * takes the place of an input waits for the input's other readers.
+ * takes the place of an input waits for the input's other readers. Exchanges keep their own order, whatever they let go of: sizes, in which
+ * processes may differ, do not count. `isBeside` says which of them run beside other work.
  */
 export function planOrder(
   outputs: readonly Node[],
   replaced: ReadonlyMap<Node, Node> = new Map(),
-  isExchange: (application: Application) => boolean = () => false,
+  isBeside: (application: Application) => boolean = () => false,
 ): Application[] {
-  const exchanges = new Set(inOrder(outputs, isLeaf).filter(isExchange))
-  const order = (after: After, isEarly: Early): Application[] =>
-    orderOf(outputs, replaced, after, exchanges, isEarly)
-  if (exchanges.size < 2) return order(NONE, "pays")
-  // The order in which they can begin if all else runs as soon as it can: sizes, in which processes may differ, do not count.
-  const inTurn = order(NONE, "isFree").filter((application) => exchanges.has(application))
-  return order(new Map(inTurn.slice(1).map((each, i) => [each, inTurn[i]])), "pays")
-}
-
-type Early = "pays" | "isFree"
-
-/** The same with exchanges behind others, where whatever `isEarly` runs as soon as it is ready. */
-function orderOf(
-  outputs: readonly Node[],
-  replaced: ReadonlyMap<Node, Node>,
-  after: After,
-  exchanges: ReadonlySet<Application>,
-  isEarly: Early,
-): Application[] {
-  const needed = inOrder(outputs, isLeaf, after)
+  const needed = inOrder(outputs, isLeaf)
   const applications = needed.filter((application) => !isView(application))
-  const work = new Work(applications, outputs, replaced, exchanges, after)
+  const beside = new Set(applications.filter(isBeside))
+  const work = new Work(applications, outputs, replaced, beside, exchangesBefore(applications))
   const order: Application[] = []
   const shown = new Set<Node>()
   const show = (node: Node): void => {
@@ -184,7 +158,7 @@ function orderOf(
     while (candidates.length > 0) {
       const more: Application[] = []
       for (const application of candidates)
-        if (work.isReady(application) && work[isEarly](application)) more.push(...run(application))
+        if (work.isReady(application) && work.pays(application)) more.push(...run(application))
       candidates = more
     }
   }

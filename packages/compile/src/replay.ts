@@ -10,6 +10,7 @@ import {
   Mark,
   type Meta,
   type Node,
+  noteExchange,
   onStream,
   withArrays,
 } from "@lazuli/core/engine"
@@ -36,7 +37,9 @@ export class Replay {
     for (let i = 0; i < outside.length; i++) nodes.push(outside[i].node)
     boundPending()
     const { meta } = graph as TracedGraph
-    return new Array(addNode(tracedCall.primitive, nodes, params, meta as Meta))
+    const node = addNode(tracedCall.primitive, nodes, params, meta as Meta)
+    if (graph?.exchanges) noteExchange(node)
+    return new Array(node)
   }
 
   /**
@@ -112,8 +115,10 @@ function keptBy(
 
 function compute({ capture: { graph }, params, elsewhere }: CachedProgram, nodes: Node[]): readonly Node[] {
   if (graph === null) return NONE
-  if (elsewhere === null) return addNodes(tracedCall.primitive, nodes, params, graph.meta)
-  return onStream(elsewhere, () => addNodes(tracedCall.primitive, nodes, params, graph.meta))
+  const add = (): Node[] => addNodes(tracedCall.primitive, nodes, params, graph.meta)
+  const made = elsewhere === null ? add() : onStream(elsewhere, add)
+  if (graph.exchanges) noteExchange(made[0])
+  return made
 }
 
 /** The arrays of the result, then those of the captured outputs. Of the nodes, the first `known` follow the call. */

@@ -72,6 +72,8 @@ class Simplifier {
 
   private readonly rewrite = (application: Application, inputs: readonly Node[]): readonly Node[] => {
     const { primitive } = application
+    // In another process the inputs may differ, where here they do not.
+    if (primitive.facts.exchanges === true) return this.noted(application, this.build(application, inputs))
     const key = `${primitive.id}(${inputs.map((n) => this.idOf(n)).join(",")})${paramsKey(primitive.schema, application.params)}`
     const equal = this.known.get(key)
     if (equal) {
@@ -82,6 +84,10 @@ class Simplifier {
     this.known.set(key, results)
     if (soleOperation(results[0]) === "maximum")
       this.maxima.set(results[0].inputs.map((n) => this.idOf(n)).join(","), results[0])
+    return this.noted(application, results)
+  }
+
+  private noted(application: Application, results: readonly Node[]): readonly Node[] {
     outputsOf(application).forEach((node, i) => {
       if (this.rewritten.has(results[i])) this.single.delete(results[i])
       else if (this.readers.get(node)?.size === 1) this.single.add(results[i])

@@ -12,10 +12,12 @@ import {
   type Droppable,
   definePrimitive,
   format,
+  isExchange,
   lifetimes,
   Mark,
   type Meta,
   type Node,
+  noteExchange,
   onStream,
   type Plan,
   type Stream,
@@ -25,7 +27,7 @@ import {
   TransformError,
   withoutHandles,
 } from "@lazuli/core/engine"
-import { isLeaf } from "./order"
+import { inOrder, isLeaf } from "./order"
 import { type Part, partsOf, streamsOf } from "./parts"
 import { makePlan, optimize, type Planned } from "./plan"
 import { reapply, reapplyOn, rebuild } from "./rebuild"
@@ -71,6 +73,8 @@ export class TracedGraph {
   readonly stream: Stream | null = null
   /** True if its operations run on several streams. */
   readonly isDivided: boolean = false
+  /** True if calls of it are exchanges with other processes. */
+  readonly exchanges: boolean
   private divided: readonly (Part & { readonly graph: TracedGraph })[] | null = null
   private device: Node["stream"]["device"] | null = null
   private plan: Plan | null = null
@@ -88,6 +92,7 @@ export class TracedGraph {
       this.isDivided = others.length > 0
       this.stream = this.isDivided ? null : stream
     }
+    this.exchanges = inOrder(outputs, isLeaf).some(isExchange)
     const metas = outputs.map(({ shape, dtype }) => ({ shape, dtype }))
     this.meta = metas.length === 1 ? metas[0] : metas
   }
@@ -183,6 +188,7 @@ export class TracedGraph {
       const made = onStream(part.stream, () =>
         applyNodes(tracedCall.primitive, given, { program: part.graph }),
       )
+      if (part.graph.exchanges) noteExchange(made[0])
       part.outputs.forEach((node, i) => values.set(node, made[i]))
     }
     // A result that no part makes is a constant.

@@ -54,6 +54,8 @@ function exchange(
   else if (halves) output.data.set(halves)
 }
 
+const facts = { exchanges: true }
+
 /** The rules of what changes nothing about the shape, and works on every element alike. */
 const alike = {
   infer: ([x]: readonly Meta[]): Meta => x,
@@ -63,6 +65,7 @@ const alike = {
 export const allReduce: Apply<{ group: number; reduction: "sum" | "max" | "min" }> = definePrimitive({
   name: `${PACKAGE}/allReduce`,
   api: 1,
+  facts,
   params: { group: "i64", reduction: ["sum", "max", "min"] },
   ...alike,
   reference: (inputs, [out], { group, reduction }) =>
@@ -90,6 +93,7 @@ const batchSecond = (x: mx.Array, axis: number | null, size: number): mx.Array =
 export const allGather: Apply<{ group: number; size: number }> = definePrimitive({
   name: `${PACKAGE}/allGather`,
   api: 1,
+  facts,
   params: { group: "i64", size: "i64" },
   infer: ([x], { size }) => {
     const [first, ...rest] = rowsOf(x)
@@ -120,6 +124,7 @@ function checkParts(op: string, x: Meta, size: number): void {
 export const sumScatter: Apply<{ group: number; size: number }> = definePrimitive({
   name: `${PACKAGE}/sumScatter`,
   api: 1,
+  facts,
   params: { group: "i64", size: "i64" },
   infer: ([x], { size }) => {
     checkParts("sumScatter", x, size)
@@ -138,6 +143,7 @@ export const sumScatter: Apply<{ group: number; size: number }> = definePrimitiv
 export const allToAll: Apply<{ group: number; size: number }> = definePrimitive({
   name: `${PACKAGE}/allToAll`,
   api: 1,
+  facts,
   params: { group: "i64", size: "i64" },
   infer: ([x], { size }) => {
     checkParts("allToAll", x, size)
@@ -156,6 +162,7 @@ export const allToAll: Apply<{ group: number; size: number }> = definePrimitive(
 export const broadcast: Apply<{ group: number; root: number }> = definePrimitive({
   name: `${PACKAGE}/broadcast`,
   api: 1,
+  facts,
   params: { group: "i64", root: "i64" },
   ...alike,
   reference: (inputs, [out], { group, root }) => exchange(group, "broadcast", inputs, out, { peer: root }),
@@ -175,6 +182,7 @@ export const nextSerial = (): number => ++serial
 export const send: Apply<{ group: number; to: number; serial: number }> = definePrimitive({
   name: `${PACKAGE}/send`,
   api: 1,
+  facts,
   params: { group: "i64", to: "i64", serial: "i64" },
   ...alike,
   reference: (inputs, [out], { group, to }) => exchange(group, "send", inputs, out, { peer: to }),
@@ -193,6 +201,7 @@ export const recv: Apply<{
 }> = definePrimitive({
   name: `${PACKAGE}/recv`,
   api: 1,
+  facts,
   params: { group: "i64", from: "i64", serial: "i64", shape: "i64[]", dtype: "dtype" },
   infer: (_, { shape, dtype }) => ({ shape, dtype }),
   reference: (_, [out], { group, from }) => exchange(group, "recv", [], out, { peer: from }),
@@ -205,6 +214,7 @@ export const recv: Apply<{
 export const recvLike: Apply<{ group: number; from: number; serial: number }> = definePrimitive({
   name: `${PACKAGE}/recvLike`,
   api: 1,
+  facts,
   params: { group: "i64", from: "i64", serial: "i64" },
   ...alike,
   reference: (_, [out], { group, from }) => exchange(group, "recv", [], out, { peer: from }),
@@ -217,6 +227,7 @@ export const recvLike: Apply<{ group: number; from: number; serial: number }> = 
 export const barrier: Apply<{ group: number; serial: number }> = definePrimitive({
   name: `${PACKAGE}/barrier`,
   api: 1,
+  facts,
   params: { group: "i64", serial: "i64" },
   ...alike,
   reference: (inputs, [out], { group }) => exchange(group, "barrier", inputs, out),
@@ -241,6 +252,7 @@ export const sumGradients: Apply<{ group: number }> = definePrimitive({
 export const gatherParameter: Apply<{ group: number; size: number }> = definePrimitive({
   name: `${PACKAGE}/gatherParameter`,
   api: 1,
+  facts,
   params: { group: "i64", size: "i64" },
   infer: ([x], { size }) => ({ shape: [x.shape[0] * size, ...x.shape.slice(1)], dtype: x.dtype }),
   decompose: (inputs, params) => allGather(inputs, params),

@@ -14,6 +14,7 @@ import {
 } from "../graph/backend"
 import { currentStream, onStream, type Stream } from "../graph/device"
 import { DeviceError } from "../graph/errors"
+import { withoutExchanges } from "../graph/exchanges"
 import {
   type Application,
   Array,
@@ -72,7 +73,8 @@ export function evaluate(roots: readonly Node[]): void {
  * Computes what small arrays wait for, so that what it is computed from can be given back: a list of losses that nobody has read must not
  * keep a whole run. Errors stay on the arrays.
  */
-function computePending(nodes: readonly Node[]): void {
+function computePending(pending: readonly Node[]): void {
+  const nodes = withoutExchanges(pending)
   if (nodes.length === 0) return
   try {
     // A caller may be about to read what an update would write over.

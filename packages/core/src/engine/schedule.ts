@@ -5,6 +5,7 @@
 import { backendFor, countFallback } from "../graph/backend"
 import { onStream } from "../graph/device"
 import { DeviceError, RegistryError, TransformError } from "../graph/errors"
+import { exchanges, exchangesOutOfOrder, inPlaceOf } from "../graph/exchanges"
 import { type Application, Array, Mark, type Node, type Primitive, withoutHandles } from "../graph/graph"
 import { decompose } from "../graph/primitive"
 import { format, sameShape } from "../graph/shape"
@@ -28,7 +29,10 @@ function refuse(node: Node): never {
   })
 }
 
-/** The pending nodes that the roots need, every node after its inputs; an application of several outputs by its first. */
+/**
+ * The pending nodes that the roots need, every node after its inputs, and exchanges in their order; an application of several outputs by
+ * its first.
+ */
 export function schedule(roots: readonly Node[]): Application[] {
   if (scheduling)
     throw new TransformError("eval", "a decomposition needs the value of an array", {
@@ -36,7 +40,9 @@ export function schedule(roots: readonly Node[]): Application[] {
     })
   scheduling = true
   try {
-    return traverse(roots)
+    const order = traverse(roots)
+    const first = exchanges.exist ? exchangesOutOfOrder(order) : null
+    return first === null ? order : traverse([...first, ...roots])
   } finally {
     scheduling = false
   }
@@ -115,14 +121,16 @@ function dependencies(application: Application): readonly Node[] {
   countFallback(backend.name, primitive.name, "decomposed")
   const parts = onStream(application.stream, () =>
     withoutHandles(() =>
-      inheritingSite(application, () =>
-        rules.expand
-          ? rules.expand(application)
-          : decompose(
-              primitive,
-              application.inputs.map((n) => new Array(n)),
-              application.params,
-            ),
+      inPlaceOf(application, () =>
+        inheritingSite(application, () =>
+          rules.expand
+            ? rules.expand(application)
+            : decompose(
+                primitive,
+                application.inputs.map((n) => new Array(n)),
+                application.params,
+              ),
+        ),
       ),
     ),
   )

@@ -8,6 +8,7 @@ import { calls } from "./calls"
 import { markCopy } from "./copies"
 import { currentStream, type Stream } from "./device"
 import type { Dtype } from "./dtype"
+import { noteExchange } from "./exchanges"
 import type { ArrayMembers } from "./members"
 import type { HOLDS, Holds, StreamOptions, Value, ValueIn } from "./option-types"
 import { type AnyParams, NO_PARAMS, type ParamSchema } from "./params"
@@ -172,6 +173,8 @@ export interface PrimitiveFacts {
   readonly along?: boolean
   /** Puts the second input in the place of a part of the first, or with the mode "add" adds it to that. */
   readonly places?: boolean
+  /** Talks to other processes: evaluated in the order in which programs apply such primitives, and never by itself. */
+  readonly exchanges?: boolean
 }
 
 /** A registered primitive: one definition that says what an operation means. */
@@ -546,6 +549,7 @@ export function addNodes(
       outputs[i].index = i
     }
   }
+  if (primitive.facts.exchanges === true) noteExchange(outputs[0])
   if (building.note !== null) for (const node of outputs) building.note(node)
   return outputs
 }

@@ -226,8 +226,8 @@ function uniformRules(rules: PrimitiveRules<AnyParams>): PrimitiveRules<AnyParam
   }
 }
 function uniformFacts(facts: PrimitiveFacts): PrimitiveFacts {
-  const { immediate, broadcasts, stopsGradient, opaque, ambiguous, along, places } = facts
-  return { immediate, broadcasts, stopsGradient, opaque, ambiguous, along, places }
+  const { immediate, broadcasts, stopsGradient, opaque, ambiguous, along, places, exchanges } = facts
+  return { immediate, broadcasts, stopsGradient, opaque, ambiguous, along, places, exchanges }
 }
 
 /** Packages whose primitives promise shapes and dtypes that need no second look: every call of a compiled function would pay for it. */
@@ -304,7 +304,16 @@ const RULES = [
   "undo",
 ] as const
 const IS_RULE = new Set<string>(RULES)
-const FACTS = new Set(["immediate", "broadcasts", "stopsGradient", "opaque", "ambiguous", "along", "places"])
+const FACTS = new Set([
+  "immediate",
+  "broadcasts",
+  "stopsGradient",
+  "opaque",
+  "ambiguous",
+  "along",
+  "places",
+  "exchanges",
+])
 const PARTS = new Set(["name", "params", "facts", "version", "api", "kernelsFrom", ...RULES])
 
 /** Rules are functions, parameters have kinds that there are, and nothing is misspelt. */

@@ -1,0 +1,93 @@
+/**
+ * Exchanges with other processes: applications that several processes must evaluate in one order. Within an evaluation, or a compiled
+ * function, that is the order in which the program made them, which is the same in all of them: sizes and memory, by which other work is
+ * ordered, may differ.
+ */
+/** A node, as far as it matters here: graph.ts notes exchanges, and is not imported. */
+interface Pending {
+  readonly storage: object | null
+  readonly primitive: object | null
+  readonly inputs: readonly Pending[]
+  readonly outputs: readonly Pending[] | null
+}
+
+/** By application: its number, behind those of the applications in whose place it was made. */
+const orders = new WeakMap<object, readonly number[]>()
+const NOBODY: readonly number[] = []
+let count = 0
+let within = NOBODY
+
+/** True once there was an exchange: other programs pay for nothing here. */
+export const exchanges = { exist: false }
+
+/** Notes an application that has just been made. */
+export function noteExchange(application: object): void {
+  exchanges.exist = true
+  orders.set(application, [...within, ++count])
+}
+
+/** True of an application that exchanges something, itself or within a compiled function. */
+export const isExchange = (application: object): boolean => exchanges.exist && orders.has(application)
+
+/** Runs `body`, whose exchanges are those of an application. */
+export function inPlaceOf<T>(application: object, body: () => T): T {
+  const order = exchanges.exist ? orders.get(application) : undefined
+  if (order === undefined) return body()
+  const outer = within
+  within = order
+  try {
+    return body()
+  } finally {
+    within = outer
+  }
+}
+
+/** Applications come behind those that were made in their place. */
+function compare(a: readonly number[], b: readonly number[]): number {
+  for (let i = 0; ; i++) {
+    if (i === a.length || i === b.length) return b.length - a.length
+    if (a[i] !== b[i]) return a[i] - b[i]
+  }
+}
+
+/** The exchanges among some applications, as they are to follow each other; null where they do already. */
+export function exchangesOutOfOrder<A extends object>(applications: readonly A[]): A[] | null {
+  let last: readonly number[] | null = null
+  let isSorted = true
+  for (const each of applications) {
+    const order = orders.get(each)
+    if (order === undefined) continue
+    if (last !== null && compare(last, order) > 0) isSorted = false
+    last = order
+  }
+  return isSorted ? null : exchangesIn(applications)
+}
+
+/** The exchanges among some applications, as they are to follow each other. */
+export function exchangesIn<A extends object>(applications: readonly A[]): A[] {
+  const orderOf = (each: A): readonly number[] => orders.get(each) as readonly number[]
+  return applications.filter((each) => orders.has(each)).sort((a, b) => compare(orderOf(a), orderOf(b)))
+}
+
+/** Nodes behind which no exchange is pending: what may be evaluated at a moment that processes do not share. */
+export function withoutExchanges<N extends Pending>(nodes: readonly N[]): N[] {
+  if (!exchanges.exist) return [...nodes]
+  /** True if something behind it, or itself, is an exchange. */
+  const known = new Map<Pending, boolean>()
+  const applicationOf = (node: Pending): Pending => (node.outputs === null ? node : node.outputs[0])
+  const isPending = (node: Pending): boolean => node.storage === null && node.primitive !== null
+  const reaches = (root: Pending): boolean => {
+    const stack = [applicationOf(root)]
+    for (let node = stack.at(-1); node !== undefined; node = stack.at(-1)) {
+      const inputs = node.inputs.filter(isPending).map(applicationOf)
+      const unknown = orders.has(node) ? undefined : inputs.find((input) => !known.has(input))
+      if (unknown !== undefined) stack.push(unknown)
+      else {
+        known.set(node, orders.has(node) || inputs.some((input) => known.get(input) === true))
+        stack.pop()
+      }
+    }
+    return known.get(applicationOf(root)) === true
+  }
+  return nodes.filter((node) => !isPending(node) || !reaches(node))
+}
