@@ -78,8 +78,8 @@ void few_rows(const lz_call& call, std::span<FewRows> products) {
   constexpr int64_t kRows = 16;
   const Arranged vectors{arranged, size, sums, width, x_rows};
   std::atomic<bool> exhausted{false};
-  // Tasks of one product.
-  const auto work = [&](const PackedProduct& p, const PackedJob& job, int64_t begin, int64_t end) {
+  // Tasks of one product: sums, then the result itself, while they are in a cache.
+  const auto sum = [&](const PackedProduct& p, const PackedJob& job, int64_t begin, int64_t end) {
     // Bytes meet scales where they lie. For others these are widened for many rows at once, or read where
     // they lie too, if rows of them follow each other and no group needs padding.
     const bool unpadded = p.scale_stride == p.groups && (!job.biases || p.bias_stride == p.groups) &&
@@ -130,6 +130,16 @@ void few_rows(const lz_call& call, std::span<FewRows> products) {
       }
       dot(rows, row);
     }
+  };
+  const auto work = [&](const PackedProduct& p, const PackedJob& job, int64_t begin, int64_t end) {
+    sum(p, job, begin, end);
+    const int64_t column = begin * kRows, n = std::min(p.n, end * kRows) - column;
+    const auto narrow = p.out ? half_table().narrow[p.out_dtype] : nullptr;
+    for (int64_t r = job.first; narrow && r < job.first + job.rows; r++) {
+      const int64_t at = r * p.n + column;
+      narrow(p.y + at, static_cast<char*>(p.out) + 2 * at, n);
+    }
+    p.epilogue(job.first, job.rows, column, n);
   };
   int64_t tasks = 0, columns = 0;
   for (FewRows& each : products) {
@@ -339,23 +349,23 @@ void finish(const lz_call& call, PackedProduct& p, const void* rows, int64_t cou
              return ((way == ways) || ...);
            });
   };
-  const bool tiles = all(Way::tiles, Way::bytes), panels = !narrow && all(Way::panels);
-  const Epilogue epilogue{narrow || tiles || panels ? take_pieces(call) : nullptr};
+  const bool parts = all(Way::tiles, Way::bytes, Way::few), panels = !narrow && all(Way::panels);
+  const Epilogue epilogue{narrow || parts || panels ? take_pieces(call) : nullptr};
   p.rows = rows;
   p.dtype = p.out_dtype = y.dtype;
   if (p.rounded || !all(Way::tiles)) p.x = float_rows(call, p, rows, count);
   if (p.rounded) p.rows = p.x, p.dtype = LZ_FLOAT32;
-  if (tiles) p.out = y.data;
-  if (tiles || panels) p.epilogue = epilogue;
+  if (parts) p.out = y.data;
+  if (parts || panels) p.epilogue = epilogue;
   if (!narrow)
     p.y = data<float>(y);
-  else if (!tiles)
+  else if (!all(Way::tiles, Way::bytes))
     p.y = scratch<float>(call, y.size);
   if (p.k == 0)
     std::fill_n(p.y, y.size, 0.0f);
   else
     multiply(call, p);
-  if (narrow && !tiles) narrow_rows(call, p.y, epilogue);
+  if (narrow && !parts) narrow_rows(call, p.y, epilogue);
 }
 
 // A call of quantizedMatmul with its operands.
@@ -398,11 +408,10 @@ void multiply_together(const lz_call& call, std::span<const std::unique_ptr<Matm
     p.x = rows;
     if (p.rounded) p.dtype = LZ_FLOAT32;
     p.y = half_table().narrow[y.dtype] ? scratch<float>(call, y.size) : data<float>(y);
+    p.out = y.data;
     products.push_back({&p, &p.jobs[0]});
   }
   few_rows(call, products);
-  for (const auto& each : all)
-    if (half_table().narrow[each->p.out_dtype]) narrow_rows(each->call, each->p.y, {});
 }
 
 void quantized_matmul(const lz_call& call) {
