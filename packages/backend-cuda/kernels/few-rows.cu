@@ -1,9 +1,12 @@
-/* Products of up to eight rows with a matrix that is read once, on tensor cores: 16 rows of the matrix are one operand, the rows of x the
- * other, and the warps of a block divide k among them. Lanes read what lies side by side: the order of k within a step does not matter as
- * long as both operands have the same. Of packed weights (mode affine) Σ x · (scale · code + bias) is scale · Σ x · code + bias · Σ x for
- * the codes of a group, which are exact in 16 bits. Before this text stand LZ_PARTS (matrices, at most 3), LZ_BITS (16, 8 or 4), LZ_COUNT
- * (rows of x), LZ_TILES (16 rows of the matrix each), LZ_BLOCKS (blocks that a processor is to have at once), LZ_ADD (1 with a row that is
- * added), for packed weights LZ_GROUP and LZ_EVEN (1 where steps end with rows) and, for bfloat16, LZ_BRAIN. */
+/* Products of up to eight rows with a matrix that is read once, on tensor cores: 16 rows of the matrix are
+ * one operand, the rows of x the other, and the warps of a block divide k among them. Lanes read what lies
+ * side by side: the order of k within a step does not matter as long as both operands have the same. Of
+ * packed weights (mode affine) Σ x · (scale · code + bias) is scale · Σ x · code + bias · Σ x for the codes
+ * of a group, which are exact in 16 bits. The first step is read before earlier work has ended, where that
+ * does not write it. Before this text stand LZ_PARTS (matrices, at most 3), LZ_BITS (16, 8 or 4), LZ_COUNT
+ * (rows of x), LZ_TILES (16 rows of the matrix each), LZ_BLOCKS (blocks that a processor is to have at once),
+ * LZ_ADD (1 with a row that is added), for packed weights LZ_GROUP and LZ_EVEN (1 where steps end with rows)
+ * and, for bfloat16, LZ_BRAIN. */
 #define LZ_KERNELS
 #include "joined-matrices.cuh"
 
@@ -29,8 +32,7 @@ inline void finish(float (&sums)[TILES][4], const u16* added, u16* y, int rows, 
 #pragma unroll
   for (int t = 0; t < TILES; t++)
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-      parts[warp][(lane % 4 * 2 + i % 2) * TILES * ROWS + t * ROWS + i / 2 * 8 + lane / 4] = sums[t][i];
+    for (int i = 0; i < 4; i++) parts[warp][(lane % 4 * 2 + i % 2) * TILES * ROWS + t * ROWS + i / 2 * 8 + lane / 4] = sums[t][i];
   __syncthreads();
   for (int i = int(threadIdx.x); i < COUNT * TILES * ROWS; i += WARPS * 32) {
     const int row = tile * TILES * ROWS + i % (TILES * ROWS);
@@ -50,10 +52,15 @@ inline void finish(float (&sums)[TILES][4], const u16* added, u16* y, int rows, 
 /* Chunks of a row that a lane reads at a time, 32 columns apart. */
 constexpr int TOGETHER = TILES > 1 ? 2 : 4;
 
+/* What a lane reads of the matrix at a time. */
+struct Step {
+  Chunk w[TILES][2][TOGETHER];
+};
+
 /* In place of scales stands the row that is added. */
-inline void multiply_rows(const Matrix& matrix, const u16* x, int k) {
+inline void multiply_rows(const Matrix& matrix, const u16* x, int k, bool early) {
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
-  const int first = matrix.tile * TILES * ROWS + lane / 4;
+  const int first = matrix.tile * TILE_ROWS + lane / 4;
   const u16* from[TILES][2];
 #pragma unroll
   for (int t = 0; t < TILES; t++)
@@ -62,28 +69,41 @@ inline void multiply_rows(const Matrix& matrix, const u16* x, int k) {
       const int row = first + t * ROWS + half * 8;
       from[t][half] = matrix.weights + (long long)(row < matrix.rows ? row : matrix.rows - 1) * k;
     }
-  const u16* own = x + (long long)(lane / 4 < COUNT ? lane / 4 : 0) * k;
-  float sums[TILES][4] = {};
-  for (int base = warp * TOGETHER * 32 + lane % 4 * 8; base - lane % 4 * 8 < k; base += WARPS * TOGETHER * 32) {
-    Chunk w[TILES][2][TOGETHER] = {}, right[TOGETHER] = {};
+  const auto bring = [&](int base) {
+    Step step = {};
 #pragma unroll
     for (int u = 0; u < TOGETHER; u++)
-      if (base + u * 32 < k) {
+      if (base + u * 32 < k)
 #pragma unroll
         for (int t = 0; t < TILES; t++)
 #pragma unroll
-          for (int half = 0; half < 2; half++) w[t][half][u] = read_once(from[t][half] + base + u * 32);
-        if (lane / 4 < COUNT) right[u] = *(const Chunk*)(own + base + u * 32);
-      }
+          for (int half = 0; half < 2; half++) step.w[t][half][u] = read_once(from[t][half] + base + u * 32);
+    return step;
+  };
+  const u16* own = x + (long long)(lane / 4 < COUNT ? lane / 4 : 0) * k;
+  float sums[TILES][4] = {};
+  int base = warp * TOGETHER * 32 + lane % 4 * 8;
+  Step step;
+  if (early) step = bring(base);
+  await_earlier();
+  if (!early) step = bring(base);
+  while (base - lane % 4 * 8 < k) {
+    Chunk right[TOGETHER] = {};
+#pragma unroll
+    for (int u = 0; u < TOGETHER; u++)
+      if (base + u * 32 < k && lane / 4 < COUNT) right[u] = *(const Chunk*)(own + base + u * 32);
 #pragma unroll
     for (int u = 0; u < TOGETHER; u++)
 #pragma unroll
       for (int t = 0; t < TILES; t++)
 #pragma unroll
         for (int i = 0; i < 4; i += 2) {
-          const u32 left[4] = {w[t][0][u].word[i], w[t][1][u].word[i], w[t][0][u].word[i + 1], w[t][1][u].word[i + 1]};
+          const Chunk(&w)[2][TOGETHER] = step.w[t];
+          const u32 left[4] = {w[0][u].word[i], w[1][u].word[i], w[0][u].word[i + 1], w[1][u].word[i + 1]};
           multiply(sums[t], left, right[u].word[i], right[u].word[i + 1]);
         }
+    base += WARPS * TOGETHER * 32;
+    step = bring(base);
   }
   finish(sums, matrix.scales, matrix.y, matrix.rows, matrix.tile);
 }
@@ -141,8 +161,7 @@ inline void add_step(float (&sums)[TILES][4], const Step& step, const u16* own, 
 #pragma unroll
   for (int u = 0; u < TOGETHER; u++) {
     u32 right[CODES / 2] = {};
-    if (is_there && (LZ_EVEN || u < left))
-      memcpy(right, __builtin_assume_aligned(own + u * LZ_GROUP, 16), sizeof right);
+    if (is_there && (LZ_EVEN || u < left)) memcpy(right, __builtin_assume_aligned(own + u * LZ_GROUP, 16), sizeof right);
     float part[TILES][4] = {}, total[4] = {};
     const u32 ones[4] = {ONES, ONES, ONES, ONES};
 #pragma unroll
@@ -158,8 +177,7 @@ inline void add_step(float (&sums)[TILES][4], const Step& step, const u16* own, 
         for (int t = 0; t < TILES; t++) {
           const u32 upper = step.w[t][0][u][j] >> (2 * s * LZ_BITS);
           const u32 lower = step.w[t][1][u][j] >> (2 * s * LZ_BITS);
-          const u32 codes[4] = {elements_of(upper), elements_of(lower), elements_of(upper >> LZ_BITS),
-                                elements_of(lower >> LZ_BITS)};
+          const u32 codes[4] = {elements_of(upper), elements_of(lower), elements_of(upper >> LZ_BITS), elements_of(lower >> LZ_BITS)};
           multiply(part[t], codes, b0, b1);
         }
       }
@@ -175,25 +193,31 @@ inline void add_step(float (&sums)[TILES][4], const Step& step, const u16* own, 
   }
 }
 
-inline void multiply_rows(const Matrix& matrix, const u16* x, int k) {
+inline void multiply_rows(const Matrix& matrix, const u16* x, int k, bool early) {
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32, groups = k / LZ_GROUP;
   const Weights at = {(const u32*)matrix.weights, matrix.scales, matrix.biases, matrix.rows, groups};
   const bool is_there = lane / 4 < COUNT;
   const u16* own = x + (long long)(is_there ? lane / 4 : 0) * k + lane % 4 * CODES;
   float sums[TILES][4] = {};
-  for (int group = warp * TOGETHER; group < groups; group += WARPS * TOGETHER) {
-    Step step;
-    bring(step, at, matrix.tile, group);
+  int group = warp * TOGETHER;
+  Step step;
+  const auto bring_next = [&]() {
+    if (group < groups) bring(step, at, matrix.tile, group);
+  };
+  if (early) bring_next();
+  await_earlier();
+  if (!early) bring_next();
+  while (group < groups) {
     add_step(sums, step, own + group * LZ_GROUP, is_there, groups - group);
+    group += WARPS * TOGETHER;
+    bring_next();
   }
   finish(sums, nullptr, matrix.y, matrix.rows, matrix.tile);
 }
 
 #endif
 
-extern "C" __global__ void __launch_bounds__(256, LZ_BLOCKS) few_rows(const u16* x, LZ_MATRICES,
-                                                                      const __grid_constant__ Sizes sizes) {
-  await_earlier();
+extern "C" __global__ void __launch_bounds__(256, LZ_BLOCKS) few_rows(const u16* x, LZ_MATRICES, const __grid_constant__ Sizes sizes) {
   LZ_FIND_MATRIX(blockIdx.x)
-  multiply_rows(matrix, x, sizes.k);
+  multiply_rows(matrix, x, sizes.k, sizes.early != 0);
 }

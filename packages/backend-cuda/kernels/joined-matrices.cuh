@@ -3,8 +3,9 @@
 #pragma once
 #include "tensor-core.cuh"
 
+/* `early` is 1 of matrices that may be read before earlier work has ended. */
 struct Sizes {
-  int k, rows[LZ_PARTS];
+  int k, early, rows[LZ_PARTS];
 };
 /* A matrix and the number of a tile; what its kind of weights does not have is anything. */
 struct Matrix {

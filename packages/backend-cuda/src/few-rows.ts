@@ -21,8 +21,10 @@ const CHUNK = 8
 
 /** Of kernels/packed-row.cu, measured on an H200: stages, steps of a warp in a stage, blocks of a processor. */
 const STAYING = [3, 1, 2] as const
-/** Of fewer tiles of a processor the other kernel is as fast. */
-const MANY_TILES = 4
+/** With fewer tiles of a processor the other kernel is as fast; where weights are read early, with fewer stages. */
+const [MANY_TILES, MANY_STAGES] = [4, 5]
+/** Plans copy arrays of at most so many bytes by work of their own: `kStaged` in native/cuda/plan.cc. */
+const STAGED = 1024
 /** Bytes of shared memory that a block may ask for where the kernel was measured, and those that it has besides what it asks for. */
 const [HOPPER_SHARED, OWN_SHARED] = [227 * 1024, 1024]
 
@@ -50,6 +52,8 @@ interface Launch {
   readonly blocks: number
   /** Bytes that a block has in shared memory. */
   readonly shared?: number
+  /** True if matrices are read before earlier work has ended. */
+  readonly isEarly?: boolean
 }
 
 const columnsOf = ({ shape }: Node): number => shape[shape.length - 1]
@@ -65,8 +69,12 @@ const formOf = (x: Node, tiles: number, resident: number): string[] => [
 const blocksOf = (nodes: readonly Node[], tiles: number): number =>
   nodes.reduce((sum, node) => sum + Math.ceil(columnsOf(node) / (tiles * ROWS)), 0)
 
+/** True of arrays that no earlier work of a run writes. */
+const areGiven = (queue: DispatchQueue, arrays: readonly Node[]): boolean =>
+  arrays.every((each) => each.nbytes > STAGED && queue.isInput(viewOf(each).storage))
+
 function dispatch(queue: DispatchQueue, x: Node, matrices: readonly Matrix[], launch: Launch): void {
-  const { name, file, blocks, shared } = launch
+  const { name, file, blocks, shared, isEarly = false } = launch
   const [{ node }] = matrices
   const words = [
     `#define LZ_PARTS ${matrices.length}`,
@@ -84,7 +92,11 @@ function dispatch(queue: DispatchQueue, x: Node, matrices: readonly Matrix[], la
     arguments: [
       locationOf(viewOf(x)),
       ...matrices.flatMap((each) => [each.weights, each.scales, each.biases, locationOf(viewOf(each.node))]),
-      Int32Array.of(x.shape[x.shape.length - 1], ...matrices.map((each) => columnsOf(each.node))),
+      Int32Array.of(
+        x.shape[x.shape.length - 1],
+        Number(isEarly),
+        ...matrices.map((each) => columnsOf(each.node)),
+      ),
     ],
     writes: matrices.map((each) => each.node.storage as Storage),
     grid: [blocks * WARPS * 32, 1, 1],
@@ -142,6 +154,10 @@ export function encodeFewRows(queue: DispatchQueue, products: readonly FewRows[]
       products.map((each) => each.node),
       1,
     ),
+    isEarly: areGiven(
+      queue,
+      products.map(({ operands: [, y] }) => y),
+    ),
     words: [...formOf(x, 1, 3), "#define LZ_BITS 16", `#define LZ_ADD ${Number(added !== null)}`],
   })
 }
@@ -176,7 +192,8 @@ export function encodeFewPackedRows(nodes: readonly Node[], queue: DispatchQueue
     return { node, weights, scales, biases }
   })
   const packing = [`#define LZ_BITS ${bits}`, `#define LZ_GROUP ${groupSize}`]
-  const staying = packedRow(nodes, k, bits, groupSize, facts)
+  const isEarly = nodes.every((node) => areGiven(queue, node.inputs.slice(1)))
+  const staying = packedRow(nodes, k, bits, groupSize, facts, isEarly)
   if (staying) {
     dispatch(queue, x, matrices, { ...staying, words: [...staying.words, ...packing] })
     return
@@ -190,6 +207,7 @@ export function encodeFewPackedRows(nodes: readonly Node[], queue: DispatchQueue
   dispatch(queue, x, matrices, {
     ...FEW_ROWS,
     blocks: blocksOf(nodes, tiles),
+    isEarly,
     words: [
       ...formOf(x, tiles, areSeveral ? 3 : isSmall ? 1 : 2),
       ...packing,
@@ -206,19 +224,22 @@ function packedRow(
   bits: number,
   groupSize: number,
   { processors, maxShared }: Facts,
+  isEarly: boolean,
 ): Launch | null {
   const [x] = nodes[0].inputs
   const blocks = blocksOf(nodes, 1)
   // Numbers of groups are read 16 bytes at a time.
   if (rowsOf(x) > 1 || (k / groupSize) % CHUNK !== 0 || maxShared < HOPPER_SHARED) return null
-  if (blocks < MANY_TILES * processors) return null
   const [stages, steps, resident] = STAYING
   // As the kernel has them.
   const words = (groupSize * bits) / 128
   const together = Math.max(1, 8 / words)
   const [rowBytes, groups] = [steps * WARPS * 128, steps * WARPS * together]
   const stage = ROWS * (rowBytes + 16 * Math.min(words, 4) + 2 * (2 * groups + 16))
-  const all = Math.ceil(k / groupSize / groups) * groups
+  const perTile = Math.ceil(k / groupSize / groups)
+  const isMuch = isEarly ? blocks * perTile >= MANY_STAGES * processors : blocks >= MANY_TILES * processors
+  if (!isMuch) return null
+  const all = perTile * groups
   const shared = stages * stage + 2 * all * groupSize + 4 * all
   if (shared > maxShared - OWN_SHARED) return null
   return {
@@ -226,6 +247,7 @@ function packedRow(
     file: "packed-row.cu",
     blocks: Math.min(blocks, resident * processors),
     shared,
+    isEarly,
     words: [`#define LZ_STAGES ${stages}`, `#define LZ_STEPS ${steps}`, `#define LZ_BLOCKS ${resident}`],
   }
 }

@@ -78,3 +78,40 @@ it("of several matrices is one launch of a compiled function", () => {
     )
   }
 }, 120_000)
+
+/** The sizes of packed_row's dispatches in plans that `body` makes: columns of x, 1 where weights are read early, rows of matrices. */
+function sizesInPlans(k: number, body: () => void): number[][] {
+  const plans = vi.spyOn(cudaRuntime, "newPlan")
+  try {
+    body()
+    return plans.mock.calls.flatMap(([{ words, length }]) => {
+      const found: number[][] = []
+      for (let i = 0; i + 2 < length; i++)
+        if (words[i] === k && words[i + 1] <= 1 && words[i + 2] >= 128) found.push([...words.slice(i, i + 3)])
+      return found
+    })
+  } finally {
+    plans.mockRestore()
+  }
+}
+
+it("reads weights before earlier work has ended where that cannot write them", () => {
+  const [k, rows, groupSize] = [1280, 144, 32]
+  const packed = mx.quantize(wave([rows, k], mx.bfloat16, 1), { groupSize }) as mx.Array[]
+  const [x, one] = [wave([1, k], mx.bfloat16, 2), mx.array(1).astype(mx.bfloat16)]
+  mx.eval(x, one, packed)
+  const times = (scales: mx.Array): mx.Array =>
+    mx.quantizedMatmul(x, packed[0], scales, packed[2], { groupSize })
+  const want = valuesOf(times(packed[1]))
+  const given = compile((scales: mx.Array) => times(scales))
+  const computed = compile((scales: mx.Array) => times(scales.multiply(one)))
+  for (const [f, early] of [
+    [given, 1],
+    [computed, 0],
+  ] as const)
+    expect(
+      sizesInPlans(k, () => {
+        for (let i = 0; i < 2; i++) expect(valuesOf(f(packed[1]))).toEqual(want)
+      }),
+    ).toEqual([[k, early, rows]])
+}, 120_000)

@@ -136,6 +136,8 @@ export interface DispatchQueue {
   dispatch(dispatch: Dispatch): void
   /** The quicker way for what is dispatched most; null where dispatches are no work of now. */
   readonly flat: FlatDispatches<unknown> | null
+  /** True of an input of a recording, which none of its work writes: in a run it may be read before earlier work has ended. */
+  isInput(storage: Storage): boolean
   /** True if a result lies where an input lay, in a recording too. */
   overlays(input: Storage, result: Storage): boolean
   /** Adds a copy of an input to a result of its size, unless they lie in one place; in a recording, runs that find them so leave it out. */

@@ -239,6 +239,10 @@ export class GpuQueue implements DispatchQueue {
     this.added({ word, op, pipeline, reads: locations.map((p) => p.storage), writes })
   }
 
+  isInput(storage: Storage): boolean {
+    return this.recording?.isInput(storage) === true
+  }
+
   overlays(input: Storage, result: Storage): boolean {
     return input === result || this.recording?.overlays(input, result) === true
   }

@@ -150,6 +150,10 @@ export class Recording {
     return id < first ? { binding: id, offset: 0 } : { binding: first, offset: this.offsets[id - first] }
   }
 
+  isInput({ id }: Storage): boolean {
+    return id < this.inputs
+  }
+
   /** True if both storages begin at the same location: one that dies here and one that is made. */
   overlays(input: Storage, result: Storage): boolean {
     const [a, b] = [this.partOf(input), this.partOf(result)]
