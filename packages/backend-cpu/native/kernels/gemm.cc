@@ -11,10 +11,17 @@
 namespace lazuli {
 namespace {
 
-// Of what all threads share at a time.
-constexpr int64_t kMostShared = 4096;
-// a is packed for so many slivers of b; b for more than so many tiles, unless it is small.
-constexpr int64_t kSliversOfA = 6, kTilesOfB = 2, kSmallB = 16384;
+// Of what all threads share at a time: rows or columns, and floats of packed operands, unless a block of the
+// depth has more.
+constexpr int64_t kMostShared = 4096, kMostPacked = 1 << 24;
+// Of a task of theirs: rows at least, where threads would wait else, and slivers at most; and tasks for each
+// thread, of which one that is late leaves some to others. For fewer columns than kColumnsOfA a is read as
+// it lies.
+constexpr int64_t kLeastRows = 64, kMostSlivers = 8, kTasks = 8, kColumnsOfA = 2048;
+// a is packed for so many slivers of b, and else read in blocks of so many elements; b is packed for more
+// than so many tiles, unless it is small.
+constexpr int64_t kSliversOfA = 6, kUnpackedA = 1 << 16, kTilesOfB = 2;
+int64_t small_b() { return gemm_table().lanes > 8 ? 8192 : 16384; }
 // Few rows of a meet b as memory gives it: its rows, those of its transpose, or lines of kLongSlivers
 // slivers. `kLargeB` elements are more than the caches hold.
 constexpr int64_t kFewRows = 48, kFewDots = 24, kFewSums = 16, kShort = 64, kLongSlivers = 16,
@@ -22,9 +29,6 @@ constexpr int64_t kFewRows = 48, kFewDots = 24, kFewSums = 16, kShort = 64, kLon
 // Of a thread's own packed blocks: a block's rows are rounded up to whole tiles.
 constexpr int64_t kBlockA = (kGemmDepth + 4) * (kGemmRows + 16), kSliverB = (kShort + 1) * kLongSlivers * 32;
 static_assert(kSliverB >= (kGemmDepth + 1) * 32 && kSliverB >= kFewSums * (2 * (512 + 16) + kGemmDepth + 16));
-
-// The elements finished at a time are still in the second cache.
-constexpr int64_t kFinished = 1 << 16;
 
 // A sliver of b and a block of a. Null when there is no memory.
 float* packing_memory() { return thread_memory(kBlockA + kSliverB); }
@@ -37,11 +41,12 @@ void by_library(const GemmProblem& p) {
 
 }  // namespace
 
-void GemmProblem::done(int64_t i, int64_t rows, int64_t j, int64_t columns) const {
+void GemmProblem::done(int64_t i, int64_t rows, int64_t j, int64_t columns, const float* from,
+                       int64_t ld) const {
   if (narrow) {
     const auto to_half = half_table().narrow[narrow_dtype];
-    for (int64_t r = i; r < i + rows; r++)
-      to_half(c + r * ldc + j, narrow + 2 * (r * narrow_ld + j), columns);
+    for (int64_t r = 0; r < rows; r++, from += ld)
+      to_half(from, narrow + 2 * ((i + r) * narrow_ld + j), columns);
   }
   epilogue(i, rows, j, columns);
 }
@@ -137,12 +142,18 @@ void gemm(const GemmProblem& p) {
   const int64_t width = 2 * table.lanes, group = lines ? kLongSlivers * width : width;
   const int64_t depth = lines ? kShort : kind.block_depth(all);
   const bool pack_a = p.a.dtype != LZ_FLOAT32 || lines || parts(p.n, width) >= kSliversOfA;
-  // Rows of a block and of its tiles are nearly equal.
-  const int64_t block = pack_a ? even_part(p.m, kGemmRows) : p.m;
+  // Rows of a block and of its tiles are nearly equal. Those that are not packed stay in the second cache for
+  // further slivers.
+  const int64_t most = pack_a ? kGemmRows : p.n > width ? std::max(kGemmRows, kUnpackedA / depth) : p.m;
+  const int64_t block = even_part(p.m, most);
   const int64_t height = kind.height(block);
   const int64_t tall = parts(block, height) * height;
   const bool pack_b = p.b.dtype != LZ_FLOAT32 || p.b.transposed || lines ||
-                      (parts(p.m, height) > kTilesOfB && p.k * p.b.ld > kSmallB);
+                      (parts(p.m, height) > kTilesOfB && p.k * p.b.ld > small_b());
+  // All of b, once for all rows.
+  const bool once =
+      pack_b && !lines && tall < p.m && all <= depth && parts(p.n, width) * tile_step(width, all) <= kSliverB;
+  if (once) kind.pack(p.b, true, p.n, p.k, width, packed_b, true);
   float* packed_a = packed_b + kSliverB;
   GemmSliver s{};
   s.c_row = p.ldc;
@@ -171,11 +182,11 @@ void gemm(const GemmProblem& p) {
         // A vector alone is packed as such.
         const int64_t full = n > table.lanes ? width : table.lanes;
         const bool packed = pack_b || n % full != 0;
-        if (packed) kind.pack(b, true, n, deep, full, packed_b, true);
-        s.b_step = packed ? full : b.ld;
+        if (packed && !once) kind.pack(b, true, n, deep, full, packed_b, true);
+        s.b_step = once ? width : packed ? full : b.ld;
         for (int64_t j = 0; j < n; j += width) {
           s.columns = int32_t(std::min(width, n - j));
-          s.b = packed ? packed_b + j / width * tile_step(full, s.depth)
+          s.b = packed ? packed_b + (once ? j0 + j : j) / width * tile_step(once ? width : full, s.depth)
                        : static_cast<const float*>(b.at(0, j).data);
           s.c = p.c + i * p.ldc + j0 + j;
           s.addend = addend.at(i, j0 + j).data;
@@ -187,75 +198,100 @@ void gemm(const GemmProblem& p) {
   }
 }
 
+// Depth by depth in blocks, all of which a task meets for its part of c, so that this stays in its cache.
+// Only of a depth too large to be packed at once, one part after another is packed and multiplied.
 void gemm(const lz_call& call, const GemmProblem& p) {
   if (p.m == 0 || p.n == 0 || p.k == 0) return gemm(p);
-  const GemmTable& table = gemm_table();
   const GemmKind kind(p.a.dtype, p.b.dtype);
-  const auto sliver = kind.sliver();
-  const int64_t all = kind.depth(p.k);
-  const int64_t width = 2 * table.lanes, depth = kind.block_depth(all);
+  const int64_t height = kind.wide_height(), width = kind.wide_width();
+  const int64_t all = kind.depth(p.k), depth = kind.block_depth(all);
   const int64_t mb = std::min(p.m, kMostShared), nb = std::min(p.n, kMostShared);
-  const int64_t height = kind.height(even_part(mb, kGemmRows));
-  const int64_t rows = parts(even_part(mb, kGemmRows), height) * height;
-  // Some tasks for every thread, of a few slivers at least.
-  const int64_t wanted = parts(int64_t(4) * call.ctx->threads, parts(mb, rows));
-  const int64_t columns = std::max<int64_t>(parts(parts(nb, width), wanted), 2) * width;
-  float* packed_a = scratch<float>(call, parts(mb, height) * tile_step(height, depth));
-  float* packed_b = scratch<float>(call, parts(nb, width) * tile_step(width, depth));
+  const int64_t a_block = parts(mb, height) * tile_step(height, depth);
+  const int64_t b_block = parts(nb, width) * tile_step(width, depth);
+  const int64_t together = std::clamp<int64_t>(kMostPacked / (a_block + b_block), 1, parts(all, depth));
+  const bool pack_a =
+      p.a.dtype != LZ_FLOAT32 || p.a.transposed || p.n >= kColumnsOfA || gemm_table().wide_vectors < 3;
+  const int64_t wanted = kTasks * call.ctx->threads, across_all = parts(nb, width);
+  int64_t tiles = even_part(parts(mb, height), kGemmRows / height);
+  const auto down = [&](int64_t m) { return parts(m, tiles * height); };
+  const int64_t slivers =
+      std::clamp<int64_t>(across_all * down(mb) / wanted, 1, even_part(across_all, kMostSlivers));
+  while (slivers == 1 && tiles * height >= 2 * kLeastRows && across_all * down(mb) < wanted)
+    tiles = parts(tiles, 2);
+  const int64_t rows = tiles * height, columns = slivers * width;
+  float* packed_a = pack_a ? scratch<float>(call, together * a_block) : nullptr;
+  float* packed_b = scratch<float>(call, together * b_block);
   for (int64_t j0 = 0; j0 < p.n; j0 += nb) {
     const int64_t n = std::min(nb, p.n - j0), across = parts(n, columns);
-    for (int64_t at = 0; at < all; at += depth) {
-      GemmSliver shared{};
-      shared.depth = std::min(depth, all - at);
-      shared.alpha = p.alpha;
-      shared.beta = at > 0 ? 1 : p.beta;
-      const GemmAddend addend = at > 0 ? GemmAddend{p.c, p.ldc} : p.added();
-      shared.addend_row = addend.ld;
-      const int64_t k = kind.elements(at), deep = std::min(kind.elements(shared.depth), p.k - k);
-      shared.c_row = p.ldc;
-      shared.b_step = width;
+    for (int64_t begin = 0; begin < all; begin += together * depth) {
+      const int64_t end = std::min(all, begin + together * depth), blocks = parts(end - begin, depth);
+      const auto depth_at = [&](int64_t at) { return std::min(depth, end - at); };
+      const bool local = p.narrow && begin == 0 && end == all;
       for (int64_t i0 = 0; i0 < p.m; i0 += mb) {
-        const int64_t m = std::min(mb, p.m - i0), down = parts(m, rows), packs = i0 == 0 ? across : 0;
+        const int64_t m = std::min(mb, p.m - i0), down_here = down(m);
+        const int64_t packs = i0 == 0 ? across * blocks : 0;
         const auto prepare = [&](int64_t task) {
-          if (task < packs) {
-            const int64_t j = task * columns;
+          const bool of_b = task < packs;
+          if (!of_b) task -= packs;
+          const int64_t block = task % blocks, at = begin + block * depth, k = kind.elements(at);
+          const int64_t deep = std::min(kind.elements(depth_at(at)), p.k - k);
+          if (of_b) {
+            const int64_t j = task / blocks * columns;
             kind.pack(p.b.at(k, j0 + j), true, std::min(columns, n - j), deep, width,
-                      packed_b + j / width * tile_step(width, shared.depth), true);
+                      packed_b + block * b_block + j / width * tile_step(width, depth_at(at)), true);
           } else {
-            const int64_t i = (task - packs) * rows;
+            const int64_t i = task / blocks * rows;
             kind.pack(p.a.at(i0 + i, k), false, std::min(rows, m - i), deep, height,
-                      packed_a + i / height * tile_step(height, shared.depth), false);
+                      packed_a + block * a_block + i / height * tile_step(height, depth_at(at)), false);
           }
         };
         const auto compute = [&](int64_t task) {
-          GemmSliver s = shared;
           const int64_t i = task / across * rows, first = task % across * columns;
           const int64_t last = std::min(n, first + columns);
-          int64_t finished = first;
+          GemmSliver s{};
           s.rows = std::min(rows, m - i);
-          kind.set_packed(s, packed_a + i / height * tile_step(height, s.depth), height,
-                          tile_step(height, s.depth));
-          for (int64_t j = first; j < last; j += width) {
-            s.columns = int32_t(std::min(width, last - j));
-            s.b = packed_b + j / width * tile_step(width, s.depth);
-            s.c = p.c + (i0 + i) * p.ldc + j0 + j;
-            s.addend = addend.at(i0 + i, j0 + j).data;
-            sliver(s);
-            const int64_t end = j + s.columns;
-            if (at + depth < all || (end < last && s.rows * (end + width - finished) <= kFinished)) continue;
-            p.done(i0 + i, s.rows, j0 + finished, end - finished);
-            finished = end;
+          s.alpha = p.alpha;
+          s.b_step = width;
+          // A result that is narrowed in the end need not be in memory before.
+          float* own = local ? thread_memory(rows * columns) : nullptr;
+          float* c = own ? own : p.c + (i0 + i) * p.ldc + j0 + first;
+          s.c_row = own ? columns : p.ldc;
+          for (int64_t at = begin, block = 0; at < end; at += depth, block++) {
+            s.depth = depth_at(at);
+            s.beta = at > 0 ? 1 : p.beta;
+            const GemmAddend addend = at > 0 ? GemmAddend{c, s.c_row} : p.added().at(i0 + i, j0 + first);
+            s.addend_row = addend.ld;
+            if (pack_a) {
+              const int64_t step = tile_step(height, s.depth);
+              kind.set_packed(s, packed_a + block * a_block + i / height * step, height, step);
+            } else {
+              const GemmOperand a = p.a.at(i0 + i, at);
+              s.a = static_cast<const float*>(a.data);
+              s.a_row = a.ld, s.a_step = 1, s.a_tile = height * a.ld;
+              s.height = int32_t(height);
+            }
+            for (int64_t j = first; j < last; j += width) {
+              const int64_t step = tile_step(width, s.depth);
+              s.columns = int32_t(std::min(width, last - j));
+              s.b = packed_b + block * b_block + j / width * step;
+              s.next = j + width < last ? s.b + step
+                                        : packed_b + (block + 1) % blocks * b_block + first / width * step;
+              s.c = c + j - first;
+              s.addend = addend.at(0, j - first).data;
+              kind.wide_sliver()(s);
+            }
           }
+          if (end == all) p.done(i0 + i, s.rows, j0 + first, last - first, c, s.c_row);
         };
         const auto each = [](auto& f) {
-          return [&f](int64_t begin, int64_t end) {
-            for (int64_t task = begin; task < end; task++) f(task);
+          return [&f](int64_t from, int64_t to) {
+            for (int64_t task = from; task < to; task++) f(task);
           };
         };
-        parallel(call, packs + down, 0.2 * double(shared.depth) * double(std::max(rows, columns)),
-                 each(prepare));
-        parallel(call, down * across,
-                 double(rows) * double(columns) * (kGemmPrice * double(shared.depth) + p.epilogue.cost()),
+        parallel(call, packs + (pack_a ? down_here * blocks : 0),
+                 0.2 * double(depth) * double(std::max(rows, columns)), each(prepare));
+        parallel(call, down_here * across,
+                 double(rows) * double(columns) * (kGemmPrice * double(end - begin) + p.epilogue.cost()),
                  each(compute));
       }
     }

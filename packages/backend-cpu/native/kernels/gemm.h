@@ -50,8 +50,12 @@ struct GemmProblem {
   // the parts.
   int64_t all_rows = 0;
 
-  // Rows and columns of c that are done.
-  void done(int64_t i, int64_t rows, int64_t j, int64_t columns) const;
+  // Rows and columns of c that are done, `ld` elements from row to row: in c, or elsewhere where they are
+  // narrowed.
+  void done(int64_t i, int64_t rows, int64_t j, int64_t columns, const float* from, int64_t ld) const;
+  void done(int64_t i, int64_t rows, int64_t j, int64_t columns) const {
+    done(i, rows, j, columns, c + i * ldc + j, ldc);
+  }
   GemmAddend added() const { return addend.data ? addend : GemmAddend{c, ldc}; }
 };
 

@@ -45,6 +45,12 @@ struct GemmKind {
                                 : kMatrixTile;
   }
   auto sliver() const { return pairs ? gemm_table().pair_sliver : gemm_table().sliver; }
+  // The tiles of what all threads share.
+  int64_t wide_height() const {
+    return matrix ? 2 * kMatrixTile : pairs ? gemm_table().height : gemm_table().wide_height;
+  }
+  int64_t wide_width() const { return (pairs ? 2 : gemm_table().wide_vectors) * gemm_table().lanes; }
+  auto wide_sliver() const { return pairs ? gemm_table().pair_sliver : gemm_table().wide_sliver; }
 
   // Packs rows of a, or columns of b (the same of its transpose), into tiles; k is the matrix' own.
   void pack(const GemmOperand& x, bool columns, int64_t count, int64_t k, int64_t height, float* to,

@@ -12,9 +12,11 @@ namespace lazuli::LZ_TARGET {
 namespace {
 
 #if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2
-constexpr int kHeight = 6;  // 16 registers
+constexpr int kHeight = 6, kWideHeight = kHeight, kWideVectors = 2;  // 16 registers
+constexpr bool kFetches = false;
 #else
-constexpr int kHeight = 12;  // 32 registers
+constexpr int kHeight = 12, kWideHeight = 8, kWideVectors = 3;  // 32 registers
+constexpr bool kFetches = true;
 #endif
 
 using V = hn::Vec<Floats>;
@@ -47,33 +49,30 @@ HWY_INLINE void finish(V (&sum)[Rows][Vectors], const GemmSliver& s, const float
     LZ_UNROLL for (int v = 0; v < Vectors; v++) sum[r][v] = hn::Mul(sum[r][v], alpha);
   }
   const int64_t last = s.columns - (Vectors - 1) * N;
-  if (s.beta == 0) {
-    LZ_UNROLL for (int r = 0; r < Rows; r++, c += s.c_row) {
-      LZ_UNROLL for (int v = 0; v < Vectors - 1; v++) hn::StoreU(sum[r][v], d, c + v * N);
-      if (last == N)
-        hn::StoreU(sum[r][Vectors - 1], d, c + (Vectors - 1) * N);
-      else
-        store_part(sum[r][Vectors - 1], c + (Vectors - 1) * N, last);
+  // All loads before all stores: rows whose distance is a multiple of a page would wait for each other.
+  if (s.beta != 0) {
+    LZ_UNROLL for (int r = 0; r < Rows; r++, addend += s.addend_row) {
+      LZ_UNROLL for (int v = 0; v < Vectors; v++) {
+        const float* x = addend + v * N;
+        const V added = v < Vectors - 1 || last == N ? hn::LoadU(d, x) : load_part(x, last);
+        sum[r][v] = hn::MulAdd(added, beta, sum[r][v]);
+      }
     }
-    return;
   }
-  LZ_UNROLL for (int r = 0; r < Rows; r++, c += s.c_row, addend += s.addend_row) {
-    LZ_UNROLL for (int v = 0; v < Vectors - 1; v++)
-        hn::StoreU(hn::MulAdd(hn::LoadU(d, addend + v * N), beta, sum[r][v]), d, c + v * N);
-    const float* x = addend + (Vectors - 1) * N;
-    float* y = c + (Vectors - 1) * N;
-    V& v = sum[r][Vectors - 1];
+  LZ_UNROLL for (int r = 0; r < Rows; r++, c += s.c_row) {
+    LZ_UNROLL for (int v = 0; v < Vectors - 1; v++) hn::StoreU(sum[r][v], d, c + v * N);
     if (last == N)
-      hn::StoreU(hn::MulAdd(hn::LoadU(d, x), beta, v), d, y);
+      hn::StoreU(sum[r][Vectors - 1], d, c + (Vectors - 1) * N);
     else
-      store_part(hn::MulAdd(load_part(x, last), beta, v), y, last);
+      store_part(sum[r][Vectors - 1], c + (Vectors - 1) * N, last);
   }
 }
 
 // `Lines`: a's rows are contiguous. Three rows share a pointer, so that a tile's addresses fit into
-// registers.
-template <int Rows, int Vectors, bool Lines>
-HWY_NOINLINE void tile_of(const GemmSliver& s, const float* a, const float* addend, float* c) {
+// registers. `Fetches`: what the next steps and `next` hold comes into the caches meanwhile.
+template <int Rows, int Vectors, bool Lines, bool Fetches>
+HWY_NOINLINE void tile_of(const GemmSliver& s, const float* a, const float* addend, const float* next,
+                          float* c) {
   const Floats d;
   const int64_t N = lanes();
   V sum[Rows][Vectors];
@@ -81,60 +80,76 @@ HWY_NOINLINE void tile_of(const GemmSliver& s, const float* a, const float* adde
     LZ_UNROLL for (int v = 0; v < Vectors; v++) sum[r][v] = hn::Zero(d);
   }
   const float* b = s.b;
-  const int64_t b_step = s.b_step;
-  // Memory that nobody has used for a while arrives while the sums run.
-  LZ_UNROLL for (int r = 0; r < Rows; r++) __builtin_prefetch(c + r * s.c_row, 1);
-  LZ_UNROLL for (int r = 0; r < Rows; r++) __builtin_prefetch(c + r * s.c_row + (Vectors - 1) * N, 1);
-  if constexpr (Lines) {
-    constexpr int kGroups = (Rows + 2) / 3;
-    const int64_t row = s.a_row;
-    const float* x[kGroups];
-    LZ_UNROLL for (int g = 0; g < kGroups; g++) x[g] = a + 3 * g * row;
-    for (int64_t k = s.depth; k > 0; k--, b += b_step) {
-      V weight[Vectors];
-      LZ_UNROLL for (int v = 0; v < Vectors; v++) weight[v] = hn::LoadU(d, b + v * N);
-      LZ_UNROLL for (int r = 0; r < Rows; r++) {
-        const auto value = hn::Set(d, x[r / 3][r % 3 * row]);
-        LZ_UNROLL for (int v = 0; v < Vectors; v++) sum[r][v] = hn::MulAdd(value, weight[v], sum[r][v]);
-      }
+  const int64_t a_step = s.a_step, b_step = s.b_step, row = s.a_row;
+  constexpr int kGroups = (Rows + 2) / 3;
+  const float* x[kGroups];
+  LZ_UNROLL for (int g = 0; g < kGroups; g++) x[g] = Lines ? a + 3 * g * row : nullptr;
+  const auto step = [&]() HWY_ATTR LZ_INLINE_LAMBDA {
+    V weight[Vectors];
+    LZ_UNROLL for (int v = 0; v < Vectors; v++) weight[v] = hn::LoadU(d, b + v * N);
+    LZ_UNROLL for (int r = 0; r < Rows; r++) {
+      const auto value = hn::Set(d, Lines ? x[r / 3][r % 3 * row] : a[r]);
+      LZ_UNROLL for (int v = 0; v < Vectors; v++) sum[r][v] = hn::MulAdd(value, weight[v], sum[r][v]);
+    }
+    if constexpr (Fetches && !Lines) __builtin_prefetch(a + 16 * Rows);
+    if constexpr (Lines) {
       LZ_UNROLL for (int g = 0; g < kGroups; g++) x[g]++;
+    } else {
+      a += a_step;
+    }
+    b += b_step;
+  };
+  // Memory that nobody has used for a while arrives while the sums run.
+  const auto fetch_c = [&]() HWY_ATTR LZ_INLINE_LAMBDA {
+    LZ_UNROLL for (int v = 0; v < Vectors; v += Fetches ? 1 : Vectors > 1 ? Vectors - 1 : 1) {
+      LZ_UNROLL for (int r = 0; r < Rows; r++) __builtin_prefetch(c + r * s.c_row + v * N, 1);
+    }
+  };
+  if constexpr (Fetches) {
+    // Not so early that it is gone again.
+    constexpr int64_t kLast = 32, kUnrolled = 4;
+    const int64_t last = s.depth > kLast ? kLast : 0;
+    int64_t k = s.depth - last;
+    for (int part = 0;; part++) {
+      for (; k >= kUnrolled; k -= kUnrolled, next += 16) {
+        __builtin_prefetch(next, 0, 2);
+        LZ_UNROLL for (int i = 0; i < kUnrolled; i++) step();
+      }
+      for (; k > 0; k--) step();
+      if (part == 1) break;
+      fetch_c();
+      k = last;
     }
   } else {
-    const int64_t a_step = s.a_step;
-    for (int64_t k = s.depth; k > 0; k--, b += b_step, a += a_step) {
-      V weight[Vectors];
-      LZ_UNROLL for (int v = 0; v < Vectors; v++) weight[v] = hn::LoadU(d, b + v * N);
-      LZ_UNROLL for (int r = 0; r < Rows; r++) {
-        const auto value = hn::Set(d, a[r]);
-        LZ_UNROLL for (int v = 0; v < Vectors; v++) sum[r][v] = hn::MulAdd(value, weight[v], sum[r][v]);
-      }
-    }
+    fetch_c();
+    for (int64_t k = s.depth; k > 0; k--) step();
   }
   finish<Rows, Vectors>(sum, s, addend, c);
 }
 
-using Tile = void (*)(const GemmSliver&, const float* a, const float* addend, float* c);
+using Tile = void (*)(const GemmSliver&, const float* a, const float* addend, const float* next, float* c);
 
-template <int Rows, int Vectors, bool Lines>
+template <int Rows, int Vectors, bool Lines, bool Fetches = false>
 Tile tile_for(int64_t rows) {
   if constexpr (Rows > 1) {
-    if (rows < Rows) return tile_for<Rows - 1, Vectors, Lines>(rows);
+    if (rows < Rows) return tile_for<Rows - 1, Vectors, Lines, Fetches>(rows);
   }
-  return tile_of<Rows, Vectors, Lines>;
+  return tile_of<Rows, Vectors, Lines, Fetches>;
 }
 
 // The tiles of a sliver, each by choose(its rows).
 template <class F>
 HWY_INLINE void tiles(const GemmSliver& s, F choose) {
-  const float *a = s.a, *addend = s.addend;
+  const float *a = s.a, *addend = s.addend, *next = s.next;
   float* c = s.c;
   int64_t left = s.rows;
   const Tile whole = choose(s.height);
   for (; left >= s.height; left -= s.height) {
-    whole(s, a, addend, c);
+    whole(s, a, addend, next, c);
     a += s.a_tile, addend += s.height * s.addend_row, c += s.height * s.c_row;
+    if (next) next += s.depth / 4 * 16;  // a line for four steps
   }
-  if (left > 0) choose(left)(s, a, addend, c);
+  if (left > 0) choose(left)(s, a, addend, next, c);
 }
 
 void sliver(const GemmSliver& s) {
@@ -142,6 +157,21 @@ void sliver(const GemmSliver& s) {
     return wide    ? lines ? tile_for<kHeight, 2, true>(rows) : tile_for<kHeight, 2, false>(rows)
            : lines ? tile_for<kHeight, 1, true>(rows)
                    : tile_for<kHeight, 1, false>(rows);
+  });
+}
+
+template <int Vectors, bool Lines>
+Tile wide_tile_for(int64_t columns, int64_t rows) {
+  if constexpr (Vectors > 1) {
+    if (columns <= (Vectors - 1) * lanes()) return wide_tile_for<Vectors - 1, Lines>(columns, rows);
+  }
+  return tile_for<kWideHeight, Vectors, Lines, kFetches>(rows);
+}
+
+void wide_sliver(const GemmSliver& s) {
+  tiles(s, [&s](int64_t rows) {
+    return s.a_step == 1 ? wide_tile_for<kWideVectors, true>(s.columns, rows)
+                         : wide_tile_for<kWideVectors, false>(s.columns, rows);
   });
 }
 
@@ -218,12 +248,12 @@ void copy(const GemmPack& p) {
     float* to = line;
     const T* x = from;
     int64_t left = p.count;
-    if (height == 2 * N) {
+    if (height % N == 0) {
       for (; left >= height; left -= height, x += height, to += p.tile) {
-        __builtin_prefetch(x + 4 * p.ld);
-        __builtin_prefetch(x + 4 * p.ld + N);
-        hn::StoreU(load(d, x), d, to);
-        hn::StoreU(load(d, x + N), d, to + N);
+        for (int64_t i = 0; i < height; i += N) {
+          __builtin_prefetch(x + 4 * p.ld + i);
+          hn::StoreU(load(d, x + i), d, to + i);
+        }
       }
     }
     for (; left > 0; left -= height, x += height, to += p.tile) {
@@ -244,7 +274,8 @@ void copy(const GemmPack& p) {
 
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
 template <int Rows, int Vectors>
-LZ_PAIRS HWY_NOINLINE void pair_tile_of(const GemmSliver& s, const float* a, const float* addend, float* c) {
+LZ_PAIRS HWY_NOINLINE void pair_tile_of(const GemmSliver& s, const float* a, const float* addend,
+                                        const float*, float* c) {
   const Floats d;
   V sum[Rows][Vectors];
   LZ_UNROLL for (int r = 0; r < Rows; r++) {
@@ -365,6 +396,8 @@ GemmTable make_table() {
   table.height = kHeight;
   table.lanes = int32_t(lanes());
   table.sliver = sliver;
+  table.wide_height = kWideHeight, table.wide_vectors = kWideVectors;
+  table.wide_sliver = wide_sliver;
   table.turn[kFloat32] = turn<float>;
   table.turn[kFloat16] = turn<float16>;
   table.turn[kBfloat16] = turn<bfloat16>;

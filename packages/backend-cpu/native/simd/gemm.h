@@ -17,6 +17,7 @@ namespace lazuli {
 // that is enough.
 struct GemmSliver {
   const float *a, *b, *addend;
+  const float* next;  // what follows b, to be fetched, for wide_sliver()
   float* c;
   int64_t a_tile, a_row, a_step, b_step, c_row, addend_row;
   int64_t rows, depth;
@@ -35,6 +36,10 @@ struct GemmTable {
   int32_t height;  // of a tile, at most
   int32_t lanes;   // of a vector; a sliver is twice as wide
   void (*sliver)(const GemmSliver&);
+  // The same for products of float32 that all threads share, with b packed: its tiles take fewer loads a
+  // multiplication.
+  int32_t wide_height, wide_vectors;
+  void (*wide_sliver)(const GemmSliver&);
   // Packing, by dtype, of float32 and the half types, which widen. Elements (i, k), i < count and k < depth,
   // go to to[i / height · tile + k · height + i % height]; zeros fill up the last tile's height when `fill`.
   // turn() reads them from from[i · ld + k], copy() from from[k · ld + i].

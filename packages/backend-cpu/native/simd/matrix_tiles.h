@@ -35,6 +35,10 @@ struct PlainTiles {
   void zero() {
     memset(sum[kSum], 0, sizeof sum[kSum]);
   }
+  template <int kSum>
+  void resume(const float* from, int64_t stride) {
+    for (int64_t i = 0; i < kTile; i++) memcpy(sum[kSum][i], from + i * stride, sizeof sum[kSum][i]);
+  }
   template <int kTo>
   void load(const float* from, int64_t stride) {
     for (int64_t i = 0; i < kTile; i++) memcpy(pairs[kTo][i], from + i * stride, sizeof pairs[kTo][i]);
@@ -83,6 +87,13 @@ struct MatrixTiles {
     if constexpr (kSum == 2) _tile_zero(2);
     if constexpr (kSum == 3) _tile_zero(3);
   }
+  template <int kSum>
+  LZ_MATRIX HWY_INLINE void resume(const float* from, int64_t stride) {
+    if constexpr (kSum == 0) _tile_loadd(0, from, stride * 4);
+    if constexpr (kSum == 1) _tile_loadd(1, from, stride * 4);
+    if constexpr (kSum == 2) _tile_loadd(2, from, stride * 4);
+    if constexpr (kSum == 3) _tile_loadd(3, from, stride * 4);
+  }
   template <int kTo>
   LZ_MATRIX HWY_INLINE void load(const float* from, int64_t stride) {
     if constexpr (kTo == 4) _tile_loadd(4, from, stride * 4);
@@ -120,14 +131,24 @@ using MatrixTiles = PlainTiles;
 bool has_matrix_tiles() { return false; }
 #endif
 
-// Up to two tiles of rows times one or two of columns. Rows of a are a_row apart and as long as the depth, a
-// multiple of kTile; what a tile has beyond the rows that there are may be anything.
+// Up to two tiles of rows times one or two of columns, added to what `to` has where `added`. Rows of a are
+// a_row apart and as long as the depth, a multiple of kTile; what a tile has beyond the rows that there are
+// may be anything.
 template <class Tiles, bool kTall, bool kWide>
-LZ_MATRIX HWY_NOINLINE void sum_tiles(Tiles& t, const GemmSliver& s, const float* a, float* to, int64_t ld) {
-  t.template zero<0>();
-  if constexpr (kWide) t.template zero<1>();
-  if constexpr (kTall) t.template zero<2>();
-  if constexpr (kTall && kWide) t.template zero<3>();
+LZ_MATRIX HWY_NOINLINE void sum_tiles(Tiles& t, const GemmSliver& s, const float* a, bool added, float* to,
+                                      int64_t ld) {
+  float* below = to + kTile * ld;
+  if (added) {
+    t.template resume<0>(to, ld);
+    if constexpr (kWide) t.template resume<1>(to + kTile, ld);
+    if constexpr (kTall) t.template resume<2>(below, ld);
+    if constexpr (kTall && kWide) t.template resume<3>(below + kTile, ld);
+  } else {
+    t.template zero<0>();
+    if constexpr (kWide) t.template zero<1>();
+    if constexpr (kTall) t.template zero<2>();
+    if constexpr (kTall && kWide) t.template zero<3>();
+  }
   const float* b = s.b;
   for (int64_t k = 0; k < s.depth; k += kTile, a += kTile, b += kTile * s.b_step) {
     t.template load<4>(a, s.a_row);
@@ -143,8 +164,8 @@ LZ_MATRIX HWY_NOINLINE void sum_tiles(Tiles& t, const GemmSliver& s, const float
   }
   t.template store<0>(to, ld);
   if constexpr (kWide) t.template store<1>(to + kTile, ld);
-  if constexpr (kTall) t.template store<2>(to + kTile * ld, ld);
-  if constexpr (kTall && kWide) t.template store<3>(to + kTile * ld + kTile, ld);
+  if constexpr (kTall) t.template store<2>(below, ld);
+  if constexpr (kTall && kWide) t.template store<3>(below + kTile, ld);
 }
 
 template <class Tiles>
@@ -153,24 +174,33 @@ LZ_MATRIX void matrix_sliver(const GemmSliver& s) {
   HWY_ALIGN float sums[kStep * kStep];
   Tiles tiles;
   tiles.begin();
-  const bool wide = s.columns > kTile,
-             plain = s.beta == 0 && s.alpha == 1 && (s.columns == kTile || s.columns == kStep);
+  const bool wide = s.columns > kTile, whole = s.columns == kTile || s.columns == kStep;
+  // Sums begin with those of the block of the depth before, in whole tiles and in parts.
+  const bool resumes = s.beta == 1 && s.alpha == 1;
   for (int64_t i = 0; i < s.rows; i += s.height) {
     const int64_t rows = s.rows - i < s.height ? s.rows - i : s.height;
     const float* a = s.a + i / s.height * s.a_tile;
+    const float* addend = s.addend + i * s.addend_row;
     float* c = s.c + i * s.c_row;
-    const bool tall = rows > kTile, direct = plain && (rows == kTile || rows == kStep);
+    const bool tall = rows > kTile;
+    const bool direct = whole && (rows == kTile || rows == kStep) && s.alpha == 1 &&
+                        (s.beta == 0 || (resumes && addend == c && s.addend_row == s.c_row));
     float* to = direct ? c : sums;
     const int64_t ld = direct ? s.c_row : kStep;
+    if (resumes && !direct) {
+      for (int64_t r = 0; r < rows; r++)
+        memcpy(sums + r * kStep, addend + r * s.addend_row, size_t(s.columns) * sizeof(float));
+    }
     const auto sum = tall   ? wide ? sum_tiles<Tiles, true, true> : sum_tiles<Tiles, true, false>
                      : wide ? sum_tiles<Tiles, false, true>
                             : sum_tiles<Tiles, false, false>;
-    sum(tiles, s, a, to, ld);
+    sum(tiles, s, a, resumes, to, ld);
     if (direct) continue;
-    const float* addend = s.addend + i * s.addend_row;
     for (int64_t r = 0; r < rows; r++, c += s.c_row, addend += s.addend_row) {
       const float* from = sums + r * kStep;
-      if (s.beta == 0) {
+      if (resumes) {
+        memcpy(c, from, size_t(s.columns) * sizeof(float));
+      } else if (s.beta == 0) {
         for (int32_t j = 0; j < s.columns; j++) c[j] = from[j] * s.alpha;
       } else {
         for (int32_t j = 0; j < s.columns; j++) c[j] = addend[j] * s.beta + from[j] * s.alpha;

@@ -129,7 +129,11 @@ LZ_TEST(matmul_blocks) {
     sampled(dtype, 131, 4197, 65);
     sampled(dtype, 5, 530, 515);
     sampled(dtype, 200, 7, 513);
+    sampled(dtype, 1500, 70, 300);
   }
+  // More than is packed at a time.
+  sampled(LZ_FLOAT32, 131, 4197, 4100);
+  sampled(LZ_BFLOAT16, 131, 4197, 4100);
   sampled(LZ_FLOAT32, 4200, 130, 67);
 }
 
