@@ -12,21 +12,18 @@ import {
   listBackends,
   stage,
 } from "../graph/backend"
-import { currentStream, onStream, type Stream } from "../graph/device"
+import type { Stream } from "../graph/device"
 import { DeviceError } from "../graph/errors"
 import { withoutExchanges } from "../graph/exchanges"
 import {
   type Application,
-  Array,
   forgetGraph,
   handles,
-  type Layout,
   Mark,
   Node,
   type Plan,
   type Primitive,
   tracing,
-  withoutHandles,
 } from "../graph/graph"
 import { NO_PARAMS } from "../graph/params"
 import { lend, type Storage } from "../graph/storage"
@@ -38,11 +35,9 @@ import {
   giftFor,
   isKeptForTrace,
   isStraightened,
-  offsetIn,
   readingOf,
   readsAll,
   storages,
-  stridesIn,
   viewOf,
   viewOfCopy,
   Way,
@@ -52,8 +47,9 @@ import { isDebugging, nameSite } from "./debug"
 import { hostKernel } from "./host-kernels"
 import { lifetimes } from "./memory"
 import { leastBytes, measure, mostBytes } from "./memory-budget"
+import { allocate, areReady, assign, failureOf, poison, share } from "./outputs"
 import { schedule } from "./schedule"
-import { bytesBeside, mayUndo, newestOf, undoOf } from "./undo"
+import { runUpdate } from "./update-in-place"
 
 const NO_INPUTS: readonly Node[] = []
 const NO_ORDER: readonly Application[] = []
@@ -257,58 +253,25 @@ function run(application: Application, backend: Backend): void {
   const way = wayOf(application)
   if (way === Way.Alias) runAlias(application)
   else if (way === Way.View) runView(application, backend, primitive)
-  else if (application.inputs.length > 0 && application.inputs[0].undo?.node === application)
-    runUndo(application, backend, primitive)
-  else if (areReady(backend, application.inputs)) runWork(application, backend, primitive)
-  else {
-    const failure = failureOf(application.inputs)
-    if (failure !== null) poison(application, backend, failure)
-    else withInputsOn(backend, application.inputs, () => runWork(application, backend, primitive))
-  }
+  else if (primitive.rules.undo !== undefined) runChange(application, backend, primitive)
+  else runOnInputs(application, backend, primitive)
   detach(application)
 }
 
-/** The error of an input that has no value. */
-function failureOf(inputs: readonly Node[]): Error | null {
-  for (let i = 0; i < inputs.length; i++) {
-    const { storage } = inputs[i]
-    if (storage !== null && storage.failure !== null) return storage.failure
-  }
-  return null
+/** In a function of its own, as a function made in {@link run} would cost every application. */
+function runChange(application: Application, backend: Backend, primitive: Primitive): void {
+  runUpdate(application, backend, wanted, () => runOnInputs(application, backend, primitive))
 }
 
-/** Gives an application's outputs the error of its input in place of values. */
-function poison(application: Application, backend: Backend, failure: Error): void {
-  for (const output of application.outputs ?? [application]) {
-    output.storage = allocate(backend, output, application.primitive.name)
-    output.storage.failure = failure
-  }
-}
-
-/**
- * Restores a former value. The memory that it is in has it also where the work that was to change it failed: then nothing else was written
- * there.
- */
-function runUndo(application: Application, backend: Backend, primitive: Primitive): void {
+function runOnInputs(application: Application, backend: Backend, primitive: Primitive): void {
   const { inputs } = application
-  const storage = inputs[0].storage as Storage
-  storage.memory.wait?.(storage)
-  const { failure } = storage
-  if (failure !== null) {
-    storage.failure = null
-    // Memory has a value for its backend once it was written to, be it by no element.
-    backend.queue.encodeCopy(emptyIn(inputs[1].storage, inputs[1]), emptyIn(storage, inputs[1]))
+  if (areReady(backend, inputs)) {
+    runWork(application, backend, primitive)
+    return
   }
-  withInputsOn(backend, inputs, () => runWork(application, backend, primitive))
-  inputs[0].undo = null
-  if (application.storage !== storage) storage.failure = failure
-}
-
-/** An array without elements in some memory. */
-function emptyIn(storage: Storage | null, { dtype, stream }: Node): Node {
-  const node = new Node([0], dtype, null, NO_INPUTS, NO_PARAMS, stream, Mark.None)
-  node.storage = storage
-  return node
+  const failure = failureOf(inputs)
+  if (failure !== null) poison(application, backend, failure)
+  else withInputsOn(backend, inputs, () => runWork(application, backend, primitive))
 }
 
 function runAlias(application: Application): void {
@@ -319,14 +282,6 @@ function runAlias(application: Application): void {
     source.uses--
     releaseIfDead(source)
   }
-}
-
-function share(node: Node, source: Node, layout: Layout): void {
-  const storage = source.storage as Storage
-  storage.refs++
-  node.storage = storage
-  node.offset = offsetIn(layout, node)
-  node.strides = stridesIn(layout, node)
 }
 
 function runView(node: Application, backend: Backend, primitive: Primitive): void {
@@ -354,15 +309,6 @@ function contiguousCopy(source: Node, backend: Backend): Node {
   copy.storage = allocate(backend, source, "copy")
   backend.queue.encodeCopy(source, copy)
   return copy
-}
-
-function allocate(backend: Backend, meta: Node, op: string): Storage {
-  const nbytes = meta.nbytes
-  lifetimes.noteAllocation(backend.memory, nbytes)
-  const storage = backend.memory.allocate(nbytes, meta.stream)
-  storage.op = op
-  storage.stream = meta.stream
-  return storage
 }
 
 /** Gives a strided node row-major memory of its own. */
@@ -443,19 +389,6 @@ function assignAll(outputs: readonly Node[], assignOne: (output: Node, i: number
   }
 }
 
-/** Gives an output the memory of an input, or new memory. */
-function assign(output: Node, donor: Node | null, backend: Backend, op: string): void {
-  if (donor === null) {
-    output.storage = allocate(backend, output, op)
-    return
-  }
-  const storage = donor.storage as Storage
-  if (!lifetimes.handOver(donor, output)) storage.refs++
-  storage.op = op
-  if (storage.copies !== null) storage.dropCopies()
-  output.storage = storage
-}
-
 /** In a function of its own, so that what it closes over costs applications of one output nothing. */
 function assignSeveral(
   outputs: readonly Node[],
@@ -475,7 +408,6 @@ function runKernel(application: Application, backend: Backend, primitive: Primit
   const { outputs: several } = application
   if (several === null) {
     const donor = encoder === null ? null : donorFor(storages, encoder, application, application, 0)
-    if (donor === null && encoder !== null && writeOver(application, encoder, backend)) return
     assign(application, donor, backend, name)
   } else assignSeveral(several, application, encoder, backend)
   if (encoder !== null) {
@@ -508,99 +440,6 @@ function runKernel(application: Application, backend: Backend, primitive: Primit
     failure = error as Error
   }
   for (const output of outputs) (output.storage as Storage).failure = failure
-}
-
-/** Runs an update in the memory of its first input, which a handle may still show, and says whether it did; see undo.ts. */
-function writeOver(application: Application, encoder: Encoder, backend: Backend): boolean {
-  if (!mayUndo(application) || !encoder.overwrites?.(application, 0).includes(0)) return false
-  const { inputs, stream } = application
-  if (wanted === null || !lifetimes.areHandlesWatched) return false
-  if (wanted.some((root) => newestOf(root) === inputs[0])) return false
-  if (backend.queue.isIdle?.(stream) !== true || !areOfStream(inputs, stream)) return false
-  const { budget } = handles
-  try {
-    const body = (): boolean => withoutHandles(() => saveAndWrite(application, encoder, backend))
-    return currentStream() === stream ? body() : onStream(stream, body)
-  } finally {
-    handles.budget = budget
-  }
-}
-
-/** True if what fails to make the inputs is known to fail once the stream's work has run. */
-function areOfStream(inputs: readonly Node[], stream: Stream): boolean {
-  for (let i = 1; i < inputs.length; i++) {
-    const { storage } = inputs[i]
-    if (storage !== null && storage.stream !== null && storage.stream !== stream) return false
-  }
-  return true
-}
-
-function saveAndWrite(application: Application, encoder: Encoder, backend: Backend): boolean {
-  const { primitive, inputs, params } = application
-  const [old] = inputs
-  const undoing = primitive.rules.undo?.(
-    inputs.map((input) => new Array(input)),
-    params,
-  )
-  if (undoing === undefined) return false
-  const part = copyPart(undoing.part.node as Application, backend)
-  if (part === null) return false
-  const saved = part.storage as Storage
-  backend.memory.wait?.(saved)
-  // Work that waited to run before may have failed; nothing that is known to have no value is read.
-  const failure = failureOf(inputs)
-  if (failure !== null || saved.failure !== null) {
-    lifetimes.releaseNode(part)
-    if (failure !== null) poison(application, backend, failure)
-    return failure !== null
-  }
-  assign(application, old, backend, primitive.name)
-  try {
-    encoder.encode(application)
-  } catch (error) {
-    lifetimes.releaseNode(application)
-    lifetimes.releaseNode(part)
-    poison(application, backend, error as Error)
-    throw error
-  }
-  const before = undoOf(old)
-  lifetimes.releaseNode(old)
-  const restored = undoing.restore(new Array(application), new Array(part)).node
-  old.primitive = restored.primitive
-  old.inputs = restored.inputs
-  old.params = restored.params
-  application.undo = {
-    node: old,
-    count: (before?.count ?? 0) + 1,
-    bytes: (before?.bytes ?? 0) + bytesBeside(old),
-  }
-  lifetimes.keep(part)
-  return true
-}
-
-/** A copy of what an application gives, which reads evaluated nodes and is let go of; null where its backend has no kernel for it. */
-function copyPart(application: Application, backend: Backend): Node | null {
-  const { inputs, shape, dtype, stream, primitive } = application
-  try {
-    if (wayOf(application) === Way.View) {
-      const layout = viewOf(storages, application)
-      if (layout === null) return null
-      const copy = new Node(shape, dtype, null, NO_INPUTS, NO_PARAMS, stream, Mark.None)
-      copy.storage = allocate(backend, copy, primitive.name)
-      share(application, inputs[0], layout)
-      backend.queue.encodeCopy(application, copy)
-      lifetimes.releaseNode(application)
-      return copy
-    }
-    const encoder = backend.queue.lower(application)
-    if (encoder === null) return null
-    application.storage = allocate(backend, application, primitive.name)
-    encoder.encode(application)
-    return application
-  } finally {
-    for (const input of inputs) input.uses--
-    forgetGraph(application)
-  }
 }
 
 /**
@@ -667,16 +506,6 @@ function copyTo(backend: Backend, storage: Storage): Storage {
   const copy = stage(backend, storage.nbytes)
   if (storage.nbytes > 0) backend.memory.write(copy, 0, bytes)
   return copy
-}
-
-/** Tells that all evaluated inputs have their values, in memory that a backend sees; immediates have none. */
-function areReady(backend: Backend, inputs: readonly Node[]): boolean {
-  const { memory } = backend
-  for (let i = 0; i < inputs.length; i++) {
-    const { storage } = inputs[i]
-    if (storage !== null && (storage.failure !== null || storage.memory !== memory)) return false
-  }
-  return true
 }
 
 /**

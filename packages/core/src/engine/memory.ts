@@ -11,7 +11,7 @@ import type { Bytes } from "./memory-budget"
 import { type Collection, drain, MemoryLimit, statsOf } from "./memory-limit"
 import { PendingArrays } from "./pending-arrays"
 import { Anchor, type Group, TINY, TinyStorages } from "./tiny-storages"
-import { isFormer } from "./undo"
+import { forgetUndo, isFormer } from "./undo"
 import { type Droppable, WeakReferences } from "./weak-references"
 
 /** Polls happen at least after this many allocated bytes, unless more is alive. */
@@ -421,7 +421,8 @@ class Lifetimes {
     while (former !== null && former.uses === 0 && former.handles === 0 && isFormer(former)) {
       const { inputs }: Node = former
       forgetGraph(former)
-      inputs[0].undo = null
+      former.undo = null
+      forgetUndo(inputs[0])
       former = null
       for (const input of inputs) {
         input.uses--

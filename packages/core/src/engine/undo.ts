@@ -15,14 +15,28 @@ const MOST_VALUES = 256
 /** The part of the array's bytes that may be kept for all of them. */
 const SHARE = 1 / 16
 
+/** A former value. */
+type Former = Undo & { readonly node: Node }
+
+/** The mark of a former value that has none before it: every former value has some, so that others are told from it at a glance. */
+export const OLDEST: Undo = { node: null, count: 0, bytes: 0 }
+
 /** True if a node is a former value of the memory of its first input. */
 export const isFormer = (node: Node): boolean =>
-  node.storage === null && node.inputs.length > 0 && node.inputs[0].undo?.node === node
+  node.undo !== null && node.storage === null && node.inputs.length > 0 && node.inputs[0].undo?.node === node
 
 /** The former value of a node's memory; null where there is none any more. */
-export function undoOf(node: Node): Undo | null {
-  if (node.undo !== null && !isFormer(node.undo.node)) node.undo = null
-  return node.undo
+export function undoOf(node: Node): Former | null {
+  const { undo } = node
+  if (undo === null || undo.node === null) return null
+  if (isFormer(undo.node)) return undo as Former
+  forgetUndo(node)
+  return null
+}
+
+/** Notes that a node's memory has no former values any more. */
+export function forgetUndo(node: Node): void {
+  node.undo = node.storage === null && node.undo !== null ? OLDEST : null
 }
 
 /** The node whose memory a former value is in; any other node itself. */
@@ -60,6 +74,8 @@ export function mayUndo(application: Application): boolean {
     return false
   const undo = undoOf(old)
   if (undo?.node === application || old.uses !== (undo === null ? 1 : 2) || old.handles > 1) return false
+  // It is given to the update without that.
+  if (undo === null && old.handles === 0) return false
   return overlays(storages, application, old) && !isRead(old) && hasSpace(application, old)
 }
 

@@ -125,7 +125,7 @@ export interface PrimitiveRules<P> {
   expand?(node: Node): readonly Array[]
   /**
    * Where the result is the first input but for some elements: each side is one application, and the part has no more bytes than the other
-   * inputs have together.
+   * inputs have together. What puts it back has this rule too.
    */
   undo?(inputs: readonly Array[], params: P): Undoing
 }
@@ -225,7 +225,8 @@ export const tracing = {
 
 /** A former value of a node's memory: pending again, as the node with what was overwritten put back. See undo.ts. */
 export interface Undo {
-  readonly node: Node
+  /** Null for a former value that has none before it. */
+  readonly node: Node | null
   /** The number of former values of the same memory, and the bytes that are kept for them: at most these. */
   count: number
   bytes: number

@@ -1,0 +1,68 @@
+/**
+ * The memory of outputs while they are computed: new, an input's, or none, with the error in its place. Whose memory an output takes is
+ * assignment.ts's to decide.
+ */
+import type { Backend } from "../graph/backend"
+import type { Application, Layout, Node } from "../graph/graph"
+import type { Storage } from "../graph/storage"
+import { offsetIn, stridesIn } from "./assignment"
+import { lifetimes } from "./memory"
+
+/** New memory for an output of the operation `op`. */
+export function allocate(backend: Backend, meta: Node, op: string): Storage {
+  const nbytes = meta.nbytes
+  lifetimes.noteAllocation(backend.memory, nbytes)
+  const storage = backend.memory.allocate(nbytes, meta.stream)
+  storage.op = op
+  storage.stream = meta.stream
+  return storage
+}
+
+/** Lets a node show the memory of another in some layout. */
+export function share(node: Node, source: Node, layout: Layout): void {
+  const storage = source.storage as Storage
+  storage.refs++
+  node.storage = storage
+  node.offset = offsetIn(layout, node)
+  node.strides = stridesIn(layout, node)
+}
+
+/** Gives an output the memory of an input, or new memory. */
+export function assign(output: Node, donor: Node | null, backend: Backend, op: string): void {
+  if (donor === null) {
+    output.storage = allocate(backend, output, op)
+    return
+  }
+  const storage = donor.storage as Storage
+  if (!lifetimes.handOver(donor, output)) storage.refs++
+  storage.op = op
+  if (storage.copies !== null) storage.dropCopies()
+  output.storage = storage
+}
+
+/** The error of an input that has no value. */
+export function failureOf(inputs: readonly Node[]): Error | null {
+  for (let i = 0; i < inputs.length; i++) {
+    const { storage } = inputs[i]
+    if (storage !== null && storage.failure !== null) return storage.failure
+  }
+  return null
+}
+
+/** Gives an application's outputs the error of its input in place of values. */
+export function poison(application: Application, backend: Backend, failure: Error): void {
+  for (const output of application.outputs ?? [application]) {
+    output.storage = allocate(backend, output, application.primitive.name)
+    output.storage.failure = failure
+  }
+}
+
+/** Tells that all evaluated inputs have their values, in memory that a backend sees; immediates have none. */
+export function areReady(backend: Backend, inputs: readonly Node[]): boolean {
+  const { memory } = backend
+  for (let i = 0; i < inputs.length; i++) {
+    const { storage } = inputs[i]
+    if (storage !== null && (storage.failure !== null || storage.memory !== memory)) return false
+  }
+  return true
+}
