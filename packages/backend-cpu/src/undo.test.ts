@@ -77,7 +77,7 @@ describe("an update of an array whose handle is alive", () => {
 
   test("copies where it writes much, or JavaScript sees the memory", () => {
     const x = filled(1)
-    expect(addressOf(x.at("0:5").add(1))).not.toBe(addressOf(x))
+    expect(addressOf(x.at("0:9").add(1))).not.toBe(addressOf(x))
     const seen = x.toTypedArray({ copy: false })
     expect(addressOf(x.at(0).add(1))).not.toBe(addressOf(x))
     expect(seen.every((v) => v === 1)).toBe(true)
@@ -105,6 +105,25 @@ describe("an update of an array whose handle is alive", () => {
     expect(mx.getActiveMemory() - before).toBeLessThan(0.1 * x.nbytes)
   })
 
+  test("a loop of blocks that drops its handles takes the memory of the array and a few blocks", () => {
+    const block = filled(1, [1, 2 ** 20])
+    const run = (change: (x: mx.Array, i: number) => mx.Array): number => {
+      let x = filled(0, [16, 2 ** 20])
+      mx.memoryReport()
+      const before = mx.getActiveMemory()
+      mx.resetPeakMemory()
+      for (let i = 0; i < 16; i++) {
+        x = change(x, i)
+        mx.eval(x)
+      }
+      const peak = mx.getPeakMemory() - before
+      expect(x.sum().item()).toBe(2 ** 24)
+      return peak / block.nbytes
+    }
+    expect(run((x, i) => mx.sliceUpdate(x, block, int(i), [0]))).toBeLessThan(2.5)
+    expect(run((x, i) => x.at(i).add(block.index(0)))).toBeLessThan(2.5)
+  })
+
   test("a loop that drops its handles takes the memory of one array", () => {
     const run = (rounds: number): mx.Array => {
       let x = filled(0, [1024, 1024])
@@ -121,6 +140,44 @@ describe("an update of an array whose handle is alive", () => {
     const x = run(1500)
     expect(mx.getPeakMemory() - before).toBeLessThan(2.2 * x.nbytes)
     expect(x.sum().item()).toBe(1024)
+  })
+})
+
+describe("an update of an array whose handle is alive", () => {
+  test("needs no more under a memory limit than the part that it keeps", () => {
+    const x = filled(1)
+    mx.memoryReport()
+    const limit = mx.setMemoryLimit(mx.getActiveMemory() + x.nbytes / 2)
+    try {
+      const y = x.at(0).add(1)
+      mx.eval(y)
+      expect(y.sum().item()).toBe(SIZE + COLUMNS)
+      // The old value has no room beside the new one, until that is given up.
+      expect(() => x.toTypedArray()).toThrow(/out of memory/)
+      expect(y.sum().item()).toBe(SIZE + COLUMNS)
+      y.dispose()
+      expect([x.sum().item(), x.index(0, 5).item()]).toEqual([SIZE, 1])
+    } finally {
+      mx.setMemoryLimit(limit)
+    }
+  })
+
+  test("leaves nothing behind where the part that it would keep cannot be copied", () => {
+    const [x, one] = [filled(1), filled(1, [COLUMNS])]
+    const { memory } = x.node.storage as Storage
+    const { queue } = backendOf(memory)
+    const { encodeCopy } = queue
+    const before = mx.getActiveMemory()
+    queue.encodeCopy = () => {
+      throw new Error("planted")
+    }
+    try {
+      expect(() => mx.eval(x.at(0).add(one))).toThrow("planted")
+    } finally {
+      queue.encodeCopy = encodeCopy
+    }
+    expect(mx.getActiveMemory()).toBe(before)
+    expect(isSame(x, filled(1))).toBe(true)
   })
 })
 

@@ -187,12 +187,15 @@ function leanOrder(order: readonly Application[], roots: readonly Node[]): reado
 
 function needOf(order: readonly Application[], roots: readonly Node[]): number {
   let bytes = 0
-  for (const each of leastBytes(order, roots).values()) bytes += each
+  for (const each of leastBytes(order, roots, wanted).values()) bytes += each
   return bytes
 }
 
 const relieveOld = (order: readonly Application[], roots: readonly Node[]): void =>
-  lifetimes.relieveOld(() => measure(order, roots).shown)
+  lifetimes.relieveOld(() => {
+    const { shown, copied } = measure(order, roots, wanted)
+    return shown + copied
+  })
 
 /** Encodes what the roots need, and gives the backends that have something to run. */
 function encode(roots: readonly Node[], asked: readonly Node[] | null = roots): readonly Backend[] {
@@ -201,14 +204,15 @@ function encode(roots: readonly Node[], asked: readonly Node[] | null = roots): 
   for (let i = 0; i < roots.length; i++) roots[i].handles++
   const [outer, outerWanted] = [running, wanted]
   running = true
-  wanted = outer ? null : asked
+  wanted = outer || !lifetimes.areHandlesWatched ? null : asked
   try {
     order = schedule(roots)
-    const { most, shown, copied } = measure(order, roots)
+    const { most, shown, copied } = measure(order, roots, wanted)
     lifetimes.relieve(shown, copied)
-    if (lifetimes.mayHoldOld(shown)) relieveOld(order, roots)
+    if (lifetimes.mayHoldOld(shown + copied)) relieveOld(order, roots)
     if (most > LARGE_RESULTS && roots.length > 1) order = leanOrder(order, roots)
-    if (!lifetimes.admits(most)) lifetimes.reserve("eval", mostBytes(order), () => leastBytes(order, roots))
+    if (!lifetimes.admits(most))
+      lifetimes.reserve("eval", mostBytes(order), () => leastBytes(order, roots, wanted))
     const alone = isDebugging()
     let stream: Stream | null = null
     let backend: Backend | null = null
@@ -254,21 +258,21 @@ function run(application: Application, backend: Backend): void {
   if (way === Way.Alias) runAlias(application)
   else if (way === Way.View) runView(application, backend, primitive)
   else if (primitive.rules.undo !== undefined) runChange(application, backend, primitive)
-  else runOnInputs(application, backend, primitive)
+  else if (areReady(backend, application.inputs)) runWork(application, backend, primitive)
+  else runUnready(application, backend, primitive)
   detach(application)
 }
 
 /** In a function of its own, as a function made in {@link run} would cost every application. */
 function runChange(application: Application, backend: Backend, primitive: Primitive): void {
-  runUpdate(application, backend, wanted, () => runOnInputs(application, backend, primitive))
+  runUpdate(application, backend, wanted, () => {
+    if (areReady(backend, application.inputs)) runWork(application, backend, primitive)
+    else runUnready(application, backend, primitive)
+  })
 }
 
-function runOnInputs(application: Application, backend: Backend, primitive: Primitive): void {
+function runUnready(application: Application, backend: Backend, primitive: Primitive): void {
   const { inputs } = application
-  if (areReady(backend, inputs)) {
-    runWork(application, backend, primitive)
-    return
-  }
   const failure = failureOf(inputs)
   if (failure !== null) poison(application, backend, failure)
   else withInputsOn(backend, inputs, () => runWork(application, backend, primitive))

@@ -29,7 +29,7 @@ import {
   type World,
   wayOf,
 } from "./assignment"
-import { bytesBeside, isFull, mayUndo, undoOf } from "./undo"
+import { bytesBeside, isFull, undoOf, writesOver } from "./undo"
 
 /** Bytes of several memories. */
 export type Bytes = ReadonlyMap<Memory, number>
@@ -51,6 +51,9 @@ const extent: Extent = { most: 0, shown: 0, copied: 0 }
 
 /** Copies of arrays of so many bytes are not worth looking for dead handles. */
 const LARGE_UPDATE = 2 ** 18
+
+/** Many former values of one memory are worth as much of a look as a copy of so many bytes. */
+const MANY_VALUES = 16 * 2 ** 20
 
 /** The number of views to go through for the node that they show. */
 const MANY_VIEWS = 8
@@ -94,31 +97,36 @@ const found: World = {
   stridesOf: (node) => (isStraightened(storages, node, false) ? null : node.strides),
 }
 
-/** Bytes of an application's result, or of what it writes into its first input, as far as that is evaluated. */
-function largeBytes(application: Application): number {
+/**
+ * Bytes of an application's result, or of what it writes into its first input, as far as that is evaluated. Adds to `extent` what it copies
+ * for the sake of handles that may be dead.
+ */
+function largeBytes(application: Application, extent: Extent, wanted: readonly Node[] | null): number {
   const { primitive, inputs, alias, stream, nbytes } = application
-  copied = 0
   const [first] = inputs
   if (alias !== null || primitive.elementwise || first === undefined || first.storage === null)
     return resultBytes(application)
   const before = undoOf(first)
   if (first.uses !== (before === null ? 1 : 2) || first.nbytes !== nbytes) return resultBytes(application)
-  const { queue } = backendFor(stream.device)
-  if (!queue.lower(application)?.overwrites?.(application, 0).includes(0)) return resultBytes(application)
+  const backend = backendFor(stream.device)
+  const encoder = backend.queue.lower(application)
+  if (!encoder?.overwrites?.(application, 0).includes(0)) return resultBytes(application)
   const isGiven = storages.isSpent(first, application) && overlays(storages, application, first)
-  if (isGiven || (queue.isIdle?.(stream) && mayUndo(application))) return bytesBeside(application)
+  if (isGiven || writesOver(application, backend, encoder, wanted)) return bytesBeside(application)
   // A handle of its own, of a view, or of a former value.
   if (first.handles > 0 || first.storage.refs > 1 || before !== null)
-    copied = before !== null && isFull(before) ? Infinity : nbytes
+    extent.copied += before !== null && isFull(before) ? Math.max(nbytes, MANY_VALUES) : nbytes
   return resultBytes(application)
 }
 
-/** Bytes that the application of the last call of {@link largeBytes} copies for the sake of handles that may be dead. */
-let copied = 0
-
-/** Measures a schedule that takes memory of one device; the answer is good until the next call. */
-export function measure(order: readonly Application[], roots: readonly Node[]): Extent {
-  let [most, shown, unwritten] = [0, 0, 0]
+/** Measures a schedule that takes memory of one device; the answer is good until the next call. For `wanted` see {@link writesOver}. */
+export function measure(
+  order: readonly Application[],
+  roots: readonly Node[],
+  wanted: readonly Node[] | null,
+): Extent {
+  let [most, shown] = [0, 0]
+  extent.copied = 0
   for (let i = 0; i < order.length; i++) {
     const application = order[i]
     if (application.handles > 0) {
@@ -126,10 +134,8 @@ export function measure(order: readonly Application[], roots: readonly Node[]): 
       // A view of what has a handle itself takes nothing more.
       if (owner === application || owner?.handles === 0) shown += application.nbytes
     }
-    if (application.nbytes > LARGE_UPDATE) {
-      most += largeBytes(application)
-      unwritten += copied
-    } else most += resultBytes(application)
+    most +=
+      application.nbytes > LARGE_UPDATE ? largeBytes(application, extent, wanted) : resultBytes(application)
   }
   for (let i = 0; i < roots.length; i++) {
     const owner = ownerOf(roots[i])
@@ -137,7 +143,6 @@ export function measure(order: readonly Application[], roots: readonly Node[]): 
   }
   extent.most = (most + order.length * LINE) * SPARE
   extent.shown = shown
-  extent.copied = unwritten
   return extent
 }
 
@@ -204,12 +209,16 @@ class Estimate implements World {
   private readonly layouts = new Map<Node, Layout>()
   /** The number of pending applications that read a node, where some were walked. */
   private readonly readers = new Map<Node, number>()
-  private readonly wanted: ReadonlySet<Node>
+  private readonly roots: ReadonlySet<Node>
   /** Outputs that took the memory of a node in a group. */
   private readonly grouped = new Set<Node>()
 
-  constructor(roots: readonly Node[]) {
-    this.wanted = new Set(roots)
+  constructor(
+    roots: readonly Node[],
+    /** See {@link writesOver}. */
+    private readonly wanted: readonly Node[] | null,
+  ) {
+    this.roots = new Set(roots)
   }
 
   offsetOf = (node: Node): number => this.layoutOf(node).offset
@@ -249,7 +258,10 @@ class Estimate implements World {
     if (plan === null) {
       const encoder = backend.queue.lower(application)
       outputs.forEach((output, i) => {
-        this.assign(output, encoder && donorFor(this, encoder, application, output, i))
+        const donor = encoder && donorFor(this, encoder, application, output, i)
+        if (donor === null && writesOver(application, backend, encoder, this.wanted))
+          this.writeOver(application)
+        else this.assign(output, donor)
       })
       return
     }
@@ -264,6 +276,12 @@ class Estimate implements World {
     outputs.forEach((output, i) => this.assign(output, giftFor(this, application, chosen, i)))
     if (chosen.bytes) extra += this.take(memory, chosen.bytes)
     this.change(memory, -extra)
+  }
+
+  /** An update in the memory of its first input: no other takes that for spent, since a former value reads it. */
+  private writeOver(application: Application): void {
+    this.take(memoryOf(application), bytesBeside(application))
+    this.share(application, application.inputs[0])
   }
 
   /** A view shows its input's memory, or, where it cannot, that of a copy. */
@@ -352,9 +370,9 @@ class Estimate implements World {
     (node.storage !== null && node.anchor !== null) || this.grouped.has(node)
   private readersOf = (node: Node): number => this.readers.get(node) ?? node.uses
   private isLast = (node: Node): boolean =>
-    this.readersOf(node) === 1 && node.handles === 0 && !this.wanted.has(node)
+    this.readersOf(node) === 1 && node.handles === 0 && !this.roots.has(node)
   private isUnread = (node: Node): boolean =>
-    this.readersOf(node) === 0 && node.handles === 0 && !this.wanted.has(node)
+    this.readersOf(node) === 0 && node.handles === 0 && !this.roots.has(node)
 
   /** One reader less. */
   private release(node: Node): void {
@@ -396,8 +414,14 @@ class Estimate implements World {
 export const bytesIn = (memory: Memory, nbytes: number): number => memory.blockBytes?.(nbytes) ?? nbytes
 
 /** The most bytes that a schedule needs at once of each memory, on top of what is in use before: at least so many. */
-export function leastBytes(order: readonly Application[], roots: readonly Node[]): Bytes {
-  const estimate = new Estimate(roots)
+export function leastBytes(
+  order: readonly Application[],
+  roots: readonly Node[],
+  wanted: readonly Node[] | null,
+): Bytes {
+  // Work of several streams may keep one of them busy by the time of an update, which copies then.
+  const isOfOneStream = order.every(({ stream }) => stream === order[0].stream)
+  const estimate = new Estimate(roots, isOfOneStream ? wanted : null)
   for (const application of order) estimate.add(application)
   return estimate.most
 }

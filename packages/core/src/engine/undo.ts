@@ -4,7 +4,9 @@
  * reads it computes it like any other pending node, and once its handle is found dead it is forgotten. Here is who may be written over, and
  * how much is kept; evaluate.ts does it, memory.ts forgets.
  */
+import type { Backend, Encoder } from "../graph/backend"
 import { calls } from "../graph/calls"
+import type { Stream } from "../graph/device"
 import { type Application, Mark, type Node, tracing, type Undo } from "../graph/graph"
 import { isOwn, overlays, storages } from "./assignment"
 
@@ -12,8 +14,9 @@ import { isOwn, overlays, storages } from "./assignment"
 const LEAST_BYTES = 2 ** 20
 /** Former values of one memory, which share a look for dead handles. */
 const MOST_VALUES = 256
-/** The part of the array's bytes that may be kept for all of them. */
-const SHARE = 1 / 16
+/** The part of the array's bytes that may be kept for all of them, besides a few bytes of indices. */
+const SHARE = 1 / 8
+const INDICES = 4096
 
 /** A former value. */
 type Former = Undo & { readonly node: Node }
@@ -60,8 +63,8 @@ export function bytesBeside({ inputs }: Node): number {
   return bytes
 }
 
-/** True if an update may write over its first input, though that has a handle, or a former value: nothing else can read it. */
-export function mayUndo(application: Application): boolean {
+/** True if nothing but a handle, or a former value, can still read an update's first input. */
+function mayUndo(application: Application): boolean {
   const { primitive, inputs, nbytes, stream } = application
   if (nbytes < LEAST_BYTES || primitive.rules.undo === undefined) return false
   // A trace may want the graphs of both.
@@ -79,6 +82,32 @@ export function mayUndo(application: Application): boolean {
   return overlays(storages, application, old) && !isRead(old) && hasSpace(application, old)
 }
 
+/**
+ * True if a backend writes an update over its first input, though that has a handle, or a former value. `wanted` are the nodes that the
+ * evaluation was asked for; null where somebody else reads arrays meanwhile.
+ */
+export function writesOver(
+  application: Application,
+  { queue }: Backend,
+  encoder: Encoder | null,
+  wanted: readonly Node[] | null,
+): boolean {
+  if (wanted === null || queue.isIdle?.(application.stream) !== true) return false
+  if (!encoder?.overwrites?.(application, 0).includes(0) || !mayUndo(application)) return false
+  const { inputs } = application
+  for (let i = 0; i < wanted.length; i++) if (newestOf(wanted[i]) === inputs[0]) return false
+  return isOfStream(inputs, application.stream)
+}
+
+/** True if what fails to make the inputs is known to fail once the stream's work has run. */
+function isOfStream(inputs: readonly Node[], stream: Stream): boolean {
+  for (let i = 1; i < inputs.length; i++) {
+    const { storage } = inputs[i]
+    if (storage !== null && storage.stream !== null && storage.stream !== stream) return false
+  }
+  return true
+}
+
 function hasSpace(application: Application, old: Node): boolean {
   const bytes = bytesBeside(application)
   return fits(application, bytes, old.undo) || (recount(old) && fits(application, bytes, old.undo))
@@ -88,7 +117,7 @@ function hasSpace(application: Application, old: Node): boolean {
 export const isFull = ({ count }: Undo): boolean => count >= MOST_VALUES
 
 const fits = ({ nbytes }: Node, bytes: number, undo: Undo | null): boolean =>
-  bytes + (undo?.bytes ?? 0) <= nbytes * SHARE && (undo === null || !isFull(undo))
+  bytes + (undo?.bytes ?? 0) <= nbytes * SHARE + INDICES && (undo === null || !isFull(undo))
 
 /** Counts the former values anew: some were forgotten. Returns whether there are any. */
 function recount(node: Node): boolean {

@@ -3,20 +3,20 @@
  * why. What is overwritten is copied and waited for first, so that an update that fails leaves the array as it was.
  */
 import type { Backend, Encoder } from "../graph/backend"
-import { currentStream, onStream, type Stream } from "../graph/device"
+import { currentStream, onStream } from "../graph/device"
 import { type Application, Array, forgetGraph, handles, Mark, Node, withoutHandles } from "../graph/graph"
 import { NO_PARAMS } from "../graph/params"
 import type { Storage } from "../graph/storage"
 import { storages, viewOf, Way, wayOf } from "./assignment"
 import { lifetimes } from "./memory"
 import { allocate, areReady, assign, failureOf, poison, share } from "./outputs"
-import { bytesBeside, forgetUndo, isFormer, mayUndo, newestOf, OLDEST, undoOf } from "./undo"
+import { bytesBeside, forgetUndo, isFormer, OLDEST, undoOf, writesOver } from "./undo"
 
 const NO_INPUTS: readonly Node[] = []
 
 /**
- * Runs an update, by `run` where it does so like any other application. `wanted` are the nodes that the evaluation was asked for; null where
- * somebody else reads arrays meanwhile.
+ * Runs an update, by `run` where it does so like any other application. `wanted` are the nodes that the evaluation was asked for; see
+ * {@link writesOver}.
  */
 export function runUpdate(
   application: Application,
@@ -25,7 +25,7 @@ export function runUpdate(
   run: () => void,
 ): void {
   if (isFormer(application)) restore(application, backend, run)
-  else if (wanted === null || !writeOver(application, backend, wanted)) run()
+  else if (!writeOver(application, backend, wanted)) run()
 }
 
 /**
@@ -58,13 +58,11 @@ function emptyIn(storage: Storage | null, { dtype, stream }: Node): Node {
 }
 
 /** Runs an update in the memory of its first input, and says whether it did. */
-function writeOver(application: Application, backend: Backend, wanted: readonly Node[]): boolean {
+function writeOver(application: Application, backend: Backend, wanted: readonly Node[] | null): boolean {
   const { inputs, stream } = application
-  if (!lifetimes.areHandlesWatched || !mayUndo(application) || !areReady(backend, inputs)) return false
   const encoder = backend.queue.lower(application)
-  if (encoder === null || !encoder.overwrites?.(application, 0).includes(0)) return false
-  for (let i = 0; i < wanted.length; i++) if (newestOf(wanted[i]) === inputs[0]) return false
-  if (backend.queue.isIdle?.(stream) !== true || !areOfStream(inputs, stream)) return false
+  if (encoder === null || !writesOver(application, backend, encoder, wanted) || !areReady(backend, inputs))
+    return false
   const { budget } = handles
   try {
     const body = (): boolean => withoutHandles(() => saveAndWrite(application, encoder, backend))
@@ -72,15 +70,6 @@ function writeOver(application: Application, backend: Backend, wanted: readonly 
   } finally {
     handles.budget = budget
   }
-}
-
-/** True if what fails to make the inputs is known to fail once the stream's work has run. */
-function areOfStream(inputs: readonly Node[], stream: Stream): boolean {
-  for (let i = 1; i < inputs.length; i++) {
-    const { storage } = inputs[i]
-    if (storage !== null && storage.stream !== null && storage.stream !== stream) return false
-  }
-  return true
 }
 
 function saveAndWrite(application: Application, encoder: Encoder, backend: Backend): boolean {
