@@ -25,8 +25,8 @@ const sizesTo = (largest: number): number[] => {
   return [...sizes, largest]
 }
 const roundsOf = (bytes: number): number => Math.max(6, Math.min(400, Math.floor((64 << 20) / bytes)))
-/** Rounds before them, after which even a program's own code is compiled. */
-const warmOf = (bytes: number): number => Math.min(300, Math.floor((4 << 20) / bytes))
+/** Rounds before them, after which even a program's own code is compiled: with more ranks than processors that takes thousands. */
+const warmOf = (bytes: number): number => Math.min(3000, Math.floor((4 << 20) / bytes))
 /** Operations in a row. */
 const rowOf = (bytes: number): number => Math.max(2, Math.min(50, Math.floor((16 << 20) / bytes)))
 

@@ -85,11 +85,14 @@ class MpiExchange : public Exchange {
 
   bool move() {
     bool moved = false;
-    for (size_t r = 0; r < lanes_.size(); r++) {
-      Lane& lane = lanes_[r];
-      const int rank = group_->world_rank(int(r));
-      if (!lane.out.empty()) moved |= push(lane, rank);
-      if (!lane.in.empty()) moved |= pull(lane, rank);
+    for (size_t r = 0; r < lanes_.size(); r++)
+      if (!lanes_[r].out.empty()) moved |= push(lanes_[r], group_->world_rank(int(r)));
+    fruitless_ = false;
+    for (size_t k = 0; k < lanes_.size() && !(crowded_ && fruitless_); k++) {
+      // The next look begins behind the member that had nothing.
+      if (++at_ >= lanes_.size()) at_ = 0;
+      Lane& lane = lanes_[at_];
+      if (!lane.in.empty()) moved |= pull(lane, group_->world_rank(int(at_)));
       while (!lane.sending.empty() && done(lane.sending.front())) {
         open_--;
         lane.sending.pop();
@@ -177,16 +180,21 @@ class MpiExchange : public Exchange {
   void receive(void* data, size_t bytes, int rank, MpiHandle* request) const {
     mpi_.check(mpi_.irecv(data, int(bytes), mpi_.byte, rank, tag(), comm_, request));
   }
-  bool done(MpiHandle& request) const {
+  bool done(MpiHandle& request) {
     int flag = 0;
     MpiStatus status;
     mpi_.check(mpi_.test(&request, &flag, &status));
+    fruitless_ |= flag == 0;
     return flag != 0;
   }
 
   const MpiLibrary& mpi_;
   const MpiHandle comm_;
   const bool crowded_;
+  // A question to which the answer is no lets MPI look at everything, and give the processor away: one is
+  // enough where there are fewer of these than members.
+  bool fruitless_ = false;
+  size_t at_ = 0;  // the member looked at last
   std::vector<Lane> lanes_;
 };
 
