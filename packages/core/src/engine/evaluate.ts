@@ -193,8 +193,8 @@ function needOf(order: readonly Application[], roots: readonly Node[]): number {
 
 const relieveOld = (order: readonly Application[], roots: readonly Node[]): void =>
   lifetimes.relieveOld(() => {
-    const { shown, copied } = measure(order, roots, wanted)
-    return shown + copied
+    const { shown, copied, shared } = measure(order, roots, wanted)
+    return shown + copied - shared
   })
 
 /** Encodes what the roots need, and gives the backends that have something to run. */
@@ -207,9 +207,9 @@ function encode(roots: readonly Node[], asked: readonly Node[] | null = roots): 
   wanted = outer || !lifetimes.areHandlesWatched ? null : asked
   try {
     order = schedule(roots)
-    const { most, shown, copied } = measure(order, roots, wanted)
+    const { most, shown, copied, shared } = measure(order, roots, wanted)
     lifetimes.relieve(shown, copied)
-    if (lifetimes.mayHoldOld(shown + copied)) relieveOld(order, roots)
+    if (lifetimes.mayHoldOld(shown + copied - shared)) relieveOld(order, roots)
     if (most > LARGE_RESULTS && roots.length > 1) order = leanOrder(order, roots)
     if (!lifetimes.admits(most))
       lifetimes.reserve("eval", mostBytes(order), () => leastBytes(order, roots, wanted))

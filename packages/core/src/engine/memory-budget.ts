@@ -46,8 +46,10 @@ export interface Extent {
   shown: number
   /** Of copies for handles that may be dead: the same. */
   copied: number
+  /** Of these, those for an array with so many former values that a copy costs each little: less than a look at old handles. */
+  shared: number
 }
-const extent: Extent = { most: 0, shown: 0, copied: 0 }
+const extent: Extent = { most: 0, shown: 0, copied: 0, shared: 0 }
 
 /** Copies of arrays of so many bytes are not worth looking for dead handles. */
 const LARGE_UPDATE = 2 ** 18
@@ -114,8 +116,12 @@ function largeBytes(application: Application, extent: Extent, wanted: readonly N
   const isGiven = storages.isSpent(first, application) && overlays(storages, application, first)
   if (isGiven || writesOver(application, backend, encoder, wanted)) return bytesBeside(application)
   // A handle of its own, of a view, or of a former value.
-  if (first.handles > 0 || first.storage.refs > 1 || before !== null)
-    extent.copied += before !== null && isFull(before) ? Math.max(nbytes, MANY_VALUES) : nbytes
+  if (first.handles === 0 && first.storage.refs === 1 && before === null) return resultBytes(application)
+  if (before !== null && isFull(before)) {
+    const bytes = Math.max(nbytes, MANY_VALUES)
+    extent.copied += bytes
+    extent.shared += bytes
+  } else extent.copied += nbytes
   return resultBytes(application)
 }
 
@@ -126,7 +132,7 @@ export function measure(
   wanted: readonly Node[] | null,
 ): Extent {
   let [most, shown] = [0, 0]
-  extent.copied = 0
+  extent.copied = extent.shared = 0
   for (let i = 0; i < order.length; i++) {
     const application = order[i]
     if (application.handles > 0) {
