@@ -56,13 +56,15 @@ function once(f: () => mx.Array | mx.Array[]): number {
 const COMPILED_AFTER = 2000
 const LONGEST_WARM_UP = 4000
 
-/** At least three calls, for so long, and in so long as `LONGEST_WARM_UP` as many as are asked for. Gives the ms of one. */
-function warmUp(f: () => mx.Array | mx.Array[], ms: number, calls = 3): number {
+/** A few calls, for so long, and in so long as `LONGEST_WARM_UP` as many as are asked for. Gives the ms of one. */
+function warmUp(f: () => mx.Array | mx.Array[], ms: number, calls = 0): number {
+  // The first calls compile kernels.
+  for (let i = 0; i < 3; i++) once(f)
   const begin = performance.now()
-  for (let i = 0; ; i++) {
-    const passed = performance.now() - begin
-    if (i >= 3 && passed >= ms && (i >= calls || passed >= LONGEST_WARM_UP)) return passed / i
+  for (let i = 1; ; i++) {
     once(f)
+    const passed = performance.now() - begin
+    if (passed >= ms && (i >= calls || passed >= LONGEST_WARM_UP)) return passed / i
   }
 }
 

@@ -110,7 +110,7 @@ export {
   viewStore,
 } from "./graph/dtype"
 export * from "./graph/errors"
-export { exchangesIn, exchangesOutOfOrder, isExchange, noteExchange } from "./graph/exchanges"
+export { exchangesOutOfOrder, isExchange, noteExchange } from "./graph/exchanges"
 export {
   type Alignment,
   type Application,

@@ -2,7 +2,7 @@ import { execFileSync } from "node:child_process"
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { afterAll, describe, expect, test } from "vitest"
+import { afterAll, describe, expect, onTestFinished, test } from "vitest"
 import { programOf, runJob } from "../test/run-job"
 import { runCommand } from "./launch"
 
@@ -86,7 +86,11 @@ test("the launcher keeps exit codes, ends the others, restarts and passes argume
   )
 })
 
-test("an interrupt ends all ranks", async () => {
+test.each([false, true])("an interrupt ends all ranks, in a terminal at once too: %s", async (isTTY) => {
+  const { isTTY: before } = process.stdin
+  Object.assign(process.stdin, { isTTY })
+  onTestFinished(() => void Object.assign(process.stdin, { isTTY: before }))
+  const begin = performance.now()
   const interrupt = new AbortController()
   const done = runJob(["-e", "console.log(process.pid); setTimeout(() => {}, 60000)"], 2, {
     signal: interrupt.signal,
@@ -97,6 +101,8 @@ test("an interrupt ends all ranks", async () => {
   })
   const pids: number[] = []
   expect((await done).code).toBe(130)
+  // Ctrl-C leaves them ten seconds.
+  expect(performance.now() - begin).toBeLessThan(9000)
   for (const pid of pids) expect(() => process.kill(pid, 0)).toThrow("ESRCH")
 })
 

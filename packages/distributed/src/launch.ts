@@ -208,7 +208,12 @@ function endOf(
       if (isKnown) setTimeout(() => end("SIGTERM"), SAVING).unref()
       else end("SIGTERM")
     }
-    const abort = (): void => interrupt("SIGINT")
+    // Unlike a terminal's Ctrl-C, the processes know nothing of it.
+    const abort = (): void => {
+      code ||= 128 + signalNumber("SIGINT")
+      interrupted = true
+      end("SIGTERM")
+    }
     const names = ["SIGINT", "SIGTERM"] as const
     const finish = (): void => {
       for (const name of names) process.off(name, interrupt)

@@ -136,7 +136,7 @@ export interface DispatchQueue {
   dispatch(dispatch: Dispatch): void
   /** The quicker way for what is dispatched most; null where dispatches are no work of now. */
   readonly flat: FlatDispatches<unknown> | null
-  /** True of an input of a recording, which none of its work writes: in a run it may be read before earlier work has ended. */
+  /** True of an input of a recording, which no work before its last use writes: a run may read it before earlier work has ended. */
   isInput(storage: Storage): boolean
   /** True if a result lies where an input lay, in a recording too. */
   overlays(input: Storage, result: Storage): boolean

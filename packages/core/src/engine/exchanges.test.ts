@@ -1,5 +1,6 @@
 /** Exchanges with other processes: their order within an evaluation, and that nothing evaluates them by itself. */
 import { afterEach, expect, test } from "vitest"
+import { withoutExchanges } from "../graph/exchanges"
 import * as mx from "../index"
 import { definePrimitive } from "../plugin"
 
@@ -39,4 +40,22 @@ test.each([
   expect(log.length).toBe(runs)
   expect((kept[7].index(0) as mx.Array).item()).toBe(8)
   expect(log.length).toBe(1)
+})
+
+test("the search for exchanges looks at each input a few times at most", () => {
+  mx.eval(exchange([mx.ones([1])], { number: 1 }))
+  const pending = { storage: null, primitive: {}, inputs: [], outputs: null }
+  let looks = 0
+  const inputs = new Proxy(
+    Array.from({ length: 1000 }, () => ({ ...pending })),
+    {
+      get(target, key, receiver) {
+        if (typeof key === "string" && /^\d+$/.test(key)) looks++
+        return Reflect.get(target, key, receiver)
+      },
+    },
+  )
+  const joined = { ...pending, inputs }
+  expect(withoutExchanges([joined])).toEqual([joined])
+  expect(looks).toBeLessThan(3000)
 })

@@ -2,7 +2,7 @@
  * Writes in place where the old handle may be alive. Whether it is, only a garbage collection tells, which costs more than a small update.
  * So the update writes at once, and what it overwrites is kept: the old node is pending again, as the new one with that put back. Whoever
  * reads it computes it like any other pending node, and once its handle is found dead it is forgotten. Here is who may be written over, and
- * how much is kept; evaluate.ts does it, memory.ts forgets.
+ * how much is kept; update-in-place.ts does it, memory.ts forgets.
  */
 import type { Backend, Encoder } from "../graph/backend"
 import { calls } from "../graph/calls"

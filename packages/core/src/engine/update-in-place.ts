@@ -15,7 +15,7 @@ import { bytesBeside, forgetUndo, isFormer, OLDEST, undoOf, writesOver } from ".
 const NO_INPUTS: readonly Node[] = []
 
 /**
- * Runs an update, by `run` where it does so like any other application. `wanted` are the nodes that the evaluation was asked for; see
+ * Runs an update: by `run`, where it gets memory like any other application. `wanted` are the nodes that the evaluation was asked for; see
  * {@link writesOver}.
  */
 export function runUpdate(

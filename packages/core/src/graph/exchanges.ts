@@ -3,6 +3,7 @@
  * function, that is the order in which the program made them, which is the same in all of them: sizes and memory, by which other work is
  * ordered, may differ.
  */
+
 /** A node, as far as it matters here: graph.ts notes exchanges, and is not imported. */
 interface Pending {
   readonly storage: object | null
@@ -20,7 +21,7 @@ let within = NOBODY
 /** True once there was an exchange: other programs pay for nothing here. */
 export const exchanges = { exist: false }
 
-/** Notes an application that has just been made. */
+/** Notes an application, by the first of its outputs, that has just been made. */
 export function noteExchange(application: object): void {
   exchanges.exist = true
   orders.set(application, [...within, ++count])
@@ -64,7 +65,7 @@ export function exchangesOutOfOrder<A extends object>(applications: readonly A[]
 }
 
 /** The exchanges among some applications, as they are to follow each other. */
-export function exchangesIn<A extends object>(applications: readonly A[]): A[] {
+function exchangesIn<A extends object>(applications: readonly A[]): A[] {
   const orderOf = (each: A): readonly number[] => orders.get(each) as readonly number[]
   return applications.filter((each) => orders.has(each)).sort((a, b) => compare(orderOf(a), orderOf(b)))
 }
@@ -76,18 +77,27 @@ export function withoutExchanges<N extends Pending>(nodes: readonly N[]): N[] {
   const known = new Map<Pending, boolean>()
   const applicationOf = (node: Pending): Pending => (node.outputs === null ? node : node.outputs[0])
   const isPending = (node: Pending): boolean => node.storage === null && node.primitive !== null
-  const reaches = (root: Pending): boolean => {
-    const stack = [applicationOf(root)]
-    for (let node = stack.at(-1); node !== undefined; node = stack.at(-1)) {
-      const inputs = node.inputs.filter(isPending).map(applicationOf)
-      const unknown = orders.has(node) ? undefined : inputs.find((input) => !known.has(input))
-      if (unknown !== undefined) stack.push(unknown)
-      else {
-        known.set(node, orders.has(node) || inputs.some((input) => known.get(input) === true))
+  const frameOf = (node: Pending) => ({ node, next: 0, reaches: orders.has(node) })
+  const look = (root: Pending): boolean => {
+    const stack = [frameOf(root)]
+    for (let top = stack.at(-1); top !== undefined; top = stack.at(-1)) {
+      const { inputs } = top.node
+      if (top.reaches || top.next === inputs.length) {
+        known.set(top.node, top.reaches)
         stack.pop()
+        continue
+      }
+      const input = inputs[top.next]
+      const application = applicationOf(input)
+      const answer = isPending(input) ? known.get(application) : false
+      if (answer === undefined) stack.push(frameOf(application))
+      else {
+        top.reaches = answer
+        top.next++
       }
     }
-    return known.get(applicationOf(root)) === true
+    return known.get(root) === true
   }
+  const reaches = (node: Pending): boolean => known.get(applicationOf(node)) ?? look(applicationOf(node))
   return nodes.filter((node) => !isPending(node) || !reaches(node))
 }
