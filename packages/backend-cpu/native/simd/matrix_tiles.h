@@ -89,13 +89,14 @@ struct MatrixTiles {
   }
   template <int kSum>
   LZ_MATRIX HWY_INLINE void resume(const float* from, int64_t stride) {
-    if constexpr (kSum == 0) _tile_loadd(0, from, stride * 4);
-    if constexpr (kSum == 1) _tile_loadd(1, from, stride * 4);
-    if constexpr (kSum == 2) _tile_loadd(2, from, stride * 4);
-    if constexpr (kSum == 3) _tile_loadd(3, from, stride * 4);
+    load<kSum>(from, stride);
   }
   template <int kTo>
   LZ_MATRIX HWY_INLINE void load(const float* from, int64_t stride) {
+    if constexpr (kTo == 0) _tile_loadd(0, from, stride * 4);
+    if constexpr (kTo == 1) _tile_loadd(1, from, stride * 4);
+    if constexpr (kTo == 2) _tile_loadd(2, from, stride * 4);
+    if constexpr (kTo == 3) _tile_loadd(3, from, stride * 4);
     if constexpr (kTo == 4) _tile_loadd(4, from, stride * 4);
     if constexpr (kTo == 5) _tile_loadd(5, from, stride * 4);
     if constexpr (kTo == 6) _tile_loadd(6, from, stride * 4);
