@@ -162,6 +162,36 @@ describe("an update of an array whose handle is alive", () => {
     }
   })
 
+  test.each(updates)(
+    "by %s in a chain needs no more either, whoever holds what is between",
+    (_name, change) => {
+      const large = (): mx.Array => filled(1, [4 * ROWS, COLUMNS])
+      const want = [large()]
+      for (let n = 0; n < 3; n++) want.push(change(want[n]))
+      // Beside what is read, each is computed in memory of its own.
+      mx.eval(...want)
+      const given = filled(0, [4 * ROWS, COLUMNS])
+      // Memory that the same evaluation makes: it takes that of what is given up.
+      const made = given.add(1)
+      const updated = change(made)
+      given.dispose()
+      const x = large()
+      const a = change(x)
+      const b = change(a)
+      const c = change(b)
+      mx.memoryReport()
+      const limit = mx.setMemoryLimit(mx.getActiveMemory() + x.nbytes / 2)
+      try {
+        mx.eval(c)
+        mx.eval(updated)
+      } finally {
+        mx.setMemoryLimit(limit)
+      }
+      expect([x, a, b, c].map((each, i) => isSame(each, want[i]))).toEqual([true, true, true, true])
+      expect([isSame(made, want[0]), isSame(updated, want[1])]).toEqual([true, true])
+    },
+  )
+
   test("leaves nothing behind where the part that it would keep cannot be copied", () => {
     const [x, one] = [filled(1), filled(1, [COLUMNS])]
     const { memory } = x.node.storage as Storage

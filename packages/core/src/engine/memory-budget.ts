@@ -29,7 +29,7 @@ import {
   type World,
   wayOf,
 } from "./assignment"
-import { bytesBeside, isFull, undoOf, writesOver } from "./undo"
+import { bytesBeside, type Former, type History, isFull, undoOf, writesOver } from "./undo"
 
 /** Bytes of several memories. */
 export type Bytes = ReadonlyMap<Memory, number>
@@ -207,7 +207,7 @@ class Block implements Held {
 const ROW_MAJOR: Layout = { offset: 0, strides: null }
 
 /** An evaluation without its work: who would show which memory, how, and how many bytes that comes to. */
-class Estimate implements World {
+class Estimate implements History {
   /** The most bytes of each memory at once so far, on top of what was in use before. */
   readonly most = new Map<Memory, number>()
   private readonly now = new Map<Memory, number>()
@@ -218,6 +218,8 @@ class Estimate implements World {
   private readonly roots: ReadonlySet<Node>
   /** Outputs that took the memory of a node in a group. */
   private readonly grouped = new Set<Node>()
+  /** The former values of what was written over. */
+  private readonly formers = new Map<Node, Former>()
 
   constructor(
     roots: readonly Node[],
@@ -232,16 +234,22 @@ class Estimate implements World {
   bytesOf = (node: Node): number => this.blockOf(node)?.nbytes ?? 0
 
   isSpent(input: Node, application: Application): boolean {
-    const block = this.blockOf(input)
-    if (block === null || block.shown !== 1 || !this.isLast(input)) return false
-    if (
-      block.memory !== memoryOf(application) ||
-      block.stream !== application.stream ||
-      isKeptForTrace(application)
-    )
-      return false
-    return block.lender === null && (block.storage === null || block.storage.uses === null)
+    return this.isLast(input) && this.isOwn(input, application) && !isKeptForTrace(application)
   }
+
+  owns(node: Node, application: Application): boolean {
+    return this.isOwn(node, application) && node.storage?.isExposed !== true
+  }
+
+  private isOwn(node: Node, application: Application): boolean {
+    const block = this.blockOf(node)
+    if (block === null || block.shown !== 1 || block.memory !== memoryOf(application)) return false
+    if (block.stream !== application.stream || block.lender !== null) return false
+    return block.storage === null || block.storage.uses === null
+  }
+
+  usesOf = (node: Node): number => this.readers.get(node) ?? node.uses
+  formerOf = (node: Node): Former | null => this.formers.get(node) ?? undoOf(node)
 
   /** Walks one application. */
   add(application: Application): void {
@@ -265,7 +273,7 @@ class Estimate implements World {
       const encoder = backend.queue.lower(application)
       outputs.forEach((output, i) => {
         const donor = encoder && donorFor(this, encoder, application, output, i)
-        if (donor === null && writesOver(application, backend, encoder, this.wanted))
+        if (donor === null && writesOver(application, backend, encoder, this.wanted, this))
           this.writeOver(application)
         else this.assign(output, donor)
       })
@@ -284,10 +292,21 @@ class Estimate implements World {
     this.change(memory, -extra)
   }
 
-  /** An update in the memory of its first input: no other takes that for spent, since a former value reads it. */
+  /** An update in the memory of its first input, which becomes a former value and reads it. */
   private writeOver(application: Application): void {
-    this.take(memoryOf(application), bytesBeside(application))
-    this.share(application, application.inputs[0])
+    const [old] = application.inputs
+    const bytes = bytesBeside(application)
+    const before = this.formerOf(old)
+    this.take(memoryOf(application), bytes)
+    const block = this.blockOf(old) as Block
+    this.share(application, old)
+    block.shown--
+    this.readers.set(application, this.usesOf(application) + 1)
+    this.formers.set(application, {
+      node: old,
+      count: (before?.count ?? 0) + 1,
+      bytes: (before?.bytes ?? 0) + bytes,
+    })
   }
 
   /** A view shows its input's memory, or, where it cannot, that of a copy. */
@@ -374,15 +393,14 @@ class Estimate implements World {
 
   private isGrouped = (node: Node): boolean =>
     (node.storage !== null && node.anchor !== null) || this.grouped.has(node)
-  private readersOf = (node: Node): number => this.readers.get(node) ?? node.uses
   private isLast = (node: Node): boolean =>
-    this.readersOf(node) === 1 && node.handles === 0 && !this.roots.has(node)
+    this.usesOf(node) === 1 && node.handles === 0 && !this.roots.has(node)
   private isUnread = (node: Node): boolean =>
-    this.readersOf(node) === 0 && node.handles === 0 && !this.roots.has(node)
+    this.usesOf(node) === 0 && node.handles === 0 && !this.roots.has(node)
 
   /** One reader less. */
   private release(node: Node): void {
-    this.readers.set(node, this.readersOf(node) - 1)
+    this.readers.set(node, this.usesOf(node) - 1)
     if (this.isUnread(node)) this.drop(node)
   }
 

@@ -8,7 +8,7 @@ import type { Backend, Encoder } from "../graph/backend"
 import { calls } from "../graph/calls"
 import type { Stream } from "../graph/device"
 import { type Application, Mark, type Node, tracing, type Undo } from "../graph/graph"
-import { isOwn, overlays, storages } from "./assignment"
+import { isOwn, overlays, storages, type World } from "./assignment"
 
 /** Copying smaller arrays costs less than a look for dead handles. */
 const LEAST_BYTES = 2 ** 20
@@ -19,7 +19,7 @@ const SHARE = 1 / 8
 const INDICES = 4096
 
 /** A former value. */
-type Former = Undo & { readonly node: Node }
+export type Former = Undo & { readonly node: Node }
 
 /** The mark of a former value that has none before it: every former value has some, so that others are told from it at a glance. */
 export const OLDEST: Undo = { node: null, count: 0, bytes: 0 }
@@ -49,10 +49,35 @@ export function newestOf(node: Node): Node {
   return newest
 }
 
+/** The knowledge of an asker about former values, and about who else may read the memory that an update would write over. */
+export interface History extends World {
+  /** Pending applications that read a node. */
+  usesOf(node: Node): number
+  /** The former value of a node's memory, as {@link undoOf} gives it. */
+  formerOf(node: Node): Former | null
+  /** True if a node's memory is its own, as {@link isOwn} says, and JavaScript does not see it. */
+  owns(node: Node, application: Application): boolean
+}
+
+/** The history of evaluation. */
+const evaluated: History = {
+  ...storages,
+  usesOf: (node) => node.uses,
+  formerOf: undoOf,
+  owns({ storage, primitive, mark }, application) {
+    if (storage === null || storage.isExposed || !isOwn(storage, application)) return false
+    return primitive === null && mark === Mark.None
+  },
+}
+
 /** True if pending work reads a former value: it may run after an update of the same evaluation, and finds its memory taken. */
-function isRead(node: Node): boolean {
-  for (let undo = undoOf(node); undo !== null; undo = undoOf(undo.node))
-    if (undo.node.uses > (undoOf(undo.node) === null ? 0 : 1)) return true
+function isRead(history: History, node: Node): boolean {
+  let undo = history.formerOf(node)
+  while (undo !== null) {
+    const before = history.formerOf(undo.node)
+    if (history.usesOf(undo.node) > (before === null ? 0 : 1)) return true
+    undo = before
+  }
   return false
 }
 
@@ -64,22 +89,20 @@ export function bytesBeside({ inputs }: Node): number {
 }
 
 /** True if nothing but a handle, or a former value, can still read an update's first input. */
-function mayUndo(application: Application): boolean {
+function mayUndo(application: Application, history: History): boolean {
   const { primitive, inputs, nbytes, stream } = application
   if (nbytes < LEAST_BYTES || primitive.rules.undo === undefined) return false
   // A trace may want the graphs of both.
   if (tracing.depth + tracing.abstract > 0 || calls.recorder !== null || application.mark !== Mark.None)
     return false
   const [old] = inputs
-  const { storage } = old
-  if (storage === null || storage.isExposed || !isOwn(storage, application)) return false
-  if (old.primitive !== null || old.outputs !== null || old.mark !== Mark.None || old.stream !== stream)
+  if (!history.owns(old, application) || old.outputs !== null || old.stream !== stream) return false
+  const undo = history.formerOf(old)
+  if (undo?.node === application || history.usesOf(old) !== (undo === null ? 1 : 2) || old.handles > 1)
     return false
-  const undo = undoOf(old)
-  if (undo?.node === application || old.uses !== (undo === null ? 1 : 2) || old.handles > 1) return false
   // It is given to the update without that.
   if (undo === null && old.handles === 0) return false
-  return overlays(storages, application, old) && !isRead(old) && hasSpace(application, old)
+  return overlays(history, application, old) && !isRead(history, old) && hasSpace(application, old, history)
 }
 
 /**
@@ -91,9 +114,10 @@ export function writesOver(
   { queue }: Backend,
   encoder: Encoder | null,
   wanted: readonly Node[] | null,
+  history: History = evaluated,
 ): boolean {
   if (wanted === null || queue.isIdle?.(application.stream) !== true) return false
-  if (!encoder?.overwrites?.(application, 0).includes(0) || !mayUndo(application)) return false
+  if (!encoder?.overwrites?.(application, 0).includes(0) || !mayUndo(application, history)) return false
   const { inputs } = application
   for (let i = 0; i < wanted.length; i++) if (newestOf(wanted[i]) === inputs[0]) return false
   return isOfStream(inputs, application.stream)
@@ -108,9 +132,10 @@ function isOfStream(inputs: readonly Node[], stream: Stream): boolean {
   return true
 }
 
-function hasSpace(application: Application, old: Node): boolean {
+function hasSpace(application: Application, old: Node, history: History): boolean {
   const bytes = bytesBeside(application)
-  return fits(application, bytes, old.undo) || (recount(old) && fits(application, bytes, old.undo))
+  const undo = history.formerOf(old)
+  return fits(application, bytes, undo) || (undo !== null && fits(application, bytes, recount(undo)))
 }
 
 /** True if there are so many former values that a look for dead handles is due. */
@@ -119,15 +144,16 @@ export const isFull = ({ count }: Undo): boolean => count >= MOST_VALUES
 const fits = ({ nbytes }: Node, bytes: number, undo: Undo | null): boolean =>
   bytes + (undo?.bytes ?? 0) <= nbytes * SHARE + INDICES && (undo === null || !isFull(undo))
 
-/** Counts the former values anew: some were forgotten. Returns whether there are any. */
-function recount(node: Node): boolean {
+/** Counts the former values anew: some were forgotten. */
+function recount(newest: Former): Undo {
+  // Those of an estimate are counted already.
+  if (!isFormer(newest.node)) return newest
   let [count, bytes] = [0, 0]
-  for (let undo = undoOf(node); undo !== null; undo = undoOf(undo.node)) {
+  for (let undo: Former | null = newest; undo !== null; undo = undoOf(undo.node)) {
     count++
     bytes += bytesBeside(undo.node)
   }
-  if (node.undo === null) return false
-  node.undo.count = count
-  node.undo.bytes = bytes
-  return true
+  newest.count = count
+  newest.bytes = bytes
+  return newest
 }
