@@ -6,6 +6,7 @@ import time
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 torch.set_default_device("cuda")
 torch.backends.cudnn.allow_tf32 = False
@@ -32,9 +33,26 @@ def layer_norm():
     return lambda x, w, b: F.layer_norm(x, (N,), w, b, 1e-5), (torch.randn(N, N), torch.ones(N), torch.zeros(N))
 
 
-def attention():
-    q, k, v = (torch.randn(4, 16, 4096, 128, dtype=torch.bfloat16) for _ in range(3))
-    return lambda a, b, c: F.scaled_dot_product_attention(a, b, c, is_causal=True), (q, k, v)
+# By PyTorch's fastest backend, where the GPU has it.
+BACKENDS = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
+
+def attend(q, k, v):
+    with sdpa_kernel(BACKENDS, set_priority=True):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def attention(backward):
+    q, k, v, g = (torch.randn(4, 16, 4096, 128, dtype=torch.bfloat16) for _ in range(4))
+    if not backward:
+        return attend, (q, k, v)
+    inputs = tuple(x.requires_grad_() for x in (q, k, v))
+
+    def both(a, b, c):
+        out = attend(a, b, c)
+        return (out, *torch.autograd.grad(out, (a, b, c), g))
+
+    return both, inputs
 
 
 def convolution():
@@ -151,7 +169,8 @@ rows = {
     ),
     "matmul 4096 f32": product(torch.float32),
     "matmul 4096 bf16": product(torch.bfloat16),
-    "attention, causal, 4×16×4096×128 bf16": attention,
+    "attention, causal, 4×16×4096×128 bf16": lambda: attention(False),
+    "attention, forward and backward": lambda: attention(True),
     "conv 32×56×56×64, 3×3, f32": convolution,
     "grid_sample, forward": lambda: grid_sample(False),
     "grid_sample, forward and backward": lambda: grid_sample(True),

@@ -3,6 +3,7 @@ import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import * as nn from "@lazuli/nn"
 import { AdamW, type Optimizer, SGD } from "@lazuli/nn/optimizers"
+import { vjp } from "@lazuli/transforms"
 import { GPT_BATCH, GPT_LENGTH, GPT_WORDS, Gpt } from "./gpu-gpt"
 import { gridSample, gridSampleGradient } from "./grid-sample"
 import { pointCloudOperations } from "./point-clouds"
@@ -42,6 +43,10 @@ const onMatrix = (name: string, bytes: number, f: (x: mx.Array) => mx.Array): Ro
     return () => f(x)
   },
 })
+const attention = (q: mx.Array, k: mx.Array, v: mx.Array): mx.Array =>
+  mx.fast.scaledDotProductAttention(q, k, v, { scale: 128 ** -0.5, mask: "causal" })
+/** Queries, keys, values and the gradient of the result. */
+const attended = (): mx.Array[] => [0, 1, 2, 3].map(() => randn([4, 16, 4096, 128], mx.bfloat16))
 /** The same operation on its own result, 16 elements. */
 const chain =
   (length: number, next: (y: mx.Array, x: mx.Array) => mx.Array) =>
@@ -166,8 +171,20 @@ export const rows: readonly Row[] = [
     name: "attention, causal, 4×16×4096×128 bf16",
     flops: 2 * 4 * 16 * 4096 ** 2 * 128,
     make() {
-      const [q, k, v] = [0, 1, 2].map(() => randn([4, 16, 4096, 128], mx.bfloat16))
-      return () => mx.fast.scaledDotProductAttention(q, k, v, { scale: 128 ** -0.5, mask: "causal" })
+      const [q, k, v] = attended()
+      return () => attention(q, k, v)
+    },
+  },
+  {
+    name: "attention, forward and backward",
+    // Two products forward, five backward.
+    flops: 7 * 4 * 16 * 4096 ** 2 * 128,
+    make() {
+      const f = compile((q: mx.Array, k: mx.Array, v: mx.Array, g: mx.Array) =>
+        vjp(attention, [q, k, v], [g]).flat(),
+      )
+      const [q, k, v, g] = attended()
+      return () => f(q, k, v, g)
     },
   },
   {
