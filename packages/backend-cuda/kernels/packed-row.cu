@@ -70,16 +70,19 @@ inline void take_row(Chunk* own, float* totals, const u16* x, int groups, int st
   }
   __syncwarp();
   const u32 ones[4] = {ONES, ONES, ONES, ONES};
-#pragma unroll 8
-  for (int i = 0; i < steps * TOGETHER; i++) {
-    float total[4] = {};
+  /* A group's products wait for each other: those of the other groups of a step run meanwhile. */
+  for (int i = 0; i < steps; i++) {
+    float total[TOGETHER][4] = {};
 #pragma unroll
-    for (int p = 0; p < PAIRS; p += 2) {
-      const Chunk c = own[(i * 4 + lane % 4) * (PAIRS / 2) + p / 2];
-      multiply(total, ones, c.word[0], c.word[1]);
-      multiply(total, ones, c.word[2], c.word[3]);
-    }
-    if (lane == 0) totals[i] = total[0];
+    for (int p = 0; p < PAIRS; p++)
+#pragma unroll
+      for (int u = 0; u < TOGETHER; u++) {
+        const Chunk& c = own[((i * TOGETHER + u) * 4 + lane % 4) * (PAIRS / 2) + p / 2];
+        multiply(total[u], ones, c.word[p % 2 * 2], c.word[p % 2 * 2 + 1]);
+      }
+#pragma unroll
+    for (int u = 0; u < TOGETHER; u++)
+      if (lane == 0) totals[i * TOGETHER + u] = total[u][0];
   }
   __syncwarp();
 }
