@@ -138,7 +138,7 @@ void gemm(const GemmProblem& p) {
   const GemmKind kind(p.a.dtype, p.b.dtype);
   const auto sliver = kind.sliver();
   const int64_t all = kind.depth(p.k);
-  const bool lines = p.m <= kFewRows && !p.b.transposed && large;
+  const bool lines = product_rows <= kFewRows && !p.b.transposed && large;
   const int64_t width = 2 * table.lanes, group = lines ? kLongSlivers * width : width;
   const int64_t depth = lines ? kShort : kind.block_depth(all);
   const bool pack_a = p.a.dtype != LZ_FLOAT32 || lines || parts(p.n, width) >= kSliversOfA;
