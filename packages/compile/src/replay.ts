@@ -10,7 +10,6 @@ import {
   Mark,
   type Meta,
   type Node,
-  noteExchange,
   onStream,
   withArrays,
 } from "@lazuli/core/engine"
@@ -20,7 +19,7 @@ import { type Donated, giveUp } from "./donation"
 import type { Leaves } from "./leaves"
 import type { CompileOptions } from "./options"
 import { arrayLeaves, leave, readLeaves, writePath } from "./state"
-import { type TracedGraph, tracedCall } from "./traced-graph"
+import { exchangingCall, type TracedGraph, tracedCall } from "./traced-graph"
 
 const NONE: readonly Node[] = []
 const NOTHING: readonly Array[] = []
@@ -36,10 +35,12 @@ export class Replay {
   single({ capture: { graph, outside }, params }: CachedProgram, nodes: Node[]): Array {
     for (let i = 0; i < outside.length; i++) nodes.push(outside[i].node)
     boundPending()
-    const { meta } = graph as TracedGraph
-    const node = addNode(tracedCall.primitive, nodes, params, meta as Meta)
-    if (graph?.exchanges) noteExchange(node)
-    return new Array(node)
+    const { meta, exchanges } = graph as TracedGraph
+    return new Array(
+      exchanges
+        ? exchangingCall(graph as TracedGraph, nodes)[0]
+        : addNode(tracedCall.primitive, nodes, params, meta as Meta),
+    )
   }
 
   /**
@@ -115,10 +116,9 @@ function keptBy(
 
 function compute({ capture: { graph }, params, elsewhere }: CachedProgram, nodes: Node[]): readonly Node[] {
   if (graph === null) return NONE
-  const add = (): Node[] => addNodes(tracedCall.primitive, nodes, params, graph.meta)
-  const made = elsewhere === null ? add() : onStream(elsewhere, add)
-  if (graph.exchanges) noteExchange(made[0])
-  return made
+  const add = (): readonly Node[] =>
+    graph.exchanges ? exchangingCall(graph, nodes) : addNodes(tracedCall.primitive, nodes, params, graph.meta)
+  return elsewhere === null ? add() : onStream(elsewhere, add)
 }
 
 /** The arrays of the result, then those of the captured outputs. Of the nodes, the first `known` follow the call. */

@@ -4,6 +4,7 @@
  */
 import {
   Array,
+  addNodes,
   applicationOf,
   applyNodes,
   type Backend,
@@ -11,7 +12,9 @@ import {
   currentStream,
   type Droppable,
   definePrimitive,
+  exchanges,
   format,
+  hasExchangingDerivatives,
   isExchange,
   lifetimes,
   Mark,
@@ -25,6 +28,7 @@ import {
   sameShape,
   sourceNode,
   TransformError,
+  tracing,
   withoutHandles,
 } from "@lazuli/core/engine"
 import { inOrder, isLeaf } from "./order"
@@ -73,8 +77,8 @@ export class TracedGraph {
   readonly stream: Stream | null = null
   /** True if its operations run on several streams. */
   readonly isDivided: boolean = false
-  /** True if calls of it are exchanges with other processes. */
-  readonly exchanges: boolean
+  /** True if calls of it are exchanges with other processes, "derivatives" if only their derivatives may be. */
+  readonly exchanges: boolean | "derivatives"
   private divided: readonly (Part & { readonly graph: TracedGraph })[] | null = null
   private device: Node["stream"]["device"] | null = null
   private plan: Plan | null = null
@@ -92,7 +96,8 @@ export class TracedGraph {
       this.isDivided = others.length > 0
       this.stream = this.isDivided ? null : stream
     }
-    this.exchanges = inOrder(outputs, isLeaf).some(isExchange)
+    const order = inOrder(outputs, isLeaf)
+    this.exchanges = order.some(isExchange) || (order.some(hasExchangingDerivatives) && "derivatives")
     const metas = outputs.map(({ shape, dtype }) => ({ shape, dtype }))
     this.meta = metas.length === 1 ? metas[0] : metas
   }
@@ -188,7 +193,7 @@ export class TracedGraph {
       const made = onStream(part.stream, () =>
         applyNodes(tracedCall.primitive, given, { program: part.graph }),
       )
-      if (part.graph.exchanges) noteExchange(made[0])
+      if (part.graph.exchanges === true) noteExchange(made[0])
       part.outputs.forEach((node, i) => values.set(node, made[i]))
     }
     // A result that no part makes is a constant.
@@ -259,3 +264,15 @@ export const tracedCall = definePrimitive({
     (node.params.program as TracedGraph).planForStrides(node.stream, strides),
   expand: (node) => (node.params.program as TracedGraph).expand(node),
 })
+
+/**
+ * A call of a graph that exchanges something, or whose derivatives may. Transforms go through a call's operations once more, and must not
+ * repeat exchanges: what they may look at gets the operations in place of the call.
+ */
+export function exchangingCall(graph: TracedGraph, inputs: readonly Node[]): readonly Node[] {
+  if (exchanges.exist && tracing.depth + tracing.abstract > 0)
+    return graph.inline(inputs.map((node) => new Array(node))).map(({ node }) => node)
+  const made = addNodes(tracedCall.primitive, inputs, { program: graph }, graph.meta)
+  if (graph.exchanges === true) noteExchange(made[0])
+  return made
+}

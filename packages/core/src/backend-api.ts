@@ -110,7 +110,14 @@ export {
   viewStore,
 } from "./graph/dtype"
 export * from "./graph/errors"
-export { exchangesOutOfOrder, isExchange, noteExchange } from "./graph/exchanges"
+export {
+  exchanges,
+  exchangesOutOfOrder,
+  hasExchangingDerivatives,
+  inPlaceOf,
+  isExchange,
+  noteExchange,
+} from "./graph/exchanges"
 export {
   type Alignment,
   type Application,

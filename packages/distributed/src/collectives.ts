@@ -240,6 +240,7 @@ export const barrier: Apply<{ group: number; serial: number }> = definePrimitive
 export const sumGradients: Apply<{ group: number }> = definePrimitive({
   name: `${PACKAGE}/sumGradients`,
   api: 1,
+  facts: { exchanges: "derivatives" },
   params: { group: "i64" },
   ...alike,
   view: ({ offset, strides }) => ({ offset, strides }),

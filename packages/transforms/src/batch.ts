@@ -9,6 +9,7 @@ import {
   applyNodes,
   asCall,
   decompose,
+  inPlaceOf,
   isList,
   Mark,
   moveToFront,
@@ -219,7 +220,9 @@ function walk(
   tracking.within(() => {
     for (const application of subgraph.order) {
       const { outputs, axes: outAxes } = tracking.withTracking(application, () =>
-        rewriteChecked(application, application.inputs.map(show), application.inputs.map(axisAt), size),
+        inPlaceOf(application, () =>
+          rewriteChecked(application, application.inputs.map(show), application.inputs.map(axisAt), size),
+        ),
       )
       outputsOf(application).forEach((output, i) => {
         known[output.position] = tracking.kept(outputs[i])

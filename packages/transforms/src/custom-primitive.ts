@@ -78,7 +78,7 @@ export const custom = definePrimitive({
       axes: outAxes,
     }
   },
-  facts: { opaque: true },
+  facts: { opaque: true, exchanges: "derivatives" },
 })
 
 const callOf = ({ count, call }: Params) => ({ count, rules: call() })

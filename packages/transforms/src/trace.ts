@@ -13,6 +13,7 @@ import {
   boundTrace,
   currentStream,
   definePrimitive,
+  exchangesOutOfOrder,
   handles,
   isInexact,
   lifetimes,
@@ -112,10 +113,23 @@ function isFlat(node: Node, primitive: Primitive): boolean {
 }
 
 /**
- * Finds the applications that `targets` depend on and that depend on `inputs`. Nodes older than `epoch` count as constants, and so does,
- * for derivatives, what carries none. Every subgraph must be given to {@link release} once its positions were read.
+ * Finds the applications that `targets` depend on and that depend on `inputs`, exchanges in their order. Nodes older than `epoch` count as
+ * constants, and so does, for derivatives, what carries none. Every subgraph must be given to {@link release} once its positions were read.
  */
 export function collect(
+  targets: readonly Node[],
+  inputs: readonly Node[],
+  epoch: number,
+  purpose: Purpose,
+): Subgraph {
+  const subgraph = search(targets, inputs, epoch, purpose)
+  const first = exchangesOutOfOrder(subgraph.order)
+  if (first === null) return subgraph
+  release(subgraph)
+  return search([...first, ...targets], inputs, epoch, purpose)
+}
+
+function search(
   targets: readonly Node[],
   inputs: readonly Node[],
   epoch: number,

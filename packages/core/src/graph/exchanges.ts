@@ -1,7 +1,7 @@
 /**
- * Exchanges with other processes: applications that several processes must evaluate in one order. Within an evaluation, or a compiled
- * function, that is the order in which the program made them, which is the same in all of them: sizes and memory, by which other work is
- * ordered, may differ.
+ * Exchanges with other processes: applications that several processes must evaluate in one order. Within an evaluation, a compiled function
+ * or a transform, that is the order in which the program made them, which is the same in all of them: sizes and memory, by which other work
+ * is ordered, may differ.
  */
 
 /** A node, as far as it matters here: graph.ts notes exchanges, and is not imported. */
@@ -14,25 +14,34 @@ interface Pending {
 
 /** By application: its number, behind those of the applications in whose place it was made. */
 const orders = new WeakMap<object, readonly number[]>()
+/** Those of which only derivatives exchange something. */
+const silent = new WeakSet<object>()
 const NOBODY: readonly number[] = []
 let count = 0
 let within = NOBODY
 
-/** True once there was an exchange: other programs pay for nothing here. */
-export const exchanges = { exist: false }
+/** Exchanges exist once there was one, and applications are noted once one was: other programs pay for nothing here. */
+export const exchanges = { exist: false, areNoted: false }
 
-/** Notes an application, by the first of its outputs, that has just been made. */
-export function noteExchange(application: object): void {
-  exchanges.exist = true
+/** Notes an application, by the first of its outputs, that has just been made: one that exchanges something, or whose derivatives do. */
+export function noteExchange(application: object, which: true | "derivatives" = true): void {
+  exchanges.areNoted = true
+  if (which === true) exchanges.exist = true
+  else silent.add(application)
   orders.set(application, [...within, ++count])
 }
 
 /** True of an application that exchanges something, itself or within a compiled function. */
-export const isExchange = (application: object): boolean => exchanges.exist && orders.has(application)
+export const isExchange = (application: object): boolean =>
+  exchanges.exist && orders.has(application) && !silent.has(application)
+
+/** True of an application whose derivatives exchange something, though it does not itself. */
+export const hasExchangingDerivatives = (application: object): boolean =>
+  exchanges.areNoted && silent.has(application)
 
 /** Runs `body`, whose exchanges are those of an application. */
 export function inPlaceOf<T>(application: object, body: () => T): T {
-  const order = exchanges.exist ? orders.get(application) : undefined
+  const order = exchanges.areNoted ? orders.get(application) : undefined
   if (order === undefined) return body()
   const outer = within
   within = order
@@ -51,8 +60,9 @@ function compare(a: readonly number[], b: readonly number[]): number {
   }
 }
 
-/** The exchanges among some applications, as they are to follow each other; null where they do already. */
+/** The noted ones among some applications, as they are to follow each other; null where they do already. */
 export function exchangesOutOfOrder<A extends object>(applications: readonly A[]): A[] | null {
+  if (!exchanges.areNoted) return null
   let last: readonly number[] | null = null
   let isSorted = true
   for (const each of applications) {
@@ -64,7 +74,7 @@ export function exchangesOutOfOrder<A extends object>(applications: readonly A[]
   return isSorted ? null : exchangesIn(applications)
 }
 
-/** The exchanges among some applications, as they are to follow each other. */
+/** The noted ones among some applications, as they are to follow each other. */
 function exchangesIn<A extends object>(applications: readonly A[]): A[] {
   const orderOf = (each: A): readonly number[] => orders.get(each) as readonly number[]
   return applications.filter((each) => orders.has(each)).sort((a, b) => compare(orderOf(a), orderOf(b)))
@@ -77,7 +87,7 @@ export function withoutExchanges<N extends Pending>(nodes: readonly N[]): N[] {
   const known = new Map<Pending, boolean>()
   const applicationOf = (node: Pending): Pending => (node.outputs === null ? node : node.outputs[0])
   const isPending = (node: Pending): boolean => node.storage === null && node.primitive !== null
-  const frameOf = (node: Pending) => ({ node, next: 0, reaches: orders.has(node) })
+  const frameOf = (node: Pending) => ({ node, next: 0, reaches: isExchange(node) })
   const look = (root: Pending): boolean => {
     const stack = [frameOf(root)]
     for (let top = stack.at(-1); top !== undefined; top = stack.at(-1)) {

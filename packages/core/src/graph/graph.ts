@@ -173,8 +173,11 @@ export interface PrimitiveFacts {
   readonly along?: boolean
   /** Puts the second input in the place of a part of the first, or with the mode "add" adds it to that. */
   readonly places?: boolean
-  /** Talks to other processes: evaluated in the order in which programs apply such primitives, and never by itself. */
-  readonly exchanges?: boolean
+  /**
+   * Talks to other processes: evaluated in the order in which programs apply such primitives, and never by itself. "derivatives" where
+   * only its derivatives may.
+   */
+  readonly exchanges?: boolean | "derivatives"
 }
 
 /** A registered primitive: one definition that says what an operation means. */
@@ -550,7 +553,7 @@ export function addNodes(
       outputs[i].index = i
     }
   }
-  if (primitive.facts.exchanges === true) noteExchange(outputs[0])
+  if (primitive.facts.exchanges) noteExchange(outputs[0], primitive.facts.exchanges)
   if (building.note !== null) for (const node of outputs) building.note(node)
   return outputs
 }
