@@ -200,7 +200,7 @@ export function encodeFewPackedRows(nodes: readonly Node[], queue: DispatchQueue
   }
   const together = Math.max(1, 1024 / (groupSize * bits))
   const rows = nodes.reduce((sum, node) => sum + columnsOf(node), 0)
-  // Measured on an H200. Of few blocks each may have all registers that it wants.
+  // Measured on an H200. Of few blocks each may have all registers that it wants; several rows want more than three blocks leave.
   const isSmall = rows <= 2 * facts.processors * ROWS
   const areSeveral = rowsOf(x) >= SEVERAL
   const tiles = isSmall || areSeveral ? 1 : 2
@@ -209,7 +209,7 @@ export function encodeFewPackedRows(nodes: readonly Node[], queue: DispatchQueue
     blocks: blocksOf(nodes, tiles),
     isEarly,
     words: [
-      ...formOf(x, tiles, areSeveral ? 3 : isSmall ? 1 : 2),
+      ...formOf(x, tiles, isSmall && !areSeveral ? 1 : 2),
       ...packing,
       `#define LZ_EVEN ${Number((k / groupSize) % together === 0)}`,
       "#define LZ_ADD 0",
