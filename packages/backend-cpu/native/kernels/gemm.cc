@@ -11,12 +11,12 @@
 namespace lazuli {
 namespace {
 
-// Of what all threads share at a time: rows or columns, and floats of packed operands, unless a block of the
-// depth has more.
+// Shared by all threads at a time: so many rows or columns, and so many floats of packed operands or one
+// block of the depth.
 constexpr int64_t kMostShared = 4096, kMostPacked = 1 << 24;
-// Of a task of theirs: rows at least, where threads would wait else, and slivers at most; and tasks for each
-// thread, of which one that is late leaves some to others. For fewer columns than kColumnsOfA a is read as
-// it lies.
+// Their tasks: kTasks for each thread, so that others take over from one that is late, of kMostSlivers
+// slivers at most, and of kLeastRows rows at least where there would be fewer tasks. With fewer columns than
+// kColumnsOfA a is not packed.
 constexpr int64_t kLeastRows = 64, kMostSlivers = 8, kTasks = 8, kColumnsOfA = 2048;
 // a is packed for so many slivers of b, and else read in blocks of so many elements; b is packed for more
 // than so many tiles, unless it is small.
@@ -252,6 +252,10 @@ void gemm(const lz_call& call, const GemmProblem& p) {
           s.rows = std::min(rows, m - i);
           s.alpha = p.alpha;
           s.b_step = width;
+          const auto following = [&](int64_t block, int64_t j) {
+            block = (block + 1) % blocks;
+            return packed_b + block * b_block + j / width * tile_step(width, depth_at(begin + block * depth));
+          };
           // A result that is narrowed in the end need not be in memory before.
           float* own = local ? thread_memory(rows * columns) : nullptr;
           float* c = own ? own : p.c + (i0 + i) * p.ldc + j0 + first;
@@ -274,8 +278,7 @@ void gemm(const lz_call& call, const GemmProblem& p) {
               const int64_t step = tile_step(width, s.depth);
               s.columns = int32_t(std::min(width, last - j));
               s.b = packed_b + block * b_block + j / width * step;
-              s.next = j + width < last ? s.b + step
-                                        : packed_b + (block + 1) % blocks * b_block + first / width * step;
+              s.next = j + width < last ? s.b + step : following(block, first);
               s.c = c + j - first;
               s.addend = addend.at(0, j - first).data;
               kind.wide_sliver()(s);

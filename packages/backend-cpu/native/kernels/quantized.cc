@@ -142,13 +142,15 @@ void few_rows(const lz_call& call, std::span<FewRows> products) {
     p.epilogue(job.first, job.rows, column, n);
   };
   int64_t tasks = 0, columns = 0;
+  double finish = 0;
   for (FewRows& each : products) {
+    finish = std::max(finish, each.p->epilogue.cost() * double(x_rows));
     each.begin = tasks;
     each.end = tasks += (each.p->n + kRows - 1) / kRows;
     columns = std::max(columns, each.p->n);
   }
   const double price =
-      double(std::min(kRows, columns)) * (20 + double(x.k) * (0.01 + 0.025 * double(x_rows)));
+      double(std::min(kRows, columns)) * (20 + double(x.k) * (0.01 + 0.025 * double(x_rows)) + finish);
   parallel(call, tasks, price, [&](int64_t begin, int64_t end) {
     for (const FewRows& each : products) {
       const int64_t from = std::max(begin, each.begin), to = std::min(end, each.end);
@@ -201,7 +203,8 @@ void by_panels(const lz_call& call, const PackedProduct& p, const PackedJob& job
   constexpr int64_t kTall = 128, kLong = 512, kWide = 512, kFlat = 64;
   const int64_t columns = p.transpose ? kTall : kWide, depth = p.transpose ? kLong : kFlat;
   const int64_t tasks = (p.n + columns - 1) / columns;
-  const double price = double(columns) * double(p.k) * (0.2 + 0.02 * double(job.rows));
+  const double price = double(columns) *
+                       (double(p.k) * (0.2 + 0.02 * double(job.rows)) + p.epilogue.cost() * double(job.rows));
   std::atomic<bool> exhausted{false};
   parallel(call, tasks, price, [&](int64_t begin, int64_t end) {
     const auto buffer = borrow(columns * depth, exhausted);
