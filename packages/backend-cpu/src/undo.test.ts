@@ -1,4 +1,7 @@
-/** Updates that write over an array whose old handle may be alive: every handle keeps its value, whoever reads it, and whenever. */
+/**
+ * Updates that write over an array whose old handle may be alive: every handle keeps its value, whoever reads it, and whenever.
+ * It is long because all cases share what fills arrays and compares them bit for bit.
+ */
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import { backendOf, lifetimes, Node, type Storage } from "@lazuli/core/engine"
@@ -462,6 +465,21 @@ describe("an evaluation that also reads a former value", () => {
     expect(sums.slice(1)).toEqual([COLUMNS, 0])
     expect([2 * COLUMNS, 3 * COLUMNS]).toContain(sums[0])
     expect(last(x)).toBe(1)
+  })
+
+  test("is not one that leaves its reader pending: that one finds the value later", () => {
+    const x = filled(1)
+    const a = x.at(0).add(1)
+    const address = addressOf(a)
+    const later = x.multiply(2)
+    const b = a.at(1).add(1)
+    expect(addressOf(b)).toBe(address)
+    expect([later, x, a, b].map((each) => each.sum().item())).toEqual([
+      2 * SIZE,
+      SIZE,
+      SIZE + COLUMNS,
+      SIZE + 2 * COLUMNS,
+    ])
   })
 
   test("of a value that is made former since, by a longer chain", () => {

@@ -49,14 +49,15 @@ import { lifetimes } from "./memory"
 import { leastBytes, measure, mostBytes } from "./memory-budget"
 import { allocate, areReady, assign, failureOf, poison, share } from "./outputs"
 import { schedule } from "./schedule"
+import { Evaluation } from "./undo"
 import { runUpdate } from "./update-in-place"
 
 const NO_INPUTS: readonly Node[] = []
 const NO_ORDER: readonly Application[] = []
 /** True if work is being encoded or run. */
 let running = false
-/** The nodes that the evaluation under way was asked for; null where it is within another one, or somebody else reads arrays meanwhile. */
-let wanted: readonly Node[] | null = null
+/** The evaluation under way; null where it is within another one, or somebody else reads arrays meanwhile. */
+let evaluation: Evaluation | null = null
 
 /** Computes the given nodes. @throws the error of the first of them that depends on work that failed; arrays keep such errors. */
 export function evaluate(roots: readonly Node[]): void {
@@ -187,13 +188,13 @@ function leanOrder(order: readonly Application[], roots: readonly Node[]): reado
 
 function needOf(order: readonly Application[], roots: readonly Node[]): number {
   let bytes = 0
-  for (const each of leastBytes(order, roots, wanted).values()) bytes += each
+  for (const each of leastBytes(order, roots, evaluation).values()) bytes += each
   return bytes
 }
 
 const relieveOld = (order: readonly Application[], roots: readonly Node[]): void =>
   lifetimes.relieveOld(() => {
-    const { shown, copied, shared } = measure(order, roots, wanted)
+    const { shown, copied, shared } = measure(order, roots, evaluation)
     return shown + copied - shared
   })
 
@@ -202,17 +203,18 @@ function encode(roots: readonly Node[], asked: readonly Node[] | null = roots): 
   let order: readonly Application[] = NO_ORDER
   let used: readonly Backend[] = []
   for (let i = 0; i < roots.length; i++) roots[i].handles++
-  const [outer, outerWanted] = [running, wanted]
+  const [outer, outerEvaluation] = [running, evaluation]
   running = true
-  wanted = outer || !lifetimes.areHandlesWatched ? null : asked
+  evaluation = null
   try {
     order = schedule(roots)
-    const { most, shown, copied, shared } = measure(order, roots, wanted)
+    if (!outer && asked !== null && lifetimes.areHandlesWatched) evaluation = new Evaluation(asked, order)
+    const { most, shown, copied, shared } = measure(order, roots, evaluation)
     lifetimes.relieve(shown, copied)
     if (lifetimes.mayHoldOld(shown + copied - shared)) relieveOld(order, roots)
     if (most > LARGE_RESULTS && roots.length > 1) order = leanOrder(order, roots)
     if (!lifetimes.admits(most))
-      lifetimes.reserve("eval", mostBytes(order), () => leastBytes(order, roots, wanted))
+      lifetimes.reserve("eval", mostBytes(order), () => leastBytes(order, roots, evaluation))
     const alone = isDebugging()
     let stream: Stream | null = null
     let backend: Backend | null = null
@@ -229,7 +231,7 @@ function encode(roots: readonly Node[], asked: readonly Node[] | null = roots): 
     }
   } finally {
     running = outer
-    wanted = outerWanted
+    evaluation = outerEvaluation
     for (let i = 0; i < roots.length; i++) roots[i].handles--
     retain(order)
   }
@@ -265,7 +267,7 @@ function run(application: Application, backend: Backend): void {
 
 /** In a function of its own, as a function made in {@link run} would cost every application. */
 function runChange(application: Application, backend: Backend, primitive: Primitive): void {
-  runUpdate(application, backend, wanted, () => {
+  runUpdate(application, backend, evaluation, () => {
     if (areReady(backend, application.inputs)) runWork(application, backend, primitive)
     else runUnready(application, backend, primitive)
   })

@@ -29,7 +29,7 @@ import {
   type World,
   wayOf,
 } from "./assignment"
-import { bytesBeside, type Former, type History, isFull, undoOf, writesOver } from "./undo"
+import { bytesBeside, type Evaluation, type Former, type History, isFull, undoOf, writesOver } from "./undo"
 
 /** Bytes of several memories. */
 export type Bytes = ReadonlyMap<Memory, number>
@@ -103,7 +103,7 @@ const found: World = {
  * Bytes of an application's result, or of what it writes into its first input, as far as that is evaluated. Adds to `extent` what it copies
  * for the sake of handles that may be dead.
  */
-function largeBytes(application: Application, extent: Extent, wanted: readonly Node[] | null): number {
+function largeBytes(application: Application, extent: Extent, evaluation: Evaluation | null): number {
   const { primitive, inputs, alias, stream, nbytes } = application
   const [first] = inputs
   if (alias !== null || primitive.elementwise || first === undefined || first.storage === null)
@@ -114,7 +114,7 @@ function largeBytes(application: Application, extent: Extent, wanted: readonly N
   const encoder = backend.queue.lower(application)
   if (!encoder?.overwrites?.(application, 0).includes(0)) return resultBytes(application)
   const isGiven = storages.isSpent(first, application) && overlays(storages, application, first)
-  if (isGiven || writesOver(application, backend, encoder, wanted)) return bytesBeside(application)
+  if (isGiven || writesOver(application, backend, encoder, evaluation)) return bytesBeside(application)
   // A handle of its own, of a view, or of a former value.
   if (first.handles === 0 && first.storage.refs === 1 && before === null) return resultBytes(application)
   if (before !== null && isFull(before)) {
@@ -129,7 +129,7 @@ function largeBytes(application: Application, extent: Extent, wanted: readonly N
 export function measure(
   order: readonly Application[],
   roots: readonly Node[],
-  wanted: readonly Node[] | null,
+  evaluation: Evaluation | null,
 ): Extent {
   let [most, shown] = [0, 0]
   extent.copied = extent.shared = 0
@@ -141,7 +141,9 @@ export function measure(
       if (owner === application || owner?.handles === 0) shown += application.nbytes
     }
     most +=
-      application.nbytes > LARGE_UPDATE ? largeBytes(application, extent, wanted) : resultBytes(application)
+      application.nbytes > LARGE_UPDATE
+        ? largeBytes(application, extent, evaluation)
+        : resultBytes(application)
   }
   for (let i = 0; i < roots.length; i++) {
     const owner = ownerOf(roots[i])
@@ -224,7 +226,7 @@ class Estimate implements History {
   constructor(
     roots: readonly Node[],
     /** See {@link writesOver}. */
-    private readonly wanted: readonly Node[] | null,
+    private readonly evaluation: Evaluation | null,
   ) {
     this.roots = new Set(roots)
   }
@@ -273,7 +275,7 @@ class Estimate implements History {
       const encoder = backend.queue.lower(application)
       outputs.forEach((output, i) => {
         const donor = encoder && donorFor(this, encoder, application, output, i)
-        if (donor === null && writesOver(application, backend, encoder, this.wanted, this))
+        if (donor === null && writesOver(application, backend, encoder, this.evaluation, this))
           this.writeOver(application)
         else this.assign(output, donor)
       })
@@ -441,11 +443,11 @@ export const bytesIn = (memory: Memory, nbytes: number): number => memory.blockB
 export function leastBytes(
   order: readonly Application[],
   roots: readonly Node[],
-  wanted: readonly Node[] | null,
+  evaluation: Evaluation | null,
 ): Bytes {
   // Work of several streams may keep one of them busy by the time of an update, which copies then.
   const isOfOneStream = order.every(({ stream }) => stream === order[0].stream)
-  const estimate = new Estimate(roots, isOfOneStream ? wanted : null)
+  const estimate = new Estimate(roots, isOfOneStream ? evaluation : null)
   for (const application of order) estimate.add(application)
   return estimate.most
 }

@@ -70,7 +70,27 @@ const evaluated: History = {
   },
 }
 
-/** True if pending work reads a former value: it may run after an update of the same evaluation, and finds its memory taken. */
+/** An evaluation under way, whose updates may write over what nothing in it reads. */
+export class Evaluation {
+  private readsFormers: boolean | null = null
+  constructor(
+    /** The nodes that it was asked for. */
+    readonly roots: readonly Node[],
+    /** All that it computes. */
+    private readonly order: readonly Application[],
+  ) {}
+
+  /**
+   * True if it reads a former value of a node: that may run after an update, and finds its memory taken. Hardly any evaluation computes
+   * former values, so the long list of a node's own is looked through only then.
+   */
+  reads(node: Node, history: History): boolean {
+    this.readsFormers ??= this.order.some(isFormer)
+    return this.readsFormers && isRead(history, node)
+  }
+}
+
+/** True if pending work reads a former value. */
 function isRead(history: History, node: Node): boolean {
   let undo = history.formerOf(node)
   while (undo !== null) {
@@ -89,7 +109,7 @@ export function bytesBeside({ inputs }: Node): number {
 }
 
 /** True if nothing but a handle, or a former value, can still read an update's first input. */
-function mayUndo(application: Application, history: History): boolean {
+function mayUndo(application: Application, evaluation: Evaluation, history: History): boolean {
   const { primitive, inputs, nbytes, stream } = application
   if (nbytes < LEAST_BYTES || primitive.rules.undo === undefined) return false
   // A trace may want the graphs of both.
@@ -102,24 +122,30 @@ function mayUndo(application: Application, history: History): boolean {
     return false
   // It is given to the update without that.
   if (undo === null && old.handles === 0) return false
-  return overlays(history, application, old) && !isRead(history, old) && hasSpace(application, old, history)
+  return (
+    overlays(history, application, old) &&
+    !evaluation.reads(old, history) &&
+    hasSpace(application, old, history)
+  )
 }
 
 /**
- * True if a backend writes an update over its first input, though that has a handle, or a former value. `wanted` are the nodes that the
- * evaluation was asked for; null where somebody else reads arrays meanwhile.
+ * True if a backend writes an update over its first input, though that has a handle, or a former value. `evaluation` is null where
+ * somebody else reads arrays meanwhile.
  */
 export function writesOver(
   application: Application,
   { queue }: Backend,
   encoder: Encoder | null,
-  wanted: readonly Node[] | null,
+  evaluation: Evaluation | null,
   history: History = evaluated,
 ): boolean {
-  if (wanted === null || queue.isIdle?.(application.stream) !== true) return false
-  if (!encoder?.overwrites?.(application, 0).includes(0) || !mayUndo(application, history)) return false
+  if (evaluation === null || queue.isIdle?.(application.stream) !== true) return false
+  if (!encoder?.overwrites?.(application, 0).includes(0) || !mayUndo(application, evaluation, history))
+    return false
   const { inputs } = application
-  for (let i = 0; i < wanted.length; i++) if (newestOf(wanted[i]) === inputs[0]) return false
+  const { roots } = evaluation
+  for (let i = 0; i < roots.length; i++) if (newestOf(roots[i]) === inputs[0]) return false
   return isOfStream(inputs, application.stream)
 }
 

@@ -10,7 +10,7 @@ import type { Storage } from "../graph/storage"
 import { storages, viewOf, Way, wayOf } from "./assignment"
 import { lifetimes } from "./memory"
 import { allocate, areReady, assign, failureOf, poison, share } from "./outputs"
-import { bytesBeside, forgetUndo, isFormer, OLDEST, undoOf, writesOver } from "./undo"
+import { bytesBeside, type Evaluation, forgetUndo, isFormer, OLDEST, undoOf, writesOver } from "./undo"
 
 const NO_INPUTS: readonly Node[] = []
 
@@ -21,11 +21,11 @@ const NO_INPUTS: readonly Node[] = []
 export function runUpdate(
   application: Application,
   backend: Backend,
-  wanted: readonly Node[] | null,
+  evaluation: Evaluation | null,
   run: () => void,
 ): void {
   if (isFormer(application)) restore(application, backend, run)
-  else if (!writeOver(application, backend, wanted)) run()
+  else if (!writeOver(application, backend, evaluation)) run()
 }
 
 /**
@@ -58,10 +58,14 @@ function emptyIn(storage: Storage | null, { dtype, stream }: Node): Node {
 }
 
 /** Runs an update in the memory of its first input, and says whether it did. */
-function writeOver(application: Application, backend: Backend, wanted: readonly Node[] | null): boolean {
+function writeOver(application: Application, backend: Backend, evaluation: Evaluation | null): boolean {
   const { inputs, stream } = application
   const encoder = backend.queue.lower(application)
-  if (encoder === null || !writesOver(application, backend, encoder, wanted) || !areReady(backend, inputs))
+  if (
+    encoder === null ||
+    !writesOver(application, backend, encoder, evaluation) ||
+    !areReady(backend, inputs)
+  )
     return false
   const { budget } = handles
   try {
