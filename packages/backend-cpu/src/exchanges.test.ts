@@ -65,6 +65,26 @@ const cases: Record<string, [transform: (f: F) => (x: mx.Array) => unknown, orde
   checkpoint: [(f) => grad(sum(checkpoint(f))), [1, 2, 3, 15, 14, 13, 12, 11]],
 }
 
+// Must stay the first test: a process knows of no exchanges until it has made one.
+test("exchanges of a first backward pass follow the calls, compiled or not", () => {
+  const inner: F = (x) => {
+    const a = backward([x], { number: 1 })
+    return backward([x], { number: 2 }).multiply(a)
+  }
+  const around =
+    (f: F): F =>
+    (x) => {
+      const y = f(x.multiply(2))
+      return backward([x], { number: 3 }).multiply(y).sum()
+    }
+  const x = mx.array([1, 2])
+  for (const f of [compile(inner), compile(inner), inner]) {
+    log = []
+    mx.eval(grad(around(f))(x))
+    expect(log).toEqual([13, 12, 11])
+  }
+})
+
 test.each(Object.entries(cases))(
   "%s runs exchanges in the order of their calls, compiled or not",
   (_, [transform, order]) => {

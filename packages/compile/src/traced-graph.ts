@@ -273,6 +273,6 @@ export function exchangingCall(graph: TracedGraph, inputs: readonly Node[]): rea
   if (exchanges.exist && tracing.depth + tracing.abstract > 0)
     return graph.inline(inputs.map((node) => new Array(node))).map(({ node }) => node)
   const made = addNodes(tracedCall.primitive, inputs, { program: graph }, graph.meta)
-  if (graph.exchanges === true) noteExchange(made[0])
+  if (graph.exchanges) noteExchange(made[0], graph.exchanges)
   return made
 }

@@ -340,9 +340,12 @@ function checkParts(definition: PrimitiveDefinition<ParamSchema>): void {
   for (const fact in facts) {
     if (!FACTS.has(fact)) refuseUnknown(name, "fact", fact, FACTS)
     const value: unknown = facts[fact as keyof typeof facts]
-    const isKnown = typeof value === "boolean" || (fact === "exchanges" && value === "derivatives")
-    if (value !== undefined && !isKnown)
-      throw new RegistryError(name, `the fact ${fact} must be a boolean, received ${describe(value)}`)
+    const other = fact === "exchanges" ? "derivatives" : undefined
+    if (value !== undefined && typeof value !== "boolean" && value !== other)
+      throw new RegistryError(
+        name,
+        `the fact ${fact} must be a boolean${other ? ` or "${other}"` : ""}, received ${describe(value)}`,
+      )
   }
   checkSchema(name, params)
 }
