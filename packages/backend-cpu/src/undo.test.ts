@@ -496,6 +496,34 @@ describe("an evaluation that also reads a former value", () => {
   })
 })
 
+test.each([1.75, 2.25, 2.75, 3.5])(
+  "under a limit of %d times the array, an evaluation that restores former values leaves each handle its value",
+  (times) => {
+    const x = filled(1)
+    const y = x.at(7).add(5)
+    mx.eval(y)
+    const z = y.at(9).add(5)
+    mx.eval(z)
+    const w = y.at(3).multiply(2)
+    // Dead arrays are counted until somebody looks.
+    mx.memoryReport()
+    const limit = mx.setMemoryLimit(mx.getActiveMemory() + times * x.nbytes)
+    try {
+      mx.eval(w, x)
+    } catch (error) {
+      expect((error as Error).message).toContain("Nothing was computed")
+    } finally {
+      mx.setMemoryLimit(limit)
+    }
+    expect([x, y, z, w].map((each) => (each.sum().item() as number) - SIZE)).toEqual([
+      0,
+      5 * COLUMNS,
+      10 * COLUMNS,
+      6 * COLUMNS,
+    ])
+  },
+)
+
 test("what is computed beside a read writes over nothing that is read", () => {
   const x = mx.zeros([4096, 64]).add(1)
   const loss = x.at(0).add(1).sum()

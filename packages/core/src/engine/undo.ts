@@ -42,13 +42,6 @@ export function forgetUndo(node: Node): void {
   node.undo = node.storage === null && node.undo !== null ? OLDEST : null
 }
 
-/** The node whose memory a former value is in; any other node itself. */
-export function newestOf(node: Node): Node {
-  let newest = node
-  while (isFormer(newest)) newest = newest.inputs[0]
-  return newest
-}
-
 /** The knowledge of an asker about former values, and about who else may read the memory that an update would write over. */
 export interface History extends World {
   /** Pending applications that read a node. */
@@ -81,21 +74,21 @@ export class Evaluation {
   ) {}
 
   /**
-   * True if it reads a former value of a node: that may run after an update, and finds its memory taken. Hardly any evaluation computes
-   * former values, so the long list of a node's own is looked through only then.
+   * True if it gives a node or a former value of it, or reads a former value: that may run after an update, and finds its memory taken.
+   * Hardly any evaluation computes former values, so the long list of a node's own is looked through only then.
    */
   reads(node: Node, history: History): boolean {
     this.readsFormers ??= this.order.some(isFormer)
-    return this.readsFormers && isRead(history, node)
+    return this.roots.includes(node) || (this.readsFormers && isRead(history, node, this.roots))
   }
 }
 
-/** True if pending work reads a former value. */
-function isRead(history: History, node: Node): boolean {
+/** True if pending work reads a former value, or a root is one. */
+function isRead(history: History, node: Node, roots: readonly Node[]): boolean {
   let undo = history.formerOf(node)
   while (undo !== null) {
     const before = history.formerOf(undo.node)
-    if (history.usesOf(undo.node) > (before === null ? 0 : 1)) return true
+    if (roots.includes(undo.node) || history.usesOf(undo.node) > (before === null ? 0 : 1)) return true
     undo = before
   }
   return false
@@ -144,8 +137,6 @@ export function writesOver(
   if (!encoder?.overwrites?.(application, 0).includes(0) || !mayUndo(application, evaluation, history))
     return false
   const { inputs } = application
-  const { roots } = evaluation
-  for (let i = 0; i < roots.length; i++) if (newestOf(roots[i]) === inputs[0]) return false
   return isOfStream(inputs, application.stream)
 }
 
