@@ -68,7 +68,7 @@ it("in every form", () => {
       "few_rows": {
         "ADD": "0",
         "BITS": "4 8",
-        "BLOCKS": "2 3",
+        "BLOCKS": "2",
         "BRAIN": "yes",
         "COUNT": "1 2 3 5 8",
         "EVEN": "0 1",
