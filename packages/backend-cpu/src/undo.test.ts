@@ -33,6 +33,7 @@ const int = (...values: number[]): mx.Array => mx.array(values, mx.int32)
 
 const updates: [string, (x: mx.Array) => mx.Array][] = [
   ["sliceUpdate", (x) => mx.sliceUpdate(x, mx.ones([1, 7]), int(9, 5), [0, 1])],
+  ["sliceUpdate where numbers say", (x) => mx.sliceUpdate(x, mx.ones([2, 7]), [9, 5], [0, 1])],
   ["at.add of one element", (x) => x.at(3, 5).add(2)],
   ["at.subtract of a row", (x) => x.at(-1).subtract(2)],
   ["at.multiply of a part of a column, backwards", (x) => x.at("40:9:-3", 0).multiply(2)],
@@ -124,6 +125,7 @@ describe("an update of an array whose handle is alive", () => {
       return peak / block.nbytes
     }
     expect(run((x, i) => mx.sliceUpdate(x, block, int(i), [0]))).toBeLessThan(2.5)
+    expect(run((x, i) => mx.sliceUpdate(x, block, [i], [0]))).toBeLessThan(2.5)
     expect(run((x, i) => x.at(i).add(block.index(0)))).toBeLessThan(2.5)
   })
 

@@ -45,6 +45,51 @@ test("slice and sliceUpdate start where arrays say", () => {
   ])
 })
 
+test("sliceUpdate reads no index arrays where its starts are numbers within the array", () => {
+  const block = mx.array([[7, 8]])
+  const starts: [number[], string, number[][] | typeof mx.IndexError][] = [
+    [
+      [1, 0],
+      "sliceUpdate",
+      [
+        [1, 2, 3],
+        [7, 8, 6],
+      ],
+    ],
+    [
+      [0, 1],
+      "sliceUpdate",
+      [
+        [1, 7, 8],
+        [4, 5, 6],
+      ],
+    ],
+    [
+      [-1, 0],
+      "scatter",
+      [
+        [1, 2, 3],
+        [7, 8, 6],
+      ],
+    ],
+    [[0, 2], "scatter", mx.IndexError],
+    [[2, 0], "scatter", mx.IndexError],
+  ]
+  for (const [start, primitive, want] of starts) {
+    const y = mx.sliceUpdate(m(), block, start, [0, 1])
+    expect(y.node.primitive?.name).toBe(primitive)
+    if (want === mx.IndexError) expect(() => mx.eval(y)).toThrow(mx.IndexError)
+    else expect(y.tolist()).toEqual(want)
+    // The order of the axes is the caller's.
+    const swapped = mx.sliceUpdate(m(), block, start.toReversed(), [-1, 0])
+    if (want !== mx.IndexError) expect(swapped.tolist()).toEqual(want)
+  }
+  expect(mx.sliceUpdate(m(), mx.zeros([0, 2]), [2, 1], [0, 1]).tolist()).toEqual(m().tolist())
+  expect(() => mx.sliceUpdate(m(), block, [0, 0], [1, 1])).toThrow("repeat an axis")
+  expect(() => mx.sliceUpdate(m(), block, [0], [0, 1])).toThrow("one start index for each")
+  expect(() => mx.sliceUpdate(m(), block, [0.5, 0], [0, 1])).toThrow("integers")
+})
+
 test("gather and scatter are transposes of each other", () => {
   const x = m()
   const index = mx.array([1, 1, 0], mx.int32)

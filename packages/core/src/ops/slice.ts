@@ -15,7 +15,7 @@ import { broadcastTo } from "./reduce"
 import { moveToFront } from "./view"
 
 const sliceParams = { start: "i64[]", stop: "i64[]", strides: "i64[]" } as const
-type Range = ParamsOf<typeof sliceParams>
+export type Range = ParamsOf<typeof sliceParams>
 
 /** The number of elements start, start + stride, … before stop. */
 const lengthOf = (start: number, stop: number, stride: number): number =>

@@ -1,5 +1,5 @@
 /** The functions that read and write at positions which are values: take and its kin, and slices whose starts are arrays. */
-import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
+import { asArrayArgument, isList, operation, type StreamOptions } from "../graph/args"
 import { IndexError, ShapeError } from "../graph/errors"
 import { type Array, composed } from "../graph/graph"
 import { broadcastShapes, format, normalizeAxis, type Shape } from "../graph/shape"
@@ -9,7 +9,7 @@ import { gather, scatter } from "./gather"
 import { gatherAlong, scatterAlong } from "./gather-along"
 import { asIndices, staticIndex } from "./positions"
 import { broadcastTo } from "./reduce"
-import { sliceRange } from "./slice"
+import { type Range, sliceRange, updateRange } from "./slice"
 
 const takeArgs = operation(
   "take",
@@ -169,23 +169,35 @@ export function putAlongAxis(...args: unknown[]): Array {
   return putAlongAxisArgs(args)
 }
 
-/** The start of a slice along each of `axes`, as 0-d index arrays. */
-function startsOf(
-  op: string,
-  start: unknown,
-  axes: readonly number[],
-  x: Array,
-): { starts: Array[]; normal: number[] } {
-  const index = asIndices(op, start)
+/** The axes along which a slice has a start, counted from the front. */
+function axesOf(op: string, axes: readonly number[], x: Array): number[] {
   const normal = axes.map((axis) => normalizeAxis(op, axis, x.ndim))
   if (new Set(normal).size !== normal.length) throw new ShapeError(op, `axes ${format(axes)} repeat an axis`)
+  return normal
+}
+
+/** The start of a slice along each of `axes`, as 0-d index arrays. */
+function startsOf(op: string, start: unknown, axes: readonly number[]): Array[] {
+  const index = asIndices(op, start)
   const flat = index.ndim === 0 ? index.reshape([1]) : index
   if (flat.ndim !== 1 || flat.shape[0] !== axes.length)
     throw new ShapeError(
       op,
       `needs one start index for each of ${axes.length} axes, received indices of shape ${format(index.shape)}`,
     )
-  return { starts: normal.map((_, i) => take(flat, i, 0)), normal }
+  return axes.map((_, i) => take(flat, i, 0))
+}
+
+/** The range of a block whose starts are a list of numbers; null where they are values, or not such that it lies within the array. */
+function knownStart(start: unknown, axes: readonly number[], shape: Shape, block: Shape): Range | null {
+  if (!isList(start) || start.length !== axes.length) return null
+  const first = block.map(() => 0)
+  for (let i = 0; i < axes.length; i++) {
+    const [axis, at] = [axes[i], start[i]]
+    if (!Number.isInteger(at) || (at as number) < 0 || (at as number) + block[axis] > shape[axis]) return null
+    first[axis] = at as number
+  }
+  return { start: first, stop: first.map((at, axis) => at + block[axis]), strides: block.map(() => 1) }
 }
 
 const sliceArgs = operation(
@@ -197,12 +209,13 @@ const sliceArgs = operation(
     axes: readonly number[],
     sliceSize: readonly number[],
   ): Array => {
-    const { starts, normal } = startsOf("slice", start, axes, x)
+    const normal = axesOf("slice", axes, x)
     if (sliceSize.length !== x.ndim || sliceSize.some((n, i) => n > x.shape[i]))
       throw new ShapeError(
         "slice",
         `a slice of size ${format(sliceSize)} does not fit an array of shape ${format(x.shape)}`,
       )
+    const starts = startsOf("slice", start, normal)
     return gather([x, ...starts], { axes: normal, sliceSizes: sliceSize.slice() })
   },
 )
@@ -229,7 +242,7 @@ const sliceUpdateArgs = operation(
   { a: "array", update: "array", startIndices: "indices", axes: "integerList" },
   (x: Array, update: Array, start: Array | readonly number[], axes: readonly number[]): Array => {
     let values = toDtype(update, x.dtype)
-    const { starts, normal } = startsOf("sliceUpdate", start, axes, x)
+    const normal = axesOf("sliceUpdate", axes, x)
     const leading = x.ndim - values.ndim
     // Axes without a start are written whole; the update broadcasts along them.
     const shape = x.shape.map((n, i) => (normal.includes(i) ? (values.shape[i - leading] ?? 1) : n))
@@ -239,6 +252,9 @@ const sliceUpdateArgs = operation(
         "sliceUpdate",
         `an update of shape ${format(shape)} does not fit an array of shape ${format(x.shape)}`,
       )
+    const known = knownStart(start, normal, x.shape, shape)
+    if (known !== null) return updateRange(x, values, known, "set")
+    const starts = startsOf("sliceUpdate", start, normal)
     return scatter([x, values, ...starts], { axes: normal, mode: "set" })
   },
 )
