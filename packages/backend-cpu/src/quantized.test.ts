@@ -85,6 +85,44 @@ describe.each(formats.map((q, i) => ({ q, dtypes: [mx.float32, more[i % 3]] })))
     }
   })
 
+  // Rows are put in order part by part; what is not finite in a later one makes its row floats, and no other.
+  test("few rows of several parts", () => {
+    for (const dtype of dtypes.filter(({ size }) => size < 8)) {
+      for (const k of [512, 640, 1152]) {
+        const packed = mx.quantize(noise([19, k], 5).astype(dtype), q)
+        const stored = mx.dequantize(packed[0], packed[1], packed[2], { ...q, dtype: mx.float32 })
+        const x = noise([3, k], 6).astype(dtype)
+        const last = mx
+          .arange(3 * k)
+          .reshape([3, k])
+          .equal(2 * k - 1)
+        const broken = mx.where(last, mx.array(Infinity, dtype), x)
+        for (const activations of ["exact", "int8"] as const) {
+          const run = (rows: mx.Array): mx.Array =>
+            wide(mx.quantizedMatmul(rows, packed[0], packed[1], packed[2], { ...q, activations }))
+          const got = [run(x), run(broken), run(x.index("1:2"))]
+          // Rounding x moves each product by at most a 254th of the largest x of its block.
+          const each = activations === "int8" ? 2 ** -6 : dtype === mx.float32 ? 2 ** -20 : 2 ** -8
+          const most = activations === "int8" ? wide(x).abs().max() : wide(x).abs()
+          const bound = mx
+            .multiply(most, mx.ones([3, k]))
+            .matmul(stored.abs().T)
+            .multiply(each)
+          const near = wide(x).matmul(stored.T).subtract(got[0]).abs().lessEqual(bound)
+          expect(near.all().item(), `${dtype.name} ${k} ${activations}`).toBe(true)
+          for (const row of [0, 2])
+            expect(
+              got[1].index(row).subtract(got[0].index(row)).abs().lessEqual(bound.index(row)).all().item(),
+            ).toBe(true)
+          expect(mx.isfinite(got[1].index(1)).any().item()).toBe(false)
+          // One row may take another way than three.
+          const alone = got[2].index(0).subtract(got[0].index(1)).abs()
+          expect(alone.lessEqual(bound.index(1)).all().item()).toBe(true)
+        }
+      }
+    }
+  })
+
   // Few rows, rows of one tile and of several, more columns than a vector has, and what the format's codes cannot.
   test("products of rows rounded to 8 bits agree with the reference", () => {
     for (const dtype of dtypes.filter(({ size }) => size < 8)) {

@@ -42,123 +42,7 @@ std::unique_ptr<float[]> borrow(int64_t count, std::atomic<bool>& exhausted) {
   return std::unique_ptr<float[]>(memory);
 }
 
-constexpr int64_t kFewRows = 8, kSomeRows = 64;
-
-// A product of few rows among several with the same rows, and its share of their tasks.
-struct FewRows {
-  const PackedProduct* p;
-  const PackedJob* job;
-  int64_t begin = 0, end = 0;
-};
-
-// y = x Wᵀ for few rows of x and one or more W: rows of these are read once. They are alike but for their
-// weights, columns and results.
-void few_rows(const lz_call& call, std::span<FewRows> products) {
-  const QuantizedTable& table = quantized_table();
-  const PackedProduct& x = *products[0].p;
-  const int64_t x_first = products[0].job->first, x_rows = products[0].job->rows;
-  const int64_t size = (table.arranged_size(x.k, x.format) + 15) / 16 * 16, width = x.groups + kScalePad;
-  const int digits = x.rounded ? 1 : x.dtype == LZ_FLOAT32 ? 3 : 2;
-  float* arranged = scratch<float>(call, x_rows * size);
-  float* sums = scratch<float>(call, x_rows * width);
-  bool bytes = true;
-  for (int64_t r = 0; r < x_rows; r++) {
-    const float* row = x.x + (x_first + r) * x.k;
-    if (!table.arrange(row, x.k, x.format, digits, arranged + r * size)) bytes = false;
-    for (int64_t g = 0; g < x.groups; g++) {
-      // Groups have 16 elements at least.
-      float sum[16] = {};
-      for (int64_t i = 0; i < x.format.group; i += 16) {
-        for (int64_t j = 0; j < 16; j++) sum[j] += row[g * x.format.group + i + j];
-      }
-      sums[r * width + g] = std::accumulate(sum, sum + 16, 0.0f);
-    }
-    std::fill_n(sums + r * width + x.groups, kScalePad, 0.0f);
-  }
-  constexpr int64_t kRows = 16;
-  const Arranged vectors{arranged, size, sums, width, x_rows};
-  std::atomic<bool> exhausted{false};
-  // Tasks of one product: sums, then the result itself, while they are in a cache.
-  const auto sum = [&](const PackedProduct& p, const PackedJob& job, int64_t begin, int64_t end) {
-    // Bytes meet scales where they lie. For others these are widened for many rows at once, or read where
-    // they lie too, if rows of them follow each other and no group needs padding.
-    const bool unpadded = p.scale_stride == p.groups && (!job.biases || p.bias_stride == p.groups) &&
-                          table.reads_no_padding(p.k, p.format);
-    const bool in_place = unpadded && p.scale.dtype == LZ_FLOAT32;
-    const int64_t step = unpadded ? p.groups : width;
-    const auto scales_at = [](const char* scales, int32_t dtype, int64_t at) {
-      return scales == nullptr ? nullptr : scales + at * itemsize(dtype);
-    };
-    const auto dot = [&](const PackedRows& rows, int64_t row) {
-      table.dot(rows, vectors, p.y + job.first * p.n + row, p.n);
-    };
-    const int64_t last = std::min(p.n, end * kRows);
-    PackedRows rows{p.format, nullptr, p.stride, 0, p.k, ScaleKind::float32, nullptr, nullptr, step, step};
-    if (bytes) {
-      rows.kind = p.scale.dtype == LZ_FLOAT32   ? ScaleKind::float32
-                  : p.scale.dtype == LZ_FLOAT16 ? ScaleKind::float16
-                                                : ScaleKind::bfloat16;
-      rows.scale_stride = p.scale_stride;
-      rows.bias_stride = p.bias_stride;
-      // Several passes over rows find them in the first cache.
-      const int64_t most = job.rows <= 2 ? last : kRows;
-      for (int64_t row = begin * kRows; row < last; row += most) {
-        rows.words = job.words + row * p.stride;
-        rows.rows = std::min(most, last - row);
-        rows.scales = scales_at(job.scales, p.scale.dtype, row * p.scale_stride);
-        rows.biases = scales_at(job.biases, p.bias.dtype, row * p.bias_stride);
-        dot(rows, row);
-      }
-      return;
-    }
-    float* const buffer = thread_memory(2 * (kRows * step + kScalePad));
-    if (buffer == nullptr) return void(exhausted = true);
-    float* const biases = buffer + kRows * step + kScalePad;
-    for (int64_t row = begin * kRows; row < last; row += kRows) {
-      rows.words = job.words + row * p.stride;
-      rows.rows = std::min(kRows, last - row);
-      rows.scales = buffer;
-      rows.biases = job.biases ? biases : nullptr;
-      if (in_place && row + rows.rows < p.n) {
-        rows.scales = scales_at(job.scales, LZ_FLOAT32, row * step);
-        rows.biases = scales_at(job.biases, LZ_FLOAT32, row * step);
-      } else if (unpadded) {
-        p.read_scales(job, row, 0, rows.rows * step, buffer, biases);
-      } else {
-        for (int64_t r = 0; r < rows.rows; r++)
-          p.read_scales(job, row + r, 0, p.groups, buffer + r * width, biases + r * width);
-      }
-      dot(rows, row);
-    }
-  };
-  const auto work = [&](const PackedProduct& p, const PackedJob& job, int64_t begin, int64_t end) {
-    sum(p, job, begin, end);
-    const int64_t column = begin * kRows, n = std::min(p.n, end * kRows) - column;
-    const auto narrow = p.out ? half_table().narrow[p.out_dtype] : nullptr;
-    for (int64_t r = job.first; narrow && r < job.first + job.rows; r++) {
-      const int64_t at = r * p.n + column;
-      narrow(p.y + at, static_cast<char*>(p.out) + 2 * at, n);
-    }
-    p.epilogue(job.first, job.rows, column, n);
-  };
-  int64_t tasks = 0, columns = 0;
-  double finish = 0;
-  for (FewRows& each : products) {
-    finish = std::max(finish, each.p->epilogue.cost() * double(x_rows));
-    each.begin = tasks;
-    each.end = tasks += (each.p->n + kRows - 1) / kRows;
-    columns = std::max(columns, each.p->n);
-  }
-  const double price =
-      double(std::min(kRows, columns)) * (20 + double(x.k) * (0.01 + 0.025 * double(x_rows)) + finish);
-  parallel(call, tasks, price, [&](int64_t begin, int64_t end) {
-    for (const FewRows& each : products) {
-      const int64_t from = std::max(begin, each.begin), to = std::min(end, each.end);
-      if (from < to) work(*each.p, *each.job, from - each.begin, to - each.begin);
-    }
-  });
-  require(call, !exhausted, "out of memory");
-}
+constexpr int64_t kSomeRows = 64;
 
 // y = x Wᵀ for more rows of x than few, or codes that are not multiplied where they lie: rows of W are
 // unpacked to the first or second cache, four at a time, and meet all rows of x there.
@@ -356,8 +240,10 @@ void finish(const lz_call& call, PackedProduct& p, const void* rows, int64_t cou
   const Epilogue epilogue{narrow || parts || panels ? take_pieces(call) : nullptr};
   p.rows = rows;
   p.dtype = p.out_dtype = y.dtype;
-  if (p.rounded || !all(Way::tiles)) p.x = float_rows(call, p, rows, count);
-  if (p.rounded) p.rows = p.x, p.dtype = LZ_FLOAT32;
+  if (!all(Way::few) && (p.rounded || !all(Way::tiles))) {
+    p.x = float_rows(call, p, rows, count);
+    if (p.rounded) p.rows = p.x, p.dtype = LZ_FLOAT32;
+  }
   if (parts) p.out = y.data;
   if (parts || panels) p.epilogue = epilogue;
   if (!narrow)
@@ -401,15 +287,13 @@ struct MatmulCall {
 // Calls with the same few rows: these are arranged once, and all weights are one piece of work.
 void multiply_together(const lz_call& call, std::span<const std::unique_ptr<MatmulCall>> all) {
   const lz_operand& x = call.in[0];
-  const float* rows = nullptr;
+  const char* rows = contiguous<char>(call, x);
   std::vector<FewRows> products;
   for (const auto& each : all) {
     PackedProduct& p = each->p;
     const lz_operand& y = each->call.out[0];
     p.dtype = p.out_dtype = y.dtype;
-    if (rows == nullptr) rows = float_rows(call, p, contiguous<char>(call, x), x.size);
-    p.x = rows;
-    if (p.rounded) p.dtype = LZ_FLOAT32;
+    p.rows = rows;
     p.y = half_table().narrow[y.dtype] ? scratch<float>(call, y.size) : data<float>(y);
     p.out = y.data;
     products.push_back({&p, &p.jobs[0]});

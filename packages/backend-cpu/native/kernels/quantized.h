@@ -3,6 +3,7 @@
 #define LAZULI_KERNELS_QUANTIZED_H
 
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "kernels/packed_format.h"
@@ -79,6 +80,18 @@ struct PackedProduct {
     std::fill_n(biases + count, kScalePad, 0.0f);
   }
 };
+
+// A product of few rows among several with the same rows, and its share of their tasks.
+struct FewRows {
+  const PackedProduct* p;
+  const PackedJob* job;
+  int64_t begin = 0, end = 0;
+};
+inline constexpr int64_t kFewRows = 8;
+
+// y = x Wᵀ for few rows of x and one or more W: rows of these are read once. They are alike but for their
+// weights, columns and results.
+void few_rows(const lz_call& call, std::span<FewRows> products);
 
 // y = x Wᵀ or x W by the tiles of matrix products, with operands packed on the way; bfloat16 by its own
 // products where the processor has them, which rounds scale · code + bias to bfloat16. Writes p.y, or p.out

@@ -339,20 +339,19 @@ bool reads_no_padding(int64_t columns, CodeFormat format) {
   return !stays_in_lanes(format) || columns * format.bits / 32 % int64_t(hn::Lanes(Floats())) == 0;
 }
 
-bool arrange(const float* x, int64_t columns, CodeFormat format, int digits, float* to) {
-  to[0] = 0;
+bool arrange(const float* x, int64_t columns, CodeFormat format, int digits, int64_t first, int64_t length,
+             float* to) {
+  if (first == 0) to[0] = float(digits);
   to += kArrangedHead;
 #if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
-  if (takes_bytes(format) && arrange_bytes(x, columns, format, digits, to)) {
-    to[-kArrangedHead] = float(digits);
+  if (digits > 0) return arrange_bytes(x, columns, format, digits, first, length, to);
+#endif
+  to += first;
+  if (!stays_in_lanes(format)) {
+    memcpy(to, x, size_t(length) * 4);
     return true;
   }
-#endif
-  if (!stays_in_lanes(format)) {
-    memcpy(to, x, size_t(columns) * 4);
-    return false;
-  }
-  const int64_t N = int64_t(hn::Lanes(Floats())), per = 32 / format.bits, count = columns / per;
+  const int64_t N = int64_t(hn::Lanes(Floats())), per = 32 / format.bits, count = length / per;
   const hn::RebindToSigned<Floats> i;
   const auto offsets = hn::Mul(hn::Iota(i, 0), hn::Set(i, int32_t(per)));
   for (int64_t at = 0; at < count; at += N) {
@@ -368,7 +367,7 @@ bool arrange(const float* x, int64_t columns, CodeFormat format, int digits, flo
         *to++ = at + lane < count ? x[(at + lane) * per + j] * factor : 0;
     }
   }
-  return false;
+  return true;
 }
 
 template <int kBits>

@@ -37,6 +37,8 @@ struct PackedRows {
 // Elements of x that share a scale where x is rounded to integers of one byte.
 inline constexpr int64_t kRoundedBlock = 32;
 
+inline constexpr int64_t kArrangedPart = 512;
+
 // Vectors as arrange() gives them, x_step floats apart, and their sums over groups, padded as scales are.
 struct Arranged {
   const float* x;
@@ -57,9 +59,12 @@ struct QuantizedTable {
   bool (*reads_no_padding)(int64_t columns, CodeFormat format);
   // The number of floats that arrange() writes.
   int64_t (*arranged_size)(int64_t columns, CodeFormat format);
-  // Puts a vector into the order in which dot() meets the codes. It may be rounded to integers of so many
-  // bytes: of one only if it was rounded before, as round_rows() does. Returns true if it was.
-  bool (*arrange)(const float* x, int64_t columns, CodeFormat format, int digits, float* to);
+  // Puts elements [first, first + length) of a vector, which x has, into the order in which dot() meets the
+  // codes; parts begin at multiples of kArrangedPart. Where takes_bytes(), they may be rounded to integers of
+  // so many bytes: of one only if they were rounded before, as round() does. Without digits they stay floats,
+  // which the whole vector must where this returns false.
+  bool (*arrange)(const float* x, int64_t columns, CodeFormat format, int digits, int64_t first,
+                  int64_t length, float* to);
   // y[m · y_step + r] = Σ_k (scale · code + bias) · x[m][k]
   void (*dot)(const PackedRows& rows, const Arranged& x, float* y, int64_t y_step);
 };

@@ -72,31 +72,81 @@ HWY_INLINE bool takes_bytes(CodeFormat f) {
 #endif
 }
 
-// Writes that layout. Returns false where a group has NaN or ∞, or its powers of two are out of range.
+// The largest magnitude of elements, as bits, which are in its order; more than those of ∞ for NaN.
+HWY_INLINE uint32_t largest_bits(const float* x, int64_t count) {
+  const Floats d;
+  const hn::RebindToUnsigned<Floats> u;
+  auto most = hn::Zero(u);
+  for (int64_t i = 0; i < count; i += int64_t(hn::Lanes(d)))
+    most = hn::Max(most, hn::And(hn::BitCast(u, hn::LoadU(d, x + i)), hn::Set(u, 0x7fffffffu)));
+  return hn::GetLane(hn::MaxOfLanes(u, most));
+}
+
+// The digits of a step's integers in the order of passes.
 template <int kBits, int kDigits>
-bool arrange_bytes(const float* x, int64_t columns, int64_t group, float* to) {
+HWY_INLINE void store_digits(const int32_t* q, int8_t* bytes) {
+  constexpr int64_t kSteps = lane_steps(kBits);
+#if HWY_TARGET > HWY_AVX3
+  if constexpr (kBits == 4) {
+    Lanes value[8];
+    for (int i = 0; i < 8; i++) value[i] = _mm256_load_si256(reinterpret_cast<const Lanes*>(q) + i);
+    LZ_UNROLL for (int digit = kDigits - 1; digit >= 0; digit--) {
+      Lanes low[8], in_order[2];
+      for (int i = 0; i < 8; i++) {
+        low[i] = _mm256_srai_epi32(_mm256_slli_epi32(value[i], 24), 24);
+        value[i] = _mm256_srai_epi32(_mm256_add_epi32(value[i], _mm256_set1_epi32(128)), 8);
+      }
+      for (int i = 0; i < 2; i++) {
+        const Lanes packed = _mm256_packs_epi16(_mm256_packs_epi32(low[4 * i], low[4 * i + 1]),
+                                                _mm256_packs_epi32(low[4 * i + 2], low[4 * i + 3]));
+        in_order[i] = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+      }
+      const auto even = [](Lanes v) HWY_ATTR { return _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8); };
+      const auto odd = [](Lanes v) HWY_ATTR { return _mm256_srai_epi16(v, 8); };
+      const Lanes passes[2] = {_mm256_packs_epi16(even(in_order[0]), even(in_order[1])),
+                               _mm256_packs_epi16(odd(in_order[0]), odd(in_order[1]))};
+      for (int step = 0; step < 2; step++)
+        _mm256_storeu_si256(reinterpret_cast<Lanes*>(bytes) + 2 * digit + step,
+                            _mm256_permute4x64_epi64(passes[step], 0xd8));
+    }
+    return;
+  }
+#endif
+  LZ_UNROLL for (int64_t step = 0; step < kSteps; step++) {
+    for (int64_t j = 0; j < 4 * kLanes; j++) {
+      int32_t value = q[kSteps * j + step];
+      LZ_UNROLL for (int digit = kDigits - 1; digit >= 0; digit--) {
+        bytes[4 * kLanes * (kSteps * digit + step) + j] = int8_t(value);
+        value = (value + 128) >> 8;
+      }
+    }
+  }
+}
+
+// Writes a part of that layout, of which x has the elements. Returns false where a group has NaN or ∞, or its
+// powers of two are out of range.
+template <int kBits, int kDigits>
+bool arrange_bytes(const float* x, int64_t columns, int64_t group, int64_t first, int64_t length, float* to) {
   constexpr float kMost = kDigits == 3 ? 127 * 65536 + 127 * 256 + 127 : 127 * 256 + 127;
   constexpr int64_t kPer = lane_codes(kBits), kSteps = lane_steps(kBits), kCodes = kLanes * kPer;
+  static_assert(kArrangedPart % kCodes == 0);
   float* powers = to;
   if (kDigits == 1) {
     group = kRoundedBlock;
   } else {
-    to += padded(columns / group);
-    for (float* power = powers; power < to; power++) *power = 0;
+    const int64_t groups = columns / group;
+    to += padded(groups);
+    for (float* power = powers + groups; first == 0 && power < to; power++) *power = 0;
+    powers += first / group;
   }
+  to += first / kCodes * step_floats(kBits, kDigits);
   HWY_ALIGN int32_t q[kCodes];
   float factor = 0, scale = 0;
-  for (int64_t at = 0; at < columns; at += kCodes, to += step_floats(kBits, kDigits)) {
-    const int64_t count = columns - at < kCodes ? columns - at : kCodes;
+  for (int64_t at = 0; at < length; at += kCodes, to += step_floats(kBits, kDigits)) {
+    const int64_t count = length - at < kCodes ? length - at : kCodes;
     for (int64_t i = 0; i < kCodes; i += kPer) {
       if (i < count && (at + i) % group == 0) {
-        uint32_t most = 0;
-        for (int64_t j = 0; j < group; j++) {
-          uint32_t bits;
-          memcpy(&bits, x + at + i + j, 4);
-          bits &= 0x7fffffffu;
-          most = bits > most ? bits : most;
-        }
+        const uint32_t most = largest_bits(x + at + i, group);
         const int exponent = int(most >> 23) - 127;
         if (most != 0 && (exponent < -60 || exponent > 127)) return false;
         float largest;
@@ -118,19 +168,14 @@ bool arrange_bytes(const float* x, int64_t columns, int64_t group, float* to) {
         }
       }
       if constexpr (kDigits == 1) to[kLanes * kSteps + i / kPer] = i < count ? scale : 0;
-      for (int64_t j = i; j < i + kPer; j++)
-        q[j] = i < count ? int32_t(__builtin_rintf(x[at + j] * factor)) : 0;
-    }
-    auto* bytes = reinterpret_cast<int8_t*>(to);
-    LZ_UNROLL for (int64_t step = 0; step < kSteps; step++) {
-      for (int64_t j = 0; j < 4 * kLanes; j++) {
-        int32_t value = q[kSteps * j + step];
-        LZ_UNROLL for (int digit = kDigits - 1; digit >= 0; digit--) {
-          bytes[4 * kLanes * (kSteps * digit + step) + j] = int8_t(value);
-          value = (value + 128) >> 8;
-        }
+      if (i < count) {
+        LZ_UNROLL for (int64_t j = 0; j < kPer; j++) q[i + j] =
+            int32_t(__builtin_rintf(x[at + i + j] * factor));
+      } else {
+        LZ_UNROLL for (int64_t j = 0; j < kPer; j++) q[i + j] = 0;
       }
     }
+    store_digits<kBits, kDigits>(q, reinterpret_cast<int8_t*>(to));
   }
   return true;
 }
@@ -435,12 +480,13 @@ void dot_bytes(const PackedRows& p, const Arranged& a, bool two, int digits, flo
   by_bits(p.format.bits, [&]<int kBits>() { dot_bytes_of<kBits>(p, a, two, digits, y, y_step); });
 }
 
-bool arrange_bytes(const float* x, int64_t columns, CodeFormat format, int digits, float* to) {
+bool arrange_bytes(const float* x, int64_t columns, CodeFormat format, int digits, int64_t first,
+                   int64_t length, float* to) {
   return by_bits(format.bits, [&]<int kBits>() {
     const auto f = digits == 1   ? arrange_bytes<kBits, 1>
                    : digits == 2 ? arrange_bytes<kBits, 2>
                                  : arrange_bytes<kBits, 3>;
-    return f(x, columns, format.group, to);
+    return f(x, columns, format.group, first, length, to);
   });
 }
 #endif

@@ -1,0 +1,180 @@
+// Few rows of x times packed weights, where these lie.
+#include <atomic>
+#include <numeric>
+
+#include "kernels/epilogue.h"
+#include "kernels/quantized.h"
+#include "kernels/thread_memory.h"
+#include "simd/byte_tiles.h"
+#include "simd/halves.h"
+
+namespace lazuli {
+namespace {
+
+// Rows of x in the order in which dot() meets codes, made a part at a time, of which all forms stay in the
+// first cache.
+class ArrangedRows {
+ public:
+  ArrangedRows(const lz_call& call, const PackedProduct& p, const PackedJob& job)
+      : p_(p),
+        job_(job),
+        size_((table_.arranged_size(p.k, p.format) + 15) / 16 * 16),
+        width_(p.groups + kScalePad),
+        arranged_(scratch<float>(call, job.rows * size_)),
+        sums_(scratch<float>(call, job.rows * width_)) {
+    const int digits = !table_.takes_bytes(p.format) ? 0 : p.rounded ? 1 : p.out_dtype == LZ_FLOAT32 ? 3 : 2;
+    bytes_ = digits > 0;
+    for (int64_t r = 0; r < job.rows; r++) {
+      if (arrange(r, digits)) continue;
+      bytes_ = false;
+      arrange(r, 0);
+    }
+  }
+
+  Arranged vectors() const { return {arranged_, size_, sums_, width_, job_.rows}; }
+  // Of a row of sums or scales.
+  int64_t width() const { return width_; }
+  // True if all rows are bytes.
+  bool bytes() const { return bytes_; }
+
+ private:
+  // False if a row does not become bytes.
+  bool arrange(int64_t r, int digits) {
+    alignas(64) float memory[kArrangedPart];
+    const int64_t group = p_.format.group;
+    float* sums = sums_ + r * width_;
+    for (int64_t first = 0; first < p_.k; first += kArrangedPart) {
+      const int64_t length = std::min(kArrangedPart, p_.k - first);
+      const float* x = read(r, first, length, memory);
+      if (!table_.arrange(x, p_.k, p_.format, digits, first, length, arranged_ + r * size_)) return false;
+      for (const float* end = x + length; x < end; x += group) {
+        // Groups have 16 elements at least.
+        float sum[16] = {};
+        for (int64_t i = 0; i < group; i += 16) {
+          for (int64_t j = 0; j < 16; j++) sum[j] += x[i + j];
+        }
+        *sums++ = std::accumulate(sum, sum + 16, 0.0f);
+      }
+    }
+    std::fill_n(sums, kScalePad, 0.0f);
+    return true;
+  }
+
+  // Elements from `first` on in float32, rounded if the product asks for that.
+  const float* read(int64_t r, int64_t first, int64_t length, float* memory) const {
+    const int64_t at = (job_.first + r) * p_.k + first;
+    if (p_.x) return p_.x + at;
+    const float* x = static_cast<const float*>(p_.rows) + at;
+    if (const auto widen = half_table().widen[p_.out_dtype]) {
+      widen(static_cast<const char*>(p_.rows) + 2 * at, memory, length);
+      x = memory;
+    }
+    if (!p_.rounded) return x;
+    byte_tile_table().round(x, length, memory);
+    return memory;
+  }
+
+  const QuantizedTable& table_ = quantized_table();
+  const PackedProduct& p_;
+  const PackedJob& job_;
+  const int64_t size_, width_;
+  float *const arranged_, *const sums_;
+  bool bytes_;
+};
+
+}  // namespace
+
+// y = x Wᵀ for few rows of x and one or more W: rows of these are read once. They are alike but for their
+// weights, columns and results.
+void few_rows(const lz_call& call, std::span<FewRows> products) {
+  const QuantizedTable& table = quantized_table();
+  const PackedProduct& x = *products[0].p;
+  const int64_t x_rows = products[0].job->rows;
+  const ArrangedRows arranged(call, x, *products[0].job);
+  const int64_t width = arranged.width();
+  constexpr int64_t kRows = 16;
+  const Arranged vectors = arranged.vectors();
+  std::atomic<bool> exhausted{false};
+  // Tasks of one product: sums, then the result itself, while they are in a cache.
+  const auto sum = [&](const PackedProduct& p, const PackedJob& job, int64_t begin, int64_t end) {
+    // Bytes meet scales where they lie. For others these are widened for many rows at once, or read where
+    // they lie too, if rows of them follow each other and no group needs padding.
+    const bool unpadded = p.scale_stride == p.groups && (!job.biases || p.bias_stride == p.groups) &&
+                          table.reads_no_padding(p.k, p.format);
+    const bool in_place = unpadded && p.scale.dtype == LZ_FLOAT32;
+    const int64_t step = unpadded ? p.groups : width;
+    const auto scales_at = [](const char* scales, int32_t dtype, int64_t at) {
+      return scales == nullptr ? nullptr : scales + at * itemsize(dtype);
+    };
+    const auto dot = [&](const PackedRows& rows, int64_t row) {
+      table.dot(rows, vectors, p.y + job.first * p.n + row, p.n);
+    };
+    const int64_t last = std::min(p.n, end * kRows);
+    PackedRows rows{p.format, nullptr, p.stride, 0, p.k, ScaleKind::float32, nullptr, nullptr, step, step};
+    if (arranged.bytes()) {
+      rows.kind = p.scale.dtype == LZ_FLOAT32   ? ScaleKind::float32
+                  : p.scale.dtype == LZ_FLOAT16 ? ScaleKind::float16
+                                                : ScaleKind::bfloat16;
+      rows.scale_stride = p.scale_stride;
+      rows.bias_stride = p.bias_stride;
+      // Several passes over rows find them in the first cache.
+      const int64_t most = job.rows <= 2 ? last : kRows;
+      for (int64_t row = begin * kRows; row < last; row += most) {
+        rows.words = job.words + row * p.stride;
+        rows.rows = std::min(most, last - row);
+        rows.scales = scales_at(job.scales, p.scale.dtype, row * p.scale_stride);
+        rows.biases = scales_at(job.biases, p.bias.dtype, row * p.bias_stride);
+        dot(rows, row);
+      }
+      return;
+    }
+    float* const buffer = thread_memory(2 * (kRows * step + kScalePad));
+    if (buffer == nullptr) return void(exhausted = true);
+    float* const biases = buffer + kRows * step + kScalePad;
+    for (int64_t row = begin * kRows; row < last; row += kRows) {
+      rows.words = job.words + row * p.stride;
+      rows.rows = std::min(kRows, last - row);
+      rows.scales = buffer;
+      rows.biases = job.biases ? biases : nullptr;
+      if (in_place && row + rows.rows < p.n) {
+        rows.scales = scales_at(job.scales, LZ_FLOAT32, row * step);
+        rows.biases = scales_at(job.biases, LZ_FLOAT32, row * step);
+      } else if (unpadded) {
+        p.read_scales(job, row, 0, rows.rows * step, buffer, biases);
+      } else {
+        for (int64_t r = 0; r < rows.rows; r++)
+          p.read_scales(job, row + r, 0, p.groups, buffer + r * width, biases + r * width);
+      }
+      dot(rows, row);
+    }
+  };
+  const auto work = [&](const PackedProduct& p, const PackedJob& job, int64_t begin, int64_t end) {
+    sum(p, job, begin, end);
+    const int64_t column = begin * kRows, n = std::min(p.n, end * kRows) - column;
+    const auto narrow = p.out ? half_table().narrow[p.out_dtype] : nullptr;
+    for (int64_t r = job.first; narrow && r < job.first + job.rows; r++) {
+      const int64_t at = r * p.n + column;
+      narrow(p.y + at, static_cast<char*>(p.out) + 2 * at, n);
+    }
+    p.epilogue(job.first, job.rows, column, n);
+  };
+  int64_t tasks = 0, columns = 0;
+  double finish = 0;
+  for (FewRows& each : products) {
+    finish = std::max(finish, each.p->epilogue.cost() * double(x_rows));
+    each.begin = tasks;
+    each.end = tasks += (each.p->n + kRows - 1) / kRows;
+    columns = std::max(columns, each.p->n);
+  }
+  const double price =
+      double(std::min(kRows, columns)) * (20 + double(x.k) * (0.01 + 0.025 * double(x_rows)) + finish);
+  parallel(call, tasks, price, [&](int64_t begin, int64_t end) {
+    for (const FewRows& each : products) {
+      const int64_t from = std::max(begin, each.begin), to = std::min(end, each.end);
+      if (from < to) work(*each.p, *each.job, from - each.begin, to - each.begin);
+    }
+  });
+  require(call, !exhausted, "out of memory");
+}
+
+}  // namespace lazuli
