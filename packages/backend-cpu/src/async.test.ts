@@ -26,6 +26,18 @@ function hold(stream = mx.defaultStream(mx.cpu)): { open: () => void } {
   return { open }
 }
 
+test("work tells that it is done while more waits behind it", async () => {
+  const x = mx.ones([200, 200])
+  mx.eval(x)
+  for (let round = 0; round < 200; round++) {
+    const first = x.matmul(x)
+    const done = mx.asyncEval(first)
+    const behind = mx.asyncEval(first.exp().sum().add(round))
+    await done
+    await behind
+  }
+})
+
 describe("errors of work that was handed over", () => {
   const singular = (): mx.Array => mx.linalg.inv(mx.zeros([3, 3]))
 

@@ -13,6 +13,8 @@ namespace {
 
 // Nanoseconds a chunk, and the least work worth a second thread.
 constexpr double kChunkTime = 10'000, kParallelTime = 30'000;
+// Where workers look for work anyway, a third of it is worth handing over.
+constexpr double kAwake = 1.0 / 3;
 
 struct Run : MapCall {
   bool streaming = false;  // the operands are more than the caches hold
@@ -227,9 +229,10 @@ void MapJob::run(char* const* addresses) const {
 
   const double cost = v.cost + 0.1 * double(operands) * (dense ? 1 : 3);
   const int64_t units = dense ? n : patches.count();
-  if (double(n) * cost < kParallelTime) return dense ? run.dense(0, units) : run.strided(0, units);
+  const double least = pool().is_awake() ? kAwake : 1;
+  if (double(n) * cost < kParallelTime * least) return dense ? run.dense(0, units) : run.strided(0, units);
   pool().run(
-      units, int64_t(kChunkTime / cost * double(units) / double(n)),
+      units, int64_t(kChunkTime * least / cost * double(units) / double(n)),
       [](void* arg, int64_t begin, int64_t end) {
         const Run& run = *static_cast<const Run*>(arg);
         run.job.dense ? run.dense(begin, end) : run.strided(begin, end);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "runtime/pool.h"
 #include "runtime/record.h"
 #include "runtime/registry.h"
 
@@ -11,6 +12,11 @@ namespace {
 
 // Plans in plans run on the stack.
 constexpr int kDeepest = 256;
+
+// A step with so many elements is work for several threads.
+constexpr int64_t kLarge = 1 << 14;
+// Products of more rows are bound by what they compute.
+constexpr int64_t kFewRows = 8;
 
 [[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument("[registerPlan] " + what); }
 
@@ -44,6 +50,32 @@ Plan::Plan(const int64_t* words, size_t count, int n_in, int n_out, int64_t aren
     if (step.plan) widest = std::max(widest, step.plan->needed_.size());
   nested_.resize(widest);
   join();
+  look_ahead();
+}
+
+void Plan::look_ahead() {
+  const lz_kernel packed = registry().named("quantizedMatmul");
+  size_t next = kNone;
+  for (size_t i = steps_.size(); i-- > 0;) {
+    Step& step = steps_[i];
+    if (!step.kernel) continue;
+    bool is_large = false;
+    for (size_t k = step.first; k < step.first + size_t(step.n_in); k++)
+      is_large = is_large || operands_[k].size >= kLarge;
+    if (is_large) step.ahead = next;
+    const lz_operand& x = operands_[step.first];
+    if (step.kernel == packed && x.ndim >= 2 && x.shape[x.ndim - 2] <= kFewRows) next = i;
+  }
+}
+
+void Plan::expect(size_t next) const {
+  Pool::Range ranges[Pool::kRanges];
+  const int count = std::min(steps_[next].alike, Pool::kRanges);
+  for (int i = 0; i < count; i++) {
+    const lz_operand& words = operands_[steps_[next + size_t(i)].first + 1];
+    ranges[i] = {words.data, words.size * itemsize(words.dtype)};
+  }
+  pool().expect(ranges, count);
 }
 
 // True if a kernel that is called twice may read its first operand once.
@@ -286,6 +318,7 @@ bool Plan::run(char** addresses, Context& context, std::string* error) const {
       bool taken = false;
       if (!run_alike(next, context, &taken, error)) return false;
       if (taken) next += size_t(step.alike - 1);
+      if (steps_[next].ahead != kNone) expect(steps_[next].ahead);
       continue;
     }
     lz_call call{step.n_in, step.n_out, in, in + step.n_in, step.params, step.n_params, nullptr, 0};
@@ -303,6 +336,7 @@ bool Plan::run(char** addresses, Context& context, std::string* error) const {
       context.prologue = nullptr;
       return false;
     }
+    if (step.ahead != kNone) expect(step.ahead);
     if (context.prologue) {
       context.prologue = nullptr;
       *error = "a kernel that reads only memory was given a prologue that makes its operand";

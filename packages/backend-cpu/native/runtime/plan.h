@@ -43,6 +43,7 @@ class Plan {
   bool run(char** addresses, Context& context, std::string* error) const;
 
  private:
+  static constexpr size_t kNone = ~size_t(0);
   struct Step {
     lz_kernel kernel = nullptr;
     std::shared_ptr<Program> program;
@@ -55,6 +56,8 @@ class Plan {
     bool is_epilogue = false, is_prologue = false;
     // Of a kernel: the steps from this one on that call it with the same first operand and parameters.
     int alike = 1;
+    // The next step that reads weights once, where this one leaves other threads without work until then.
+    size_t ahead = kNone;
     uint32_t first = 0;  // into operands_, or into pairs_
     int n_in = 0, n_out = 0;
     const int64_t* params = nullptr;
@@ -83,6 +86,10 @@ class Plan {
   // Runs a kernel on steps that are alike; false, with the reason, when it failed. `taken` tells if it ran
   // all.
   bool run_alike(size_t first, Context& context, bool* taken, std::string* error) const;
+  // Finds the steps to expect.
+  void look_ahead();
+  // Tells threads without work what a step reads.
+  void expect(size_t step) const;
   bool overlap(size_t a, size_t b) const;
   void need(uint32_t binding, int64_t low, int64_t high, int64_t alignment);
 

@@ -37,6 +37,10 @@ constexpr std::chrono::steady_clock::time_point kShort{};
 // A spinning worker that sees no time pass for so long was not running: others want its processor.
 constexpr auto kPreempted = std::chrono::microseconds(500);
 
+// Bytes that a worker asks for of what is expected: half of a second cache.
+constexpr int64_t kFetched = 1 << 18;
+constexpr int64_t kLine = 64;
+
 thread_local bool inside_body = false;
 
 // The thread beside which this one works.
@@ -110,6 +114,8 @@ Pool& pool() {
       p.started_ = 0;
       p.parked_ = 0;
       p.avoided_ = -1;
+      p.looking_ = 0;
+      p.errand_ = Pool::kNone;
       for (auto& job : p.jobs_) job.state = 0;
     });
     return made;
@@ -234,6 +240,68 @@ void Pool::allow_everywhere() {
 #endif
 }
 
+void Pool::expect(const Range* ranges, int count) {
+  for (int i = 0; i < kRanges; i++) {
+    ranges_[i].data.store(i < count ? static_cast<const char*>(ranges[i].data) : nullptr,
+                          std::memory_order_relaxed);
+    ranges_[i].bytes.store(i < count ? ranges[i].bytes : 0, std::memory_order_relaxed);
+  }
+  backward_.store(0, std::memory_order_relaxed);
+  expected_.fetch_add(1, std::memory_order_release);
+}
+
+// Asks for a little of what is expected. False where nothing is, or enough was asked for.
+bool Pool::fetch(int thread, Fetched& fetched) const {
+  const uint32_t expected = expected_.load(std::memory_order_acquire);
+  if (expected != fetched.seen) {
+    fetched.seen = expected;
+    int64_t all = 0;
+    for (const ExpectedRange& each : ranges_) all += each.bytes.load(std::memory_order_relaxed);
+    int64_t at = all / threads() * thread;
+    fetched.next = fetched.end = nullptr;
+    for (const ExpectedRange& each : ranges_) {
+      const int64_t bytes = each.bytes.load(std::memory_order_relaxed);
+      if (at < bytes) {
+        fetched.next = each.data.load(std::memory_order_relaxed) + at;
+        fetched.end = fetched.next + std::min({bytes - at, all / threads(), kFetched});
+        break;
+      }
+      at -= bytes;
+    }
+  }
+  if (fetched.next >= fetched.end) return false;
+  for (int i = 0; i < 16; i++, fetched.next += kLine) __builtin_prefetch(fetched.next, 0, 2);
+  return true;
+}
+
+bool Pool::ask(void (*f)(void*), void* arg) {
+  int none = kNone;
+  if (looking_.load() == 0 || !errand_.compare_exchange_strong(none, kWritten)) return false;
+  errand_body_ = f;
+  errand_arg_.store(arg, std::memory_order_relaxed);
+  errand_.store(kReady, std::memory_order_release);
+  epoch_.fetch_add(1);
+  // A worker that stops looking from here on looks once more before it parks.
+  if (looking_.load() == 0) epoch_.notify_one();
+  return true;
+}
+
+void Pool::do_errand() {
+  int ready = kReady;
+  if (errand_.load(std::memory_order_relaxed) != kReady ||
+      !errand_.compare_exchange_strong(ready, kBegun, std::memory_order_acquire))
+    return;
+  errand_body_(errand_arg_.load(std::memory_order_relaxed));
+  errand_.store(kNone, std::memory_order_release);
+}
+
+void Pool::forget(void* arg) {
+  while (errand_.load(std::memory_order_acquire) != kNone && errand_arg_.load() == arg) {
+    do_errand();
+    std::this_thread::yield();
+  }
+}
+
 void Pool::serve(int index) {
   inside_body = true;
 #if defined(__linux__)
@@ -241,21 +309,26 @@ void Pool::serve(int index) {
   avoided_.store(-1);
 #endif
   auto spin_time = kSpinTime;
+  Fetched fetched;
   for (;;) {
     const int32_t seen = epoch_.load(std::memory_order_acquire);
     const bool wanted = index < threads() - 1;
+    do_errand();
     if (wanted && help(index + 1)) continue;
+    looking_.fetch_add(1);
     const auto idle = std::chrono::steady_clock::now();
     bool preempted = false;
     auto last = idle;
     while (wanted && epoch_.load(std::memory_order_relaxed) == seen) {
-      for (int i = 0; i < 32; i++) pause();
+      if (!fetch(index + 1, fetched))
+        for (int i = 0; i < 32; i++) pause();
       const auto now = std::chrono::steady_clock::now();
       preempted = now > last + kPreempted;
       if (preempted || now > idle + spin_time) break;
       last = now;
     }
-    if (epoch_.load(std::memory_order_acquire) != seen) continue;
+    looking_.fetch_sub(1);
+    if (epoch_.load() != seen) continue;
     parked_.fetch_add(1);
     epoch_.wait(seen);
     parked_.fetch_sub(1);
@@ -321,6 +394,8 @@ void Pool::run(int64_t n, int64_t grain, Body body, void* arg) {
   const auto begin = chunk > grain ? std::chrono::steady_clock::now() : kShort;
   inside_body = true;
   work(*job, 0);
+  // Of a worker that has lost its processor.
+  do_errand();
   inside_body = false;
 
   // Nobody joins any more, and nobody has the job until it is free.

@@ -26,6 +26,24 @@ class Pool {
   // one is at work, which it is for itself, a processor is left to it.
   static void work_beside(clockid_t clock);
 
+  // Memory that the next long job reads once, from its beginning to its end.
+  struct Range {
+    const void* data;
+    int64_t bytes;
+  };
+  static constexpr int kRanges = 8;
+  // Until that job comes, workers that look for one ask for the first bytes of their parts: those are in
+  // their caches by then, and the time that the caller takes for what it does alone is not lost to memory.
+  void expect(const Range* ranges, int count);
+
+  // Lets a worker that looks for work call f, in its own time and on its own processor; false where none
+  // looks. forget() waits until nothing of what was asked for with `arg` is left to do.
+  bool ask(void (*f)(void* arg), void* arg);
+  void forget(void* arg);
+
+  // True if a worker looks for work now.
+  bool is_awake() const { return looking_.load(std::memory_order_relaxed) > 0; }
+
   int threads() const { return threads_.load(std::memory_order_relaxed); }
   void set_threads(int count);
 
@@ -61,6 +79,13 @@ class Pool {
   bool help(int thread);
   void serve(int index);
   void start_workers();
+  void do_errand();
+  // The progress of a worker with what is expected.
+  struct Fetched {
+    uint32_t seen = 0;
+    const char *next = nullptr, *end = nullptr;
+  };
+  bool fetch(int thread, Fetched& fetched) const;
   void wake(int64_t count);
   void avoid_caller();
   void allow_everywhere();
@@ -71,6 +96,20 @@ class Pool {
   Job jobs_[kJobs];
   alignas(64) std::atomic<int32_t> epoch_{0};
   alignas(64) std::atomic<int32_t> parked_{0};
+  // Counts what was expected. Addresses and sizes of two expectations may be mixed up: what is fetched is
+  // never wrong.
+  alignas(64) std::atomic<uint32_t> expected_{0};
+  struct ExpectedRange {
+    std::atomic<const char*> data{nullptr};
+    std::atomic<int64_t> bytes{0};
+  };
+  ExpectedRange ranges_[kRanges];
+  // A call that a worker was asked for, and how far that is.
+  enum Errand : int { kNone, kWritten, kReady, kBegun };
+  std::atomic<int> errand_{kNone};
+  void (*errand_body_)(void*) = nullptr;
+  std::atomic<void*> errand_arg_{nullptr};
+  std::atomic<int> looking_{0};          // workers that look for work
   std::atomic<int> backward_{0};         // whether the next long job is
   std::atomic<int> avoided_{-1};         // the processor that parked workers are kept off
   std::atomic<int> ids_[kMaxThreads]{};  // of the workers, for the kernel

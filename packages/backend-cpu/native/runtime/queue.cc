@@ -83,8 +83,15 @@ void Queue::serve() {
   while (next(job)) {
     executor_.run(job.words.data(), job.words.size());
     finish();
-    if (job.tell && !all_.stopping_) all_.tell();
+    if (job.tell && !all_.stopping_) tell();
   }
+}
+
+// The thread that is woken may take the processor of the one that wakes it, which has more to do where
+// another job waits.
+void Queue::tell() {
+  const auto body = [](void* all) { static_cast<Queues*>(all)->tell(); };
+  if (waiting_.load(std::memory_order_relaxed) == 0 || !pool().ask(body, &all_)) all_.tell();
 }
 
 void Queue::finish() {
@@ -198,6 +205,7 @@ void Queues::stop() {
     Queue* queue = find(i);
     if (queue && queue->thread_.joinable()) queue->thread_.join();
   }
+  pool().forget(this);
 }
 
 // Checked here, where the error can be thrown. What was made serves the main queue, unless that is at work

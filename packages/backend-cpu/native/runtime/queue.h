@@ -49,6 +49,7 @@ class Queue {
   void serve();
   bool next(Job& job);
   void finish();
+  void tell();
 
   Queues& all_;
   const uint32_t index_;
