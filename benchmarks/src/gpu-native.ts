@@ -148,6 +148,71 @@ function* packed(): Generator<Application> {
         }
 }
 
+/** One row by packed weights with work around it: a norm, which others may read too, a row that is added, and a gate. */
+function* layers(): Generator<Application> {
+  for (const [dtype, bits, k] of [
+    [mx.bfloat16, 4, 1024],
+    [mx.float16, 4, 1024],
+    [mx.bfloat16, 8, 1024],
+    [mx.bfloat16, 4, 4608],
+  ] as const)
+    for (const isKept of [false, true])
+      yield {
+        name: `layers of ${k} with weights of ${bits} bits in ${dtype.name}${isKept ? ", norms kept" : ""}`,
+        tolerance: 2 * toleranceOf(dtype),
+        run: () => {
+          const product = (rows: number, columns: number, phase: number): ((x: mx.Array) => mx.Array) => {
+            // So many weights take long to make.
+            const times = rows % 32 === 0 ? rows / 32 : 1
+            const [w, scales, biases] = mx
+              .quantize(wave([rows / times, columns], dtype, phase), { bits })
+              .map((each, i) => (i > 0 ? each.multiply(0.05).astype(dtype) : each).tile([times, 1]))
+            mx.eval(w, scales, biases)
+            return (x) => mx.quantizedMatmul(x, w, scales, biases, { bits })
+          }
+          const [first, wide, gate, up] = [41, 512, 77, 77].map((rows, i) => product(rows, k, i))
+          const out = product(k, 512, 5)
+          const scales = wave([k], dtype, 7).multiply(0.1).add(1).astype(dtype)
+          mx.eval(scales)
+          return compiled(
+            (x) => {
+              const before = mx.fast.rmsNorm(x, scales, 1e-5)
+              const sum = x.add(out(wide(before)))
+              const normed = mx.fast.rmsNorm(sum, scales, 1e-5)
+              const last = nn.silu(gate(normed)).multiply(up(normed))
+              return isKept ? [first(before), before, sum, last, normed] : [sum, last]
+            },
+            wave([1, 1, k], dtype, 5),
+          )
+        },
+      }
+}
+
+/** One more token's keys, turned, and values, written into caches. */
+function* updates(): Generator<Application> {
+  for (const dtype of floats)
+    for (const traditional of [false, true])
+      yield {
+        name: `updates of caches in ${dtype.name}${traditional ? ", traditional" : ""}`,
+        tolerance: toleranceOf(dtype),
+        run: () => {
+          const [keys, values] = [1, 2].map((phase) => wave([1, 3, 40, 24], dtype, phase))
+          const at = mx.array([17], mx.int32)
+          mx.eval(keys, values, at)
+          return compiled(
+            (x) => {
+              const [q, k] = [x, x.index(":", mx.s(0, 3))].map((each) =>
+                mx.fast.rope(each, 16, { traditional, base: 10_000, scale: 1, offset: at.reshape([]) }),
+              )
+              const v = x.index(":", mx.s(2, 5))
+              return [q, mx.sliceUpdate(keys, k, at, [2]), mx.sliceUpdate(values, v, at, [2])]
+            },
+            wave([1, 6, 1, 24], dtype, 5),
+          )
+        },
+      }
+}
+
 const { scaledDotProductAttention: attend } = mx.fast
 
 /** The sizes of queries, and those in which keys differ. */
@@ -304,6 +369,8 @@ export function* nativeApplications(): Generator<Application> {
   yield* products()
   yield* endedProducts()
   yield* packed()
+  yield* layers()
+  yield* updates()
   yield* queries()
   yield* attentions()
   yield* convolutions()

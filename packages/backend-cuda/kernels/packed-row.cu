@@ -1,49 +1,27 @@
 /* Products of one row with packed weights (mode affine), which are as fast as the weights are read: a block
- * stays, goes from tile to tile (16 rows of a matrix), and its weights are on their way to shared memory
- * STAGES − 1 stages ahead; the first ones before earlier work has ended, where that does not write them. Its
- * warps divide the groups of a stage among them; x lies in shared memory as tensor cores take it. Sums are
- * added in the order of few-rows.cu, so that results have the same bits. Before this text stand, besides
- * those of packed-codes.cuh, LZ_PARTS (matrices, at most 3), LZ_STAGES, LZ_STEPS (of a warp in a stage) and
- * LZ_BLOCKS (blocks that a processor is to have at once). */
+ * stays and goes from tile to tile (16 rows of a matrix). A warp of its own brings weights to shared memory,
+ * STAGES ahead, the first ones before earlier work has ended, where that does not write them; the others
+ * divide the groups of a stage among them. x lies in shared memory as tensor cores take it. Sums are added in
+ * the order of few-rows.cu, so that results have the same bits. Work around the products is done with the bits
+ * that it has by itself: x may be the RMS norm of what is given, and results may end with one more row that is
+ * added, or be silu(gate) · up of two matrices, of which a tile then has 8 rows each. Before this text stand,
+ * besides those of packed-codes.cuh, LZ_PARTS (matrices, at most 3), LZ_STAGES, LZ_BLOCKS (blocks that a
+ * processor is to have at once), LZ_TABLES (tiles whose numbers are there at once), LZ_NORM (0, 1, or 2 where
+ * the norm is written as well) and LZ_END (0, 1 for a row that is added, 2 for silu). */
 #define LZ_KERNELS
 #include "joined-matrices.cuh"
+#include "bulk-copies.cuh"
 #include "packed-codes.cuh"
 
-constexpr int WARPS = 8, THREADS = WARPS * 32, ROWS = 16, TILE_ROWS = ROWS, STAGES = LZ_STAGES, STEPS = LZ_STEPS;
-/* Of a row in a stage: bytes of its weights, its groups, bytes of their numbers. Rows lie apart so that a
- * warp reads all banks. */
-constexpr int ROW_BYTES = STEPS * WARPS * 128, GROUPS = STEPS * WARPS * TOGETHER, NUMBER_BYTES = GROUPS * 2;
-constexpr int ROW_PITCH = ROW_BYTES + 16 * (WORDS < 4 ? WORDS : 4), NUMBER_PITCH = NUMBER_BYTES + 16;
-constexpr int STAGE_BYTES = ROWS * (ROW_PITCH + 2 * NUMBER_PITCH);
-/* Chunks of x in a step; pairs of words that one product takes, of which a chunk has two. */
+constexpr int WARPS = 8, ROWS = 16, STAGES = LZ_STAGES, TABLES = LZ_TABLES;
+constexpr bool IS_GATED = LZ_END == 2;
+/* Rows of a tile that one matrix has. */
+constexpr int TILE_ROWS = IS_GATED ? ROWS / 2 : ROWS;
+/* Of a row in a stage: bytes of its weights, and its groups. Rows lie apart so that a warp reads all banks. */
+constexpr int ROW_BYTES = WARPS * 128, GROUPS = WARPS * TOGETHER;
+constexpr int ROW_PITCH = ROW_BYTES + 16 * (WORDS < 4 ? WORDS : 4), STAGE_BYTES = ROWS * ROW_PITCH;
+/* Chunks of x in a stage of a warp; pairs of words that one product takes, of which a chunk has two. */
 constexpr int X_CHUNKS = TOGETHER * LZ_GROUP / 8, PAIRS = CODES / 4;
-
-/* What a thread copies of the stages of a tile: the same chunk of several rows, and one of the numbers. */
-struct Copying {
-  static constexpr int CHUNKS = ROW_BYTES / 16, DOWN = THREADS / CHUNKS, NUMBERS = NUMBER_BYTES / 16;
-  static_assert(2 * ROWS * NUMBERS <= THREADS, "a thread copies one chunk of numbers");
-  const char *weights, *numbers;
-  int bytes, groups, there;
-
-  inline void begin(const Matrix& m, int k) {
-    const int thread = int(threadIdx.x), first = m.tile * ROWS, line = thread / NUMBERS;
-    bytes = k / 8 * LZ_BITS, groups = k / LZ_GROUP;
-    there = m.rows - first;
-    weights = (const char*)m.weights + (long long)(first + thread / CHUNKS) * bytes + thread % CHUNKS * 16;
-    numbers = (const char*)((line < ROWS ? m.scales : m.biases) + (long long)(first + line % ROWS) * groups) + thread % NUMBERS * 16;
-  }
-  inline void bring(Shared to, int stage) {
-    const int thread = int(threadIdx.x), row = thread / CHUNKS, line = thread / NUMBERS;
-    const Shared own = to + row * ROW_PITCH + thread % CHUNKS * 16;
-    if (stage * ROW_BYTES + thread % CHUNKS * 16 < bytes)
-#pragma unroll
-      for (int i = 0; i < ROWS; i += DOWN)
-        if (row + i < there) copy_ahead(own + i * ROW_PITCH, weights + (long long)i * bytes, true);
-    if (line < 2 * ROWS && line % ROWS < there && stage * GROUPS + thread % NUMBERS * 8 < groups)
-      copy_ahead(to + ROWS * ROW_PITCH + line * NUMBER_PITCH + thread % NUMBERS * 16, numbers, true);
-    weights += ROW_BYTES, numbers += NUMBER_BYTES;
-  }
-};
 
 /* A chunk of x as products take it: their words of codes hold codes i and i + 4 (of 8 bits i + 2) of a word
  * of weights. */
@@ -52,145 +30,267 @@ inline Chunk paired(const Chunk& x) {
   return {{low_halves(a[0], a[b]), high_halves(a[0], a[b]), low_halves(a[c], a[3]), high_halves(a[c], a[3])}};
 }
 
-/* Each warp keeps what it needs of x by itself; `totals` are the sums of its groups. Reads are under way
- * together, of LOADS steps. */
-inline void take_row(Chunk* own, float* totals, const u16* x, int groups, int steps) {
-  constexpr int LOADS = 8;
-  static_assert(X_CHUNKS <= 32, "a lane has a chunk of a step");
+#if LZ_NORM
+/* Elements of x that a thread of the kernel for rows keeps; row-source.ts and rows.ts, whose order this is. */
+constexpr int KEPT = 16, MOST_WARPS = 2 * WARPS;
+
+inline float sum_of_lanes(float x) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) x = plus(x, from_neighbour(x, distance));
+  return x;
+}
+
+/* One over the root of the mean square. */
+inline float rate_of(const u16* x, int k, float eps) {
+  __shared__ float squares[MOST_WARPS];
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
-  for (int first = 0; first < steps; first += LOADS) {
+  const int all = (k / KEPT + 31) / 32, warps = all < 2 ? 2 : all;
+  const auto place = [&](int v, int u) { return (u * warps * 32 + (v * WARPS + warp) * 32 + lane) * 8; };
+  Chunk some[2][2];
+#pragma unroll
+  for (int v = 0; v < 2; v++)
+#pragma unroll
+    for (int u = 0; u < 2; u++)
+      if (v * WARPS + warp < warps && place(v, u) < k) some[v][u] = *(const Chunk*)(x + place(v, u));
+#pragma unroll
+  for (int v = 0; v < 2; v++) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int u = 0; u < 2; u++)
+      if (v * WARPS + warp < warps && place(v, u) < k)
+#pragma unroll
+        for (int e = 0; e < 8; e++) {
+          const float value = float_of(u16(some[v][u].word[e / 2] >> e % 2 * 16));
+          sum = plus(sum, times(value, value));
+        }
+    sum = sum_of_lanes(sum);
+    if (lane == 0 && v * WARPS + warp < warps) squares[v * WARPS + warp] = sum;
+  }
+  meet_consumers();
+  const float sum = sum_of_lanes(lane < warps ? squares[lane] : 0.0f);
+  return over(1.0f, root(plus(over(sum, float(k)), eps)));
+}
+
+inline Chunk normed_chunk(const Chunk& x, const Chunk& scales, float rate) {
+  Chunk y;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    float part[2];
+#pragma unroll
+    for (int e = 0; e < 2; e++)
+      part[e] = times(times(float_of(u16(x.word[i] >> e * 16)), rate), float_of(u16(scales.word[i] >> e * 16)));
+    y.word[i] = pack(part[0], part[1]);
+  }
+  return y;
+}
+#endif
+
+/* Of the norm: the scales of its features, and where it is written, if it is. */
+struct Norm {
+  const u16* scales;
+  u16* y;
+  float eps;
+};
+
+/* Each warp keeps what it needs of x by itself; `totals` are the sums of its groups. Reads are under way
+ * together, of LOADS stages. */
+inline void take_row(Chunk* own, float* totals, const u16* x, int groups, int stages, const Norm& norm) {
+  constexpr int LOADS = LZ_NORM ? 4 : 8;
+  static_assert(X_CHUNKS <= 32, "a lane has a chunk of a stage");
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+  float rate = 0.0f;
+  for (int first = 0; first < stages; first += LOADS) {
     Chunk some[LOADS];
-    const auto is_there = [&](int i) { return first + i < steps && ((first + i) * WARPS + warp) * TOGETHER < groups && lane < X_CHUNKS; };
+    const auto is_there = [&](int i) { return first + i < stages && ((first + i) * WARPS + warp) * TOGETHER < groups && lane < X_CHUNKS; };
+    const auto place = [&](int i) { return ((first + i) * WARPS + warp) * TOGETHER * LZ_GROUP + lane * 8; };
 #pragma unroll
     for (int i = 0; i < LOADS; i++)
-      if (is_there(i)) some[i] = *(const Chunk*)(x + ((first + i) * WARPS + warp) * TOGETHER * LZ_GROUP + lane * 8);
+      if (is_there(i)) some[i] = *(const Chunk*)(x + place(i));
+#if LZ_NORM
+    Chunk scales[LOADS];
+#pragma unroll
+    for (int i = 0; i < LOADS; i++)
+      if (is_there(i)) scales[i] = *(const Chunk*)(norm.scales + place(i));
+    if (first == 0) rate = rate_of(x, groups * LZ_GROUP, norm.eps);
+#pragma unroll
+    for (int i = 0; i < LOADS; i++)
+      if (is_there(i)) {
+        some[i] = normed_chunk(some[i], scales[i], rate);
+        if (LZ_NORM == 2 && blockIdx.x == 0) *(Chunk*)(norm.y + place(i)) = some[i];
+      }
+#endif
 #pragma unroll
     for (int i = 0; i < LOADS; i++)
       if (is_there(i)) own[(first + i) * X_CHUNKS + lane] = paired(some[i]);
   }
   __syncwarp();
   const u32 ones[4] = {ONES, ONES, ONES, ONES};
-  /* A group's products wait for each other: those of the other groups of a step run meanwhile. */
-  for (int i = 0; i < steps; i++) {
-    float total[TOGETHER][4] = {};
+  /* A group's products wait for each other: those of the other groups of two stages run meanwhile. */
+  for (int first = 0; first < stages; first += 2) {
+    float total[2][TOGETHER][4] = {};
 #pragma unroll
     for (int p = 0; p < PAIRS; p++)
 #pragma unroll
-      for (int u = 0; u < TOGETHER; u++) {
-        const Chunk& c = own[((i * TOGETHER + u) * 4 + lane % 4) * (PAIRS / 2) + p / 2];
-        multiply(total[u], ones, c.word[p % 2 * 2], c.word[p % 2 * 2 + 1]);
-      }
+      for (int i = 0; i < 2; i++)
 #pragma unroll
-    for (int u = 0; u < TOGETHER; u++)
-      if (lane == 0) totals[i * TOGETHER + u] = total[u][0];
+        for (int u = 0; u < TOGETHER; u++) {
+          const int stage = first + i < stages ? first + i : first;
+          const Chunk& c = own[((stage * TOGETHER + u) * 4 + lane % 4) * (PAIRS / 2) + p / 2];
+          multiply(total[i][u], ones, c.word[p % 2 * 2], c.word[p % 2 * 2 + 1]);
+        }
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+      for (int u = 0; u < TOGETHER; u++)
+        if (lane == 0 && first + i < stages) totals[(first + i) * TOGETHER + u] = total[i][u][0];
   }
   __syncwarp();
 }
 
-/* Adds a step's products to the sums of a lane's two rows; `own` and `totals` are those of the step. */
-inline void add_step(float (&sums)[2], const char* weights, const char* numbers, const Chunk* own, const float* totals) {
+/* Adds a stage's products to the sums of a lane's two rows; `own` and `totals` are those of the stage, `line` bytes of a row's numbers. */
+inline void add_stage(float (&sums)[2], const char* weights, const char* numbers, int line, const Chunk* own, const float* totals) {
   const int lane = int(threadIdx.x) % 32;
   u16 scale[2][TOGETHER], bias[2][TOGETHER];
 #pragma unroll
   for (int half = 0; half < 2; half++) {
-    const char* from = numbers + half * 8 * NUMBER_PITCH;
+    const char* from = numbers + half * 8 * line;
     memcpy(scale[half], __builtin_assume_aligned(from, TOGETHER * 2), TOGETHER * 2);
-    memcpy(bias[half], __builtin_assume_aligned(from + ROWS * NUMBER_PITCH, TOGETHER * 2), TOGETHER * 2);
+    memcpy(bias[half], __builtin_assume_aligned(from + ROWS * line, TOGETHER * 2), TOGETHER * 2);
   }
+  u32 w[TOGETHER][2][WORDS];
 #pragma unroll
-  for (int u = 0; u < TOGETHER; u++) {
-    u32 w[2][WORDS];
+  for (int u = 0; u < TOGETHER; u++)
 #pragma unroll
     for (int half = 0; half < 2; half++)
-      memcpy(w[half], __builtin_assume_aligned(weights + half * 8 * ROW_PITCH + u * 16 * WORDS, WORDS < 4 ? WORDS * 4 : 16), WORDS * 4);
-    float part[4] = {};
+      memcpy(w[u][half], __builtin_assume_aligned(weights + half * 8 * ROW_PITCH + u * 16 * WORDS, WORDS < 4 ? WORDS * 4 : 16), WORDS * 4);
+  float part[TOGETHER][4] = {};
 #pragma unroll
-    for (int p = 0; p < PAIRS; p++) {
-      const Chunk c = own[(u * 4 + lane % 4) * (PAIRS / 2) + p / 2];
+  for (int p = 0; p < PAIRS; p++)
+#pragma unroll
+    for (int u = 0; u < TOGETHER; u++) {
+      const Chunk& c = own[(u * 4 + lane % 4) * (PAIRS / 2) + p / 2];
       const int word = p / (PER_WORD / 4), shift = p % (PER_WORD / 4) * 2 * LZ_BITS;
-      const u32 upper = w[0][word] >> shift, lower = w[1][word] >> shift;
+      const u32 upper = w[u][0][word] >> shift, lower = w[u][1][word] >> shift;
       const u32 codes[4] = {elements_of(upper), elements_of(lower), elements_of(upper >> LZ_BITS), elements_of(lower >> LZ_BITS)};
-      multiply(part, codes, c.word[p % 2 * 2], c.word[p % 2 * 2 + 1]);
+      multiply(part[u], codes, c.word[p % 2 * 2], c.word[p % 2 * 2 + 1]);
     }
+#pragma unroll
+  for (int u = 0; u < TOGETHER; u++)
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       const float by = float_of(scale[half][u]), more = float_of(bias[half][u]) - OFFSET * by;
-      sums[half] += by * part[2 * half] + more * totals[u];
+      sums[half] += by * part[u][2 * half] + more * totals[u];
     }
-  }
 }
 
-extern "C" __global__ void __launch_bounds__(256, LZ_BLOCKS) packed_row(const u16* x, LZ_MATRICES, const __grid_constant__ Sizes sizes) {
+inline u16 narrow(float x) { return u16(pack(x, 0.0f)); }
+
+/* As elementwise work computes it (scalar-source.ts): rounded after each step. */
+inline u16 gated(float gate, float up) {
+  const float g = float_of(narrow(gate)), e = exp_of(g < 0.0f ? g : -g);
+  const float share = float_of(narrow(g >= 0.0f ? over(1.0f, plus(1.0f, e)) : over(e, plus(1.0f, e))));
+  return narrow(times(float_of(narrow(times(g, share))), float_of(narrow(up))));
+}
+
+extern "C" __global__ void __launch_bounds__(288, LZ_BLOCKS) packed_row(const u16* x, LZ_MATRICES, const __grid_constant__ Sizes sizes, const u16* added, const u16* scales, u16* normed, const __grid_constant__ float eps) {
   extern __shared__ Chunk arena[];
   /* Of two tiles: a warp adds up the sums of one while others are at the next. */
   __shared__ float parts[2][WARPS][ROWS];
+  __shared__ u64 full[STAGES], empty[STAGES];
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
-  const int k = sizes.k, groups = k / LZ_GROUP, per_tile = (groups + GROUPS - 1) / GROUPS, steps = per_tile * STEPS;
+  const int k = sizes.k, groups = k / LZ_GROUP, per_tile = (groups + GROUPS - 1) / GROUPS;
   int tiles = 0;
 #pragma unroll
-  for (int i = 0; i < LZ_PARTS; i++) tiles += (sizes.rows[i] + ROWS - 1) / ROWS;
+  for (int i = 0; i < (IS_GATED ? 1 : LZ_PARTS); i++) tiles += (sizes.rows[i] + TILE_ROWS - 1) / TILE_ROWS;
   const auto matrix_of = [&](int tile) {
     LZ_FIND_MATRIX(tile)
     return matrix;
   };
-  const auto give = [&](int tile, int at) {
-    const Matrix m = matrix_of(tile);
-    const int row = m.tile * ROWS + lane;
-    if (lane >= ROWS || row >= m.rows) return;
-    float sum = 0.0f;
+  /* Bytes of a row's numbers of a kind, and of a table: the scales of a tile, and then its biases. */
+  const int line = groups * 2, table_bytes = 2 * ROWS * line;
+  const Shared stages = shared_address(arena), tables = stages + STAGES * STAGE_BYTES;
+  const Shared is_full = shared_address(full), is_empty = shared_address(empty);
+  if (threadIdx.x == 0) {
 #pragma unroll
-    for (int w = 0; w < WARPS; w++) sum += parts[at][w][lane];
-    m.y[row] = u16(pack(sum, 0.0f));
-  };
-
-  const char* stages = (const char*)arena;
-  Chunk* own = (Chunk*)(stages + STAGES * STAGE_BYTES) + warp * steps * X_CHUNKS;
-  float* totals = (float*)(stages + STAGES * STAGE_BYTES + WARPS * steps * X_CHUNKS * 16) + warp * steps * TOGETHER;
-  int next = int(blockIdx.x), next_stage = 0, next_slot = 0;
-  Copying copying;
-  const auto bring_next = [&]() {
-    if (next < tiles) {
-      if (next_stage == 0) copying.begin(matrix_of(next), k);
-      copying.bring(shared_address(stages) + next_slot * STAGE_BYTES, next_stage);
-      if (++next_stage == per_tile) next_stage = 0, next += int(gridDim.x);
-      if (++next_slot == STAGES) next_slot = 0;
-    }
-    commit_copies();
-  };
-  const auto bring_first = [&]() {
-#pragma unroll
-    for (int i = 0; i < STAGES; i++) bring_next();
-  };
-  if (sizes.early) bring_first();
-  await_earlier();
-  if (!sizes.early) bring_first();
-  take_row(own, totals, x, groups, steps);
-
-  const char* weights = stages + lane / 4 * ROW_PITCH + warp * 128 + lane % 4 * WORDS * 4;
-  const char* numbers = stages + ROWS * ROW_PITCH + lane / 4 * NUMBER_PITCH + warp * TOGETHER * 2;
-  int slot = 0, at = 0;
-  for (int tile = int(blockIdx.x); tile < tiles; tile += int(gridDim.x)) {
-    float sums[2] = {};
-    for (int stage = 0; stage < per_tile; stage++) {
-      wait_for_copies<STAGES - 2>();
-      __syncthreads();
-      if (stage > 0 || tile != int(blockIdx.x)) bring_next();
-      if (stage == 0 && tile != int(blockIdx.x) && warp == 0) give(tile - int(gridDim.x), at ^ 1);
-#pragma unroll
-      for (int i = 0; i < STEPS; i++) {
-        const int step = stage * STEPS + i;
-        if ((step * WARPS + warp) * TOGETHER < groups)
-          add_step(sums, weights + slot * STAGE_BYTES + i * WARPS * 128, numbers + slot * STAGE_BYTES + i * WARPS * TOGETHER * 2,
-                   own + step * X_CHUNKS, totals + step * TOGETHER);
-      }
-      if (++slot == STAGES) slot = 0;
-    }
-    if (lane % 4 == 0) parts[at][warp][lane / 4] = sums[0], parts[at][warp][8 + lane / 4] = sums[1];
-    at ^= 1;
+    for (int i = 0; i < STAGES; i++) begin_barrier(is_full + 8 * i, 1), begin_barrier(is_empty + 8 * i, WARPS);
+    show_barriers();
   }
   __syncthreads();
-  if (warp == 0 && int(blockIdx.x) < tiles) {
-    const int last = int(blockIdx.x) + (tiles - 1 - int(blockIdx.x)) / int(gridDim.x) * int(gridDim.x);
-    give(last, at ^ 1);
+  int slot = 0, phase = 0, table = 0;
+  const auto advance = [&]() {
+    if (++slot == STAGES) slot = 0, phase ^= 1;
+  };
+
+  if (warp == WARPS) {
+    if (!sizes.early) await_earlier();
+    if (LZ_NORM) join_consumers();
+    const int bytes = k / 8 * LZ_BITS, row = lane % ROWS, half = IS_GATED ? row / TILE_ROWS : 0;
+    for (int tile = int(blockIdx.x); tile < tiles; tile += int(gridDim.x)) {
+      Matrix m = matrix_of(tile);
+#if LZ_END == 2
+      if (half == 1) m = {weights1, scales1, biases1, y0, sizes.rows[0], tile};
+#endif
+      const int first = m.tile * TILE_ROWS, there = m.rows - first < TILE_ROWS ? m.rows - first : TILE_ROWS;
+      const char* weights = (const char*)m.weights + (long long)(first + row % TILE_ROWS) * bytes;
+      const char* numbers = (const char*)((lane < ROWS ? m.scales : m.biases) + (long long)first * groups);
+      for (int stage = 0; stage < per_tile; stage++) {
+        const int some = bytes - stage * ROW_BYTES < ROW_BYTES ? bytes - stage * ROW_BYTES : ROW_BYTES;
+        const Shared barrier = is_full + 8 * slot;
+        await_empty(is_empty + 8 * slot, phase ^ 1);
+        if (lane == 0) expect_bytes(barrier, (IS_GATED ? 2 : 1) * there * (some + (stage == 0 ? 2 * line : 0)));
+        __syncwarp();
+        if (lane < ROWS && row % TILE_ROWS < there)
+          copy_bulk(stages + slot * STAGE_BYTES + row * ROW_PITCH, weights + stage * ROW_BYTES, some, barrier);
+        if (stage == 0 && row % TILE_ROWS == 0)
+          copy_bulk(tables + table * table_bytes + lane * line, numbers, there * line, barrier);
+        show_stage();
+        advance();
+      }
+      join_consumers();
+      if (++table == TABLES) table = 0;
+    }
+    return;
+  }
+
+  char* kept = (char*)arena + STAGES * STAGE_BYTES + TABLES * table_bytes;
+  Chunk* own = (Chunk*)kept + warp * per_tile * X_CHUNKS;
+  float* totals = (float*)(kept + WARPS * per_tile * X_CHUNKS * 16) + warp * per_tile * TOGETHER;
+#if LZ_NORM
+  if (int(threadIdx.x) * 64 < k) fetch_ahead(scales + int(threadIdx.x) * 64);
+#endif
+  await_earlier();
+  take_row(own, totals, x, groups, per_tile, {scales, normed, eps});
+  const char* weights = (const char*)arena + lane / 4 * ROW_PITCH + warp * 128 + lane % 4 * WORDS * 4;
+  const char* numbers = (const char*)arena + STAGES * STAGE_BYTES + lane / 4 * line + warp * TOGETHER * 2;
+  int at = 0;
+  for (int tile = int(blockIdx.x); tile < tiles; tile += int(gridDim.x)) {
+    const Matrix m = matrix_of(tile);
+    const int row = m.tile * TILE_ROWS + lane;
+    const bool gives = warp == 0 && lane < TILE_ROWS && row < m.rows;
+    u16 more = 0;
+    if (LZ_END == 1 && gives) more = added[row];
+    float sums[2] = {};
+    for (int stage = 0; stage < per_tile; stage++) {
+      await_full(is_full + 8 * slot, phase);
+      if ((stage * WARPS + warp) * TOGETHER < groups)
+        add_stage(sums, weights + slot * STAGE_BYTES, numbers + table * table_bytes + stage * GROUPS * 2, line, own + stage * X_CHUNKS, totals + stage * TOGETHER);
+      __syncwarp();
+      if (lane == 0) leave(is_empty + 8 * slot);
+      advance();
+    }
+    if (lane % 4 == 0) parts[at][warp][lane / 4] = sums[0], parts[at][warp][8 + lane / 4] = sums[1];
+    meet_consumers();
+    if (gives) {
+      float sum[2] = {};
+#pragma unroll
+      for (int i = 0; i < (IS_GATED ? 2 : 1); i++)
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) sum[i] += parts[at][w][lane + i * TILE_ROWS];
+      if (LZ_END == 2) m.y[row] = gated(sum[0], sum[1]);
+      else if (LZ_END == 1) m.y[row] = narrow(plus(float_of(narrow(sum[0])), float_of(more)));
+      else m.y[row] = narrow(sum[0]);
+    }
+    at ^= 1;
+    if (++table == TABLES) table = 0;
   }
 }

@@ -76,7 +76,13 @@ function inlineOf({ inline }: DispatchForm): (number | undefined)[] {
 }
 
 /** The headers of this package's own kernels. */
-const HEADERS = ["tensor-core.cuh", "warp-group.cuh", "packed-codes.cuh", "joined-matrices.cuh"]
+const HEADERS = [
+  "tensor-core.cuh",
+  "warp-group.cuh",
+  "packed-codes.cuh",
+  "joined-matrices.cuh",
+  "bulk-copies.cuh",
+]
 /** Source with this has instructions of one generation of GPUs alone. */
 const ONE_GENERATION = `#include "${HEADERS[1]}"`
 

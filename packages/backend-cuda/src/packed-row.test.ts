@@ -8,6 +8,8 @@ import { cudaRuntime } from "./index"
 import { cudaNative } from "./native"
 
 const made = new Set<string>()
+/** Names of launches, by pipeline. */
+const names = new Map<number, string>()
 beforeAll(() => {
   mx.setBackend("cuda", "gpu")
   mx.setDefaultDevice(mx.gpu)
@@ -16,6 +18,14 @@ beforeAll(() => {
   vi.spyOn(native, "newKernel").mockImplementation((...call) => {
     made.add(call[1])
     return make(...call)
+  })
+  const { newPipeline } = cudaRuntime
+  vi.spyOn(cudaRuntime, "newPipeline").mockImplementation(function (this: typeof cudaRuntime, ...call) {
+    const pipeline = newPipeline.apply(this, call)
+    const { source } = call[0] as unknown as { source: string }
+    const [, norm, end] = /LZ_NORM (\d)\n#define LZ_END (\d)/.exec(source) ?? []
+    names.set((pipeline as unknown as { id: number }).id, norm ? `${call[1]} ${norm} ${end}` : call[1])
+    return pipeline
   })
 })
 
@@ -114,4 +124,92 @@ it("reads weights before earlier work has ended where that cannot write them", (
         for (let i = 0; i < 2; i++) expect(valuesOf(f(packed[1]))).toEqual(want)
       }),
     ).toEqual([[k, early, rows]])
+}, 120_000)
+
+/** Launches in plans that `body` makes: kernels, and what the words of packed_row say of the work around it. */
+function launchesInPlans(body: () => void): string[] {
+  const found: string[] = []
+  const plans = vi.spyOn(cudaRuntime, "newPlan")
+  try {
+    body()
+    for (const [{ words, length }] of plans.mock.calls) {
+      let pipeline = 0
+      for (let at = 0; at < length; at += words[at] >>> 8) {
+        const command = words[at] & 0xff
+        if (command === 1) pipeline = words[at + 1]
+        if (command === 5) found.push(names.get(pipeline) as string)
+      }
+    }
+    return found
+  } finally {
+    plans.mockRestore()
+  }
+}
+
+const silu = (x: mx.Array): mx.Array => x.multiply(x.sigmoid())
+const weightsOf = (rows: number, k: number, dtype: mx.Dtype, phase: number): ((x: mx.Array) => mx.Array) => {
+  const packed = mx.quantize(wave([rows, k], dtype, phase)) as [mx.Array, mx.Array, mx.Array]
+  mx.eval(packed)
+  return (x) => mx.quantizedMatmul(x, ...packed)
+}
+
+it.each([
+  [mx.bfloat16, 1024, 137],
+  [mx.float16, 1536, 72],
+  [mx.bfloat16, 4608, 24],
+] as const)(
+  "a norm before them and what ends them have the bits of kernels of their own: %s",
+  (dtype, k, inner) => {
+    const [q, key, v, gate, up, down] = [136, 32, 40, inner, inner, k].map((rows, i) =>
+      weightsOf(rows, i === 5 ? 1024 : k, dtype, i),
+    )
+    const scales = wave([k], dtype, 7).multiply(0.1).add(1).astype(dtype)
+    const x = wave([1, k], dtype, 3)
+    const h = wave([1, 1024], dtype, 4)
+    mx.eval(scales, x, h)
+    const layer = (x: mx.Array, h: mx.Array): mx.Array[] => {
+      const normed = mx.fast.rmsNorm(x, scales, 1e-5)
+      const y = silu(gate(normed)).multiply(up(normed))
+      const sum = x.add(down(h))
+      return [q(normed), key(normed), v(normed), y, sum, q(mx.fast.rmsNorm(sum, scales, 1e-5))]
+    }
+    const want = layer(x, h).map(valuesOf)
+    const f = compile((a: mx.Array, b: mx.Array) => layer(a, b))
+    const launches = launchesInPlans(() => expect(f(x, h).map(valuesOf)).toEqual(want))
+    expect(launches.filter((each) => !each.endsWith("0 0") && each !== "map")).toEqual([
+      "packed_row 2 0",
+      "packed_row 0 1",
+      "packed_row 1 0",
+    ])
+    for (let i = 0; i < 2; i++) expect(f(x, h).map(valuesOf)).toEqual(want)
+  },
+  240_000,
+)
+
+it("silu(gate) · up ends two products", () => {
+  const [gate, up] = [1, 2].map((phase) => weightsOf(77, 1024, mx.bfloat16, phase))
+  const scales = wave([1024], mx.bfloat16, 7)
+  const x = wave([1, 1, 1024], mx.bfloat16, 3)
+  mx.eval(scales, x)
+  const layer = (x: mx.Array): mx.Array => {
+    const normed = mx.fast.rmsNorm(x, scales, 1e-5)
+    return up(normed).multiply(silu(gate(normed)))
+  }
+  const want = valuesOf(layer(x))
+  const f = compile(layer)
+  expect(launchesInPlans(() => expect(valuesOf(f(x))).toEqual(want))).toEqual(["packed_row 1 2"])
+}, 120_000)
+
+it("a norm that other work reads is written", () => {
+  const product = weightsOf(48, 1024, mx.bfloat16, 1)
+  const scales = wave([1024], mx.bfloat16, 7)
+  const x = wave([1, 1024], mx.bfloat16, 3)
+  mx.eval(scales, x)
+  const both = (x: mx.Array): mx.Array[] => {
+    const normed = mx.fast.rmsNorm(x, scales, 1e-5)
+    return [product(normed), normed]
+  }
+  const want = both(x).map(valuesOf)
+  const f = compile(both)
+  expect(launchesInPlans(() => expect(f(x).map(valuesOf)).toEqual(want))).toEqual(["packed_row 2 0"])
 }, 120_000)

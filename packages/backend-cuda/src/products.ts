@@ -30,7 +30,8 @@ import {
   viewOf,
   withRowMajor,
 } from "@lazuli/gpu-kernels"
-import { encodeFewRows, type FewRows, hasFewRows, MOST_MATRICES, takesFewRows } from "./few-rows"
+import { MOST_MATRICES } from "./few-matrices"
+import { encodeFewRows, type FewRows, hasFewRows, takesFewRows } from "./few-rows"
 import { isTanhGelu } from "./tanh-gelu"
 
 /** The command's code, and the order of its words; native/cuda/device.cc has the same. */

@@ -13,8 +13,10 @@ import {
   type View,
   viewOf,
 } from "@lazuli/gpu-kernels"
-import { encodeFewPackedRows, type Facts, FEW, isOfFewPackedRows, MOST_MATRICES } from "./few-rows"
+import { type Facts, MOST_MATRICES } from "./few-matrices"
+import { encodeFewPackedRows, FEW, isOfFewPackedRows } from "./few-rows"
 import { nativeSource, TYPE_DEFINITIONS } from "./native-source"
+import { encodePackedRow, packedRowOf, takesPackedRow } from "./packed-row"
 import { encodeProduct, MANY } from "./products"
 
 /** As the kernel has them. */
@@ -24,15 +26,16 @@ const rowsOf = (columns: number): number => (columns >= 8192 ? 4 : columns >= 20
 /** Of kernels/unpack.cu: codes side by side, those of a thread, threads of a group. */
 const [CODES, EACH, THREADS] = [8, 4, 256]
 
+/** True of arrays that lie as these kernels read them. */
+const areEven = (nodes: readonly Node[]): boolean =>
+  nodes.every(
+    ({ shape, strides, offset, dtype }) =>
+      (strides === null || isContiguous(shape, strides)) && (offset * dtype.size) % 16 === 0,
+  )
+
 /** True of weights that are {@link isReadable}, where `inputs` lie as these kernels read them. */
 const isRead = (node: Node, inputs: readonly Node[]): boolean =>
-  isReadable(node) &&
-  inputs.every(
-    (input) =>
-      (input.strides === null || isContiguous(input.shape, input.strides)) &&
-      (input.offset * input.dtype.size) % 16 === 0,
-  ) &&
-  isCountable(node)
+  isReadable(node) && areEven(inputs) && isCountable(node)
 
 /** True of weights of one matrix in a format that these kernels read. */
 function isReadable(node: Node): boolean {
@@ -175,5 +178,22 @@ export function quantizedFamilies(
       }
     },
   }
-  return { quantizedMatmul }
+  /** True of products of one row that one launch takes. */
+  const areOfRow = (nodes: readonly Node[]): boolean =>
+    isModern() &&
+    nodes.every(({ primitive }) => primitive?.name === "quantizedMatmul") &&
+    nodes.every((node) => mayBeFew(node) && node.size === node.shape[node.shape.length - 1]) &&
+    arePackedAlike(nodes)
+  const around: Family["around"] = (members, inner) => {
+    const row = packedRowOf(members, inner, areOfRow)
+    if (row === null || !takesPackedRow(row, facts())) return null
+    return (queue) => {
+      const given = row.norm ? row.norm.node.inputs : [row.products[0].inputs[0]]
+      const others = row.ending?.added ? [row.ending.added] : []
+      return (
+        areEven([...given, ...others]) && row.products.every(isOfFew) && encodePackedRow(row, queue, facts())
+      )
+    }
+  }
+  return { quantizedMatmul: { ...quantizedMatmul, around } }
 }

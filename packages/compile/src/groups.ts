@@ -82,12 +82,24 @@ class Grouping {
         if (mayJoin(maker)) this.join(maker, [], each)
         else if (isReshaped(maker)) {
           const source = applicationOf(maker.inputs[0])
-          if (this.positions.has(source) && mayJoin(source)) this.join(source, [maker], each)
+          if (this.positions.has(source) && mayJoin(source))
+            this.join(source, this.viewsFor(each, source), each)
         }
       }
     }
     this.joinSiblings()
     return this.inOrder()
+  }
+
+  /** The views through which an application reads results of a group. */
+  private viewsFor(each: Application, source: Application): Application[] {
+    const members = this.membersOf(source)
+    const views = each.inputs.flatMap((input) => {
+      const view = isLeaf(input) ? null : applicationOf(input)
+      if (!view || !this.positions.has(view) || !isReshaped(view)) return []
+      return members.includes(applicationOf(view.inputs[0])) ? [view] : []
+    })
+    return [...new Set(views)]
   }
 
   /** Joins what is still alone with work of its kind on the same operand. */
@@ -108,12 +120,13 @@ class Grouping {
     }
   }
 
+  /** Joins groups, or single applications, that each have a sibling of the other's. */
   private joinSibling(members: readonly Application[], other: Application): void {
-    if (this.groups.has(other) || members.includes(other) || members.length === MAX_MEMBERS) return
-    if (members.some((each) => primitiveOf(each) !== primitiveOf(other))) return
-    const all = [...members, other].sort((a, b) => this.positionOf(a) - this.positionOf(b))
+    const others = this.membersOf(other)
+    if (members === others || members.length + others.length > MAX_MEMBERS) return
+    const all = [...members, ...others].sort((a, b) => this.positionOf(a) - this.positionOf(b))
     if (!this.joins(all, this.innerOf(all))) return
-    if (members.some((each) => this.reaches([each], [other]) || this.reaches([other], [each]))) return
+    if (this.reaches(members, others) || this.reaches(others, members)) return
     for (const each of all) this.groups.set(each, all)
   }
 
@@ -133,10 +146,11 @@ class Grouping {
   private join(first: Application, views: readonly Application[], second: Application): void {
     const [before, after] = [this.membersOf(first), this.membersOf(second)]
     if (before === after || before.length + after.length > MAX_MEMBERS) return
-    if (views.some((view) => this.groups.has(view))) return
-    const members = [...before, ...views, ...after].sort((a, b) => this.positionOf(a) - this.positionOf(b))
+    const others = views.filter((view) => !before.includes(view))
+    if (others.some((view) => this.groups.has(view))) return
+    const members = [...before, ...others, ...after].sort((a, b) => this.positionOf(a) - this.positionOf(b))
     if (members.every(isElementwise) || !this.joins(members, this.innerOf(members))) return
-    if (this.isReachedOutside([...before, ...views], after)) return
+    if (this.isReachedOutside([...before, ...others], after)) return
     for (const each of members) this.groups.set(each, members)
   }
 

@@ -1,7 +1,7 @@
 /**
  * A family of kernels: which applications of a primitive it takes, and how it runs them.
  */
-import { type Node, sizeOf } from "@lazuli/core/engine"
+import { type Application, type Node, sizeOf } from "@lazuli/core/engine"
 import type { DispatchQueue } from "./dispatch"
 
 /** Elementwise work on the result of a kernel, as that makes it. */
@@ -24,6 +24,15 @@ export interface Family {
    * suit how operands then lie, the work is that of one after another.
    */
   together?(nodes: readonly Node[]): ((queue: DispatchQueue) => void) | null
+  /**
+   * Applications of which one or more are this family's, and the others work before and behind them, as one kernel, or null; `inner` are
+   * the results that nothing else reads. Asked like {@link together}; the work is false, having added nothing, where the kernel does not
+   * suit how operands lie.
+   */
+  around?(
+    members: readonly Application[],
+    inner: ReadonlySet<Node>,
+  ): ((queue: DispatchQueue) => boolean) | null
   /** Its work is never part of a recording. */
   readonly unplanned?: boolean
   /** True of an application whose work is worked out anew where the same comes again; of others it may be remembered. */

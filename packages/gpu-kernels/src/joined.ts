@@ -1,7 +1,7 @@
 /**
  * Joined work: applications that `compile` wants as one kernel, and which of them there are kernels for.
  */
-import { type Application, type Node, programOf, sameShape, sizeOf } from "@lazuli/core/engine"
+import { type Application, type Node, programOf, type Storage, sameShape, sizeOf } from "@lazuli/core/engine"
 import type { DispatchQueue } from "./dispatch"
 import { type Ending, type Family, isCountable } from "./family"
 import { isWritable } from "./kernels/elementwise"
@@ -21,7 +21,8 @@ export const joinedWork = (
 ): ((queue: DispatchQueue) => void) | null =>
   areApart(members)
     ? severalOfOne(members, familyFor)
-    : (productWithEnding(members, inner, familyFor) ??
+    : (aroundProducts(members, inner, familyFor) ??
+      productWithEnding(members, inner, familyFor) ??
       reductionOfWork(members, inner, familyFor) ??
       rowGroup(members, inner))
 
@@ -69,6 +70,45 @@ function productWithEnding(
   const ending: Ending = { work, results, keeps: !inner.has(product) }
   if (family.ends !== true && !family.ends(product, ending)) return null
   return (queue) => family.encode(product, queue, ending)
+}
+
+/** Work before and behind what a family's kernels do. */
+function aroundProducts(
+  members: readonly Application[],
+  inner: ReadonlySet<Node>,
+  familyFor: FamilyFor,
+): ((queue: DispatchQueue) => void) | null {
+  for (const each of members) {
+    if (each.primitive.elementwise || each.primitive.rules.view) continue
+    const work = familyFor(each)?.around?.(members, inner)
+    if (!work) continue
+    return (queue) => {
+      if (!work(queue)) encodeApart(members, queue, familyFor)
+    }
+  }
+  return null
+}
+
+/** Adds the work of applications one after another; results that lie nowhere have scratch memory meanwhile. */
+function encodeApart(members: readonly Application[], queue: DispatchQueue, familyFor: FamilyFor): void {
+  const scratch: Storage[] = []
+  const shown: Node[] = []
+  try {
+    for (const each of members) {
+      for (const node of each.outputs ?? [each]) {
+        if (node.storage !== null) continue
+        shown.push(node)
+        const { storage, offset } = each.inputs[0]
+        // Views within a group are of row-major results in other shapes.
+        if (each.primitive.rules.view) Object.assign(node, { storage, offset })
+        else scratch.push((node.storage = queue.allocate(node.nbytes)))
+      }
+      if (!each.primitive.rules.view) (familyFor(each) as Family).encode(each, queue)
+    }
+  } finally {
+    for (const storage of scratch) storage.drop()
+    for (const node of shown) Object.assign(node, { storage: null, offset: 0 })
+  }
 }
 
 /** Applications of one primitive, by a family that takes several at once. */
