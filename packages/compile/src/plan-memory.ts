@@ -4,6 +4,7 @@
  */
 import {
   type Alignment,
+  type Application,
   type Donation,
   donorFor,
   type Encoder,
@@ -15,7 +16,7 @@ import {
 } from "@lazuli/core/engine"
 import { type Allocation, layOut } from "./arena"
 import { primitiveOf } from "./order"
-import type { Block, PlanSteps, Step } from "./plan-steps"
+import { applicationsOf, type Block, type PlanSteps, type Step } from "./plan-steps"
 
 type Run = Extract<Step, { kind: "run" }>
 
@@ -57,7 +58,7 @@ export class PlanMemory implements World {
       for (const output of outputsOf(step.node)) {
         const to = this.steps.blockOf(output)
         if (to.binding === null || to.binding < this.inputs.length) continue
-        const from = this.updatedBy(step, output)
+        const from = this.updatedBy(step.node, output)
           .filter((input) => this.overwrites(step, output, input))
           .map((input) => this.steps.blockOf(input))
           .find((block) => block.binding === null && block.lastUse === i)
@@ -110,29 +111,34 @@ export class PlanMemory implements World {
     return block !== undefined && this.dying.includes(block) && this.isReadAlone(this.step as Step, input)
   }
 
-  /** True if others that a step reads at other positions would not see what it writes over an input. */
-  private isReadAlone(step: Step, input: Node): boolean {
-    if (step.kind !== "run") return false
+  /** True if others that a step reads at other positions would not see what it writes over an input of one of its applications. */
+  private isReadAlone(step: Step, input: Node, writer?: Application): boolean {
+    if (step.kind === "copy") return false
     const block = this.steps.blockAt(input) as Block
     if (this.epilogues.get(step)?.has(block)) return false
-    const { inputs } = step.node
     // Elementwise work may read it twice: at the same positions.
-    const isSame = (other: Node, i: number): boolean =>
-      other === input && (isElementwise(step.node) || inputs.indexOf(input) === i)
-    return inputs.every((other, i) => isSame(other, i) || this.steps.blockAt(other) !== block)
+    const isSame = (each: Application, other: Node, i: number): boolean =>
+      (step.kind === "run" || each === writer) &&
+      other === input &&
+      (isElementwise(each) || each.inputs.indexOf(input) === i)
+    return applicationsOf(step).every((each) =>
+      each.inputs.every((other, i) => isSame(each, other, i) || this.steps.blockAt(other) !== block),
+    )
   }
 
   /** True if a step may write an output over an input. */
   private overwrites(step: Step, output: Node, input: Node): boolean {
-    if (step.kind !== "run" || !overlays(this, output, input)) return false
-    if (!isElementwise(step.node) && !this.updatedBy(step, output).includes(input)) return false
-    return this.isReadAlone(step, input)
+    if (step.kind === "copy" || !overlays(this, output, input)) return false
+    const writer = applicationsOf(step).find((each) => outputsOf(each).includes(output))
+    if (!writer || (step.kind === "group" && isElementwise(writer))) return false
+    if (!isElementwise(writer) && !this.updatedBy(writer, output).includes(input)) return false
+    return this.isReadAlone(step, input, writer)
   }
 
   /** The inputs that a step's kernel can write an output over, other than an elementwise one's. */
-  private updatedBy(step: Run, output: Node): Node[] {
-    const over = this.encoderOf(step)?.overwrites?.(step.node, output.index) ?? NONE
-    return over.map((i) => step.node.inputs[i])
+  private updatedBy(writer: Application, output: Node): Node[] {
+    const over = this.steps.backend.queue.lower(writer)?.overwrites?.(writer, output.index) ?? NONE
+    return over.map((i) => writer.inputs[i])
   }
 
   /** Inputs that a view inside reads as wider elements. */
@@ -173,7 +179,7 @@ export class PlanMemory implements World {
         const output = to.binding - this.inputs.length
         const own = this.inputs[this.successors.get(output) ?? -1]
         const all = free.get(to.nbytes) ?? []
-        const read = step.kind === "run" ? step.node.inputs : []
+        const read = step.kind === "copy" ? [] : applicationsOf(step).flatMap(({ inputs }) => inputs)
         /** The step itself turns the input into the output, or reads it no more. */
         const becomes = (input: Node): boolean =>
           this.steps.blockOf(input).lastUse === i &&

@@ -27,7 +27,7 @@ import { canCombine, combined, dispatchEach, type Mode } from "./moves"
 import { targetOf } from "./reduce"
 
 /** Where number `i` of the index arrays points, and whether it may: `pos` becomes a sum of positions times strides. */
-const POSITION = `inline long lz_position(long index, long size, long span, thread bool& inside) {
+export const POSITION = `inline long lz_position(long index, long size, long span, thread bool& inside) {
   long p = index < 0 ? index + size : index;
   inside = inside && p >= 0 && p <= size - span;
   return p < 0 ? 0 : p > size - span ? size - span : p;
@@ -38,7 +38,7 @@ const POSITION = `inline long lz_position(long index, long size, long span, thre
 const signed = (type: string, index: string): string =>
   type === "ulong" ? `long(min(${index}, 0x7fffffffffffffffUL))` : `long(${index})`
 
-const indexParameters = (types: readonly string[], from: number): string =>
+export const indexParameters = (types: readonly string[], from: number): string =>
   types.map((type, k) => `device const ${type}* index${k} [[buffer(${from + k})]]`).join(", ")
 
 /** Statements that find `start`, the sum of positions times strides; the layout has size, span and stride of each from `at`. */
@@ -62,7 +62,7 @@ const inSlice = (
     } }
 `
 
-const indexTypes = (nodes: readonly Node[]): string[] => nodes.map((n) => metalType(n.dtype) as string)
+export const indexTypes = (nodes: readonly Node[]): string[] => nodes.map((n) => metalType(n.dtype) as string)
 const areIndices = (nodes: readonly Node[]): boolean =>
   nodes.every((n) => isInteger(n.dtype)) && nodes.length + 4 <= MAX_BUFFER_INDEX
 
@@ -176,7 +176,7 @@ const gather: Family = {
 }
 
 /** Finds an update's element: `at` in the target, `key` among the locations that meet, `order` among the updates. */
-interface Finder {
+export interface Finder {
   readonly key: string
   readonly types: readonly string[]
   /** Statements on `i`; they set `at`, `spot` and `order`, and `inside`. */
@@ -364,45 +364,51 @@ const areApart = (indices: readonly Node[], slices: number): boolean =>
     return start >= 0 && step >= 1 && Number.isInteger(start) && Number.isInteger(step)
   })
 
+/** Finds the updates of a scatter. */
+export function finderOf(node: Node): Finder {
+  const [x, updates, ...indices] = node.inputs
+  const { axes } = node.params as { axes: readonly number[] }
+  const sizes = updates.shape.slice(updates.shape.length - x.shape.length)
+  const slice = Math.max(1, sizeOf(sizes))
+  const strides = contiguousStrides(x.shape)
+  const merged = collapse(sizes, [strides])
+  const ndim = merged.shape.length
+  const types = indexTypes(indices)
+  // Where slices are one element thick along the axes that positions choose, two meet wholly or not at all.
+  const thin = axes.every((axis) => sizes[axis] === 1)
+  const among = contiguousStrides(axes.map((axis) => x.shape[axis]))
+  const at = 2 + 2 * ndim
+  const spots = thin ? Math.max(1, sizeOf(axes.map((axis) => x.shape[axis]))) : sizeOf(x.shape)
+  const spot = thin
+    ? types
+        .map(
+          (type, k) =>
+            `  { bool ok = true; spot += uint(lz_position(${signed(type, `index${k}[order]`)}, long(layout[${at + 3 * k}]), long(layout[${at + 3 * k + 1}]), ok)) * uint(layout[${at + 3 * types.length + k}]); }\n`,
+        )
+        .join("")
+    : "  spot = uint(at);\n"
+  return {
+    key: `${types} ${ndim} ${thin}`,
+    types,
+    text: `  order = i / uint(layout[1]);\n${startOf(types, at, "order")}${inSlice(ndim, 2, "i % uint(layout[1])", "start")}  at = start;\n${spot}`,
+    spots,
+    layout: [
+      ...[...merged.shape, ...merged.strides[0]],
+      ...axes.flatMap((axis) => [x.shape[axis], sizes[axis], strides[axis]]),
+      ...among,
+    ],
+    meet: sizeOf(updates.shape) > slice && !areApart(indices, sizeOf(updates.shape) / slice),
+    slice,
+  }
+}
+
 const scatter: Family = {
   supports: (node) =>
     isCountable(node) && areIndices(node.inputs.slice(2)) && canCombine(node.dtype, node.params.mode as Mode),
   overwrites: () => [0],
   encode: (node, queue) => {
-    const [x, updates, ...indices] = node.inputs
-    const { axes, mode } = node.params as { axes: readonly number[]; mode: Mode }
-    const sizes = updates.shape.slice(updates.shape.length - x.shape.length)
-    const slice = Math.max(1, sizeOf(sizes))
-    const strides = contiguousStrides(x.shape)
-    const merged = collapse(sizes, [strides])
-    const ndim = merged.shape.length
-    const types = indexTypes(indices)
-    // Where slices are one element thick along the axes that positions choose, two meet wholly or not at all.
-    const thin = axes.every((axis) => sizes[axis] === 1)
-    const among = contiguousStrides(axes.map((axis) => x.shape[axis]))
-    const at = 2 + 2 * ndim
-    const spots = thin ? Math.max(1, sizeOf(axes.map((axis) => x.shape[axis]))) : sizeOf(x.shape)
-    const spot = thin
-      ? types
-          .map(
-            (type, k) =>
-              `  { bool ok = true; spot += uint(lz_position(${signed(type, `index${k}[order]`)}, long(layout[${at + 3 * k}]), long(layout[${at + 3 * k + 1}]), ok)) * uint(layout[${at + 3 * types.length + k}]); }\n`,
-          )
-          .join("")
-      : "  spot = uint(at);\n"
-    encodeScatter(queue, "scatter", node, updates, indices, mode, {
-      key: `${types} ${ndim} ${thin}`,
-      types,
-      text: `  order = i / uint(layout[1]);\n${startOf(types, at, "order")}${inSlice(ndim, 2, "i % uint(layout[1])", "start")}  at = start;\n${spot}`,
-      spots,
-      layout: [
-        ...[...merged.shape, ...merged.strides[0]],
-        ...axes.flatMap((axis) => [x.shape[axis], sizes[axis], strides[axis]]),
-        ...among,
-      ],
-      meet: sizeOf(updates.shape) > slice && !areApart(indices, sizeOf(updates.shape) / slice),
-      slice,
-    })
+    const [, updates, ...indices] = node.inputs
+    encodeScatter(queue, "scatter", node, updates, indices, node.params.mode as Mode, finderOf(node))
   },
 }
 
