@@ -1,6 +1,5 @@
 /**
- * Many prompts answered together: each decoding step reads the weights once for all of them. Requests come and go between steps, each with
- * a cache of its own, so that nobody's answer depends on who else is there.
+ * Continuous batching: each decoding step reads the weights once for all requests, which join and leave between steps.
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
@@ -8,7 +7,7 @@ import type { LoadedModel } from "../formats/load"
 import { type AttentionRules, Pass } from "../models/attend"
 import { type Cache, cacheArrays, cacheLength, heldBytes, type LayerCache } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
-import { type CacheOptions, makeCache, mostCacheBytes } from "./caches"
+import { type CacheOptions, makeCache, maxCacheSize } from "./caches"
 import { PrefixStore } from "./prefixes"
 import { type Proposal, Sampler } from "./sampler"
 import { Slots } from "./slots"
@@ -19,30 +18,30 @@ import {
   type GenerateOptions,
   type Piece,
   type Prompt,
+  prefillChunk,
   promptTokens,
-  readPart,
   Writer,
 } from "./stream"
 
 /** Options of a {@link Batcher}. */
 export interface BatchOptions extends CacheOptions, StepOptions {
-  /** The most requests that are answered at once; 16 by default. */
+  /** Maximum number of requests in the batch; 16 by default. */
   readonly maxRows?: number
-  /** The most requests that wait; more are refused. 256 by default. */
+  /** Maximum number of requests in the queue; more throw {@link BusyError}. 256 by default. */
   readonly maxWaiting?: number
-  /** Tokens of a prompt that are read between two steps of the others; 256 by default. */
+  /** Prompt tokens processed between two decoding steps of other requests; 256 by default. */
   readonly prefillStep?: number
-  /** Bytes for caches of prompts that later ones may begin with; none by default. */
+  /** Bytes for caches of earlier prompts, for later prompts with the same prefix; 0 by default. */
   readonly prefixBytes?: number
   /**
-   * Computes each row's logits by itself: they are then those of `stream`, bit for bit, and batches are no faster than one after another.
-   * Without it products of many rows may round the last bits differently.
+   * Computes each row's logits separately, so that they equal those of `stream` bit for bit. This gives up the speed of batching. By
+   * default, products of several rows may differ in the last bits.
    */
   readonly exact?: boolean
 }
 
 /**
- * A batch that takes no more requests for now.
+ * The error of a batch whose queue is full, or that is closed.
  * @example
  * const batch = new Batcher(await load('my-model'))
  * batch.close()
@@ -52,24 +51,24 @@ export class BusyError extends Error {
   override readonly name = "BusyError"
 }
 
-/** One request: what it still has to read, and what it has written. */
+/** A request, and its progress. */
 interface Row {
   readonly tokens: readonly number[]
   readonly options: GenerateOptions
   readonly sampler: Sampler
   readonly writer: Writer
-  readonly outlet: Outlet
-  /** The bytes that its cache may come to hold. */
+  readonly pieces: PieceQueue
+  /** Maximum size of its cache in bytes. */
   readonly reserved: number
   cache: Cache
-  /** The next token, once the prompt is read: the element `at` of an array that several rows have, or an array of its own. */
+  /** The next token, once the prompt is processed: element `at` of an array that rows share, or an array of its own. */
   next: (Proposal & { readonly at?: number }) | null
-  /** The tokens that were chosen. */
+  /** The generated tokens. */
   readonly written: number[]
 }
 
-/** Pieces on the way to the one who waits for them. There are never more than a request's tokens. */
-class Outlet {
+/** A queue of pieces for a request's reader, bounded by the request's token limit. */
+class PieceQueue {
   private readonly pieces: Piece[] = []
   private wake: (() => void) | null = null
   private failure: { readonly reason: unknown } | null = null
@@ -98,7 +97,7 @@ class Outlet {
   }
 }
 
-/** The caches of one layer of all rows: each row attends over its own. */
+/** One layer's caches of several rows: each row attends over its own. */
 class RowsCache implements LayerCache {
   readonly offset = 0
   constructor(private readonly rows: readonly LayerCache[]) {}
@@ -120,12 +119,12 @@ class RowsCache implements LayerCache {
     return new RowsCache(this.rows.map((row) => row.clone()))
   }
   state(): never {
-    throw new ArgumentError("batch", "a batch's caches are saved row by row")
+    throw new ArgumentError("batch", "a batch's cache cannot be saved")
   }
 }
 
 /**
- * Answers many requests with one network.
+ * Generates for many prompts in one batch. Requests may be added at any time.
  * @example
  * const batch = new Batcher(await load('my-model'), { maxRows: 8 })
  * const write = async (prompt) => {
@@ -143,9 +142,9 @@ export class Batcher {
   private readonly active: Row[] = []
   private readonly prefixes: PrefixStore | null
   private readonly budget: number
-  /** Of compiled steps rows share buffers, where no limit of bytes is held. */
+  /** Shared buffers of compiled steps; null with `maxCacheBytes`, which is enforced row by row. */
   private readonly slots: Slots<Row> | null
-  /** The next tokens that are being computed. */
+  /** Settles once the next tokens are computed. */
   private computing: Promise<void> = Promise.resolve()
   private running = false
   private closed = false
@@ -161,12 +160,12 @@ export class Batcher {
     this.slots = shares && compilesBatches(this.network, options) ? new Slots(this.network) : null
   }
 
-  /** Words that there are logits for. */
+  /** Size of the vocabulary. */
   get vocabulary(): number {
     return this.network.vocabulary
   }
 
-  /** Requests that are answered, and that wait; bytes of caches. */
+  /** Number of active and queued requests, and bytes of caches. */
   stats(): { active: number; waiting: number; cacheBytes: number; prefixBytes: number } {
     return {
       active: this.active.length,
@@ -177,8 +176,8 @@ export class Batcher {
   }
 
   /**
-   * Answers a prompt, as `stream` does, beside others.
-   * @throws BusyError where too many wait; ArgumentError for options out of range and for what never fits the limit of bytes
+   * Generates text after a prompt, as `stream` does, in the batch.
+   * @throws BusyError if the queue is full; ArgumentError for options out of range, or a request that cannot fit `maxCacheBytes`
    */
   stream(prompt: Prompt, options: GenerateOptions = {}): AsyncGenerator<Piece, void, undefined> {
     checkOptions(options)
@@ -186,19 +185,22 @@ export class Batcher {
     const tokens = promptTokens(this.model, prompt)
     if (tokens.length === 0) throw new ArgumentError("batch", "the prompt has no tokens")
     if (options.draft || options.cache)
-      throw new ArgumentError("batch", "takes no draft and no cache of its own")
+      throw new ArgumentError("batch", "draft and cache are not supported in a batch")
     const step = this.options.prefillStep ?? 256
-    const reserved = mostCacheBytes(this.network, tokens.length + maxTokens, step, this.options)
+    const reserved = maxCacheSize(this.network, tokens.length + maxTokens, step, this.options)
     if (reserved > this.budget)
-      throw new ArgumentError("batch", `${tokens.length} + ${maxTokens} tokens do not fit maxCacheBytes`)
+      throw new ArgumentError(
+        "batch",
+        `a prompt of ${tokens.length} tokens and ${maxTokens} generated ones do not fit maxCacheBytes`,
+      )
     if (this.closed) throw new BusyError("the batch is closed")
-    if (this.waiting.length >= (this.options.maxWaiting ?? 256)) throw new BusyError("too many requests wait")
+    if (this.waiting.length >= (this.options.maxWaiting ?? 256)) throw new BusyError("the queue is full")
     const row: Row = {
       tokens,
       options,
       sampler: new Sampler(options, tokens, options.logprobs ?? null),
       writer: new Writer(this.model, options),
-      outlet: new Outlet(),
+      pieces: new PieceQueue(),
       reserved,
       cache: [],
       next: null,
@@ -212,7 +214,7 @@ export class Batcher {
     return this.deliver(row, () => signal?.removeEventListener("abort", abort))
   }
 
-  /** Refuses further requests, and ends all that are there with an error. */
+  /** Rejects further requests, and fails all current ones. */
   close(): void {
     this.closed = true
     for (const row of [...this.active, ...this.waiting])
@@ -222,10 +224,10 @@ export class Batcher {
 
   private async *deliver(row: Row, done: () => void): AsyncGenerator<Piece, void, undefined> {
     try {
-      yield* row.outlet.read()
+      yield* row.pieces.read()
     } finally {
       done()
-      this.remove(row, new BusyError("the reader has stopped"))
+      this.remove(row, new BusyError("the reader stopped"))
     }
   }
 
@@ -234,11 +236,11 @@ export class Batcher {
       const at = list.indexOf(row)
       if (at < 0) continue
       list.splice(at, 1)
-      row.outlet.fail(reason)
+      row.pieces.fail(reason)
     }
   }
 
-  /** Goes on while there are requests: reads a part of a prompt, then takes a step with all that have read theirs. */
+  /** Runs while there are requests: processes a chunk of one prompt, then a decoding step of all rows whose prompts are processed. */
   private async work(): Promise<void> {
     if (this.running) return
     this.running = true
@@ -246,10 +248,10 @@ export class Batcher {
       while (this.active.length + this.waiting.length > 0) {
         this.admit()
         const reading = this.active.find((row) => row.next === null)
-        if (reading) await this.guarded([reading], () => this.readSome(reading))
+        if (reading) await this.guarded([reading], () => this.prefillNext(reading))
         const ready = this.active.filter((row) => row.next !== null)
         if (ready.length > 0) await this.guarded(ready, () => this.step(ready))
-        // Others have their turn: requests that come in, pieces that go out.
+        // Yields to the event loop, for incoming requests and outgoing pieces.
         await new Promise((resolve) => setImmediate(resolve))
       }
     } finally {
@@ -278,11 +280,11 @@ export class Batcher {
     }
   }
 
-  /** Reads the next part of a prompt. */
-  private async readSome(row: Row): Promise<void> {
+  /** Processes the next chunk of a prompt. */
+  private async prefillNext(row: Row): Promise<void> {
     const from = cacheLength(row.cache)
     const to = Math.min(row.tokens.length, from + (this.options.prefillStep ?? 256))
-    const logits = readPart(this.network, row.tokens.slice(from, to), row.cache, to === row.tokens.length)
+    const logits = prefillChunk(this.network, row.tokens.slice(from, to), row.cache, to === row.tokens.length)
     const next = logits && row.sampler.propose(logits)
     await mx.asyncEval([next?.arrays ?? [], ...cacheArrays(row.cache)])
     if (!next) return
@@ -291,75 +293,78 @@ export class Batcher {
   }
 
   /**
-   * Gives out the token of each row, and begins to compute what comes after it; where nobody needs to know the token for that, before it is
-   * computed itself, so that the device never waits.
+   * Delivers each row's token and starts the next step: before the token is computed if no row needs its value, so that the device never
+   * idles.
    */
   private async step(rows: readonly Row[]): Promise<void> {
     const { computing } = this
     this.computing = Promise.resolve()
     let ahead: ReadonlyMap<Row, Row["next"]> | null = null
-    let refused: { readonly reason: unknown } | null = null
+    let failure: { readonly reason: unknown } | null = null
     try {
       ahead = this.stepAhead(rows)
     } catch (reason) {
-      refused = { reason }
+      failure = { reason }
     }
     await computing
-    const going: Row[] = []
+    const continuing: Row[] = []
     rows.forEach((row) => {
-      // One that left meanwhile has nobody to read it.
+      // It may have been removed meanwhile.
       if (!this.active.includes(row)) return
       const choice = row.next!.read()
       row.written.push(choice.token)
       const piece = row.writer.write(choice)
-      row.outlet.push(piece)
-      if (piece.finish === null) going.push(row)
+      row.pieces.push(piece)
+      if (piece.finish === null) continuing.push(row)
       else this.finish(row)
     })
-    if (going.length === 0) return
-    if (refused) throw refused.reason
+    if (continuing.length === 0) return
+    if (failure) throw failure.reason
     if (ahead) {
-      for (const row of going) row.next = ahead.get(row) ?? null
+      for (const row of continuing) row.next = ahead.get(row) ?? null
       return
     }
-    if (this.options.exact || (going.length === 1 && !this.slots))
-      for (const row of going) row.next = row.sampler.propose(this.alone(row))
+    if (this.options.exact || (continuing.length === 1 && !this.slots))
+      for (const row of continuing) row.next = row.sampler.propose(this.stepAlone(row))
     else {
-      const next = this.propose(going, (slots) =>
+      const next = this.propose(continuing, (slots) =>
         mx.array(Int32Array.from(slots, (row) => (row ? lastOf(row) : 0))),
       )
-      for (const row of going) row.next = next.get(row)!
+      for (const row of continuing) row.next = next.get(row)!
       return
     }
-    this.compute(going.map(({ next }) => next!))
+    this.compute(continuing.map(({ next }) => next!))
   }
 
-  /** Begins the step after tokens that are not computed yet, of all rows that go on; null where a row has to be known before. */
+  /** Starts the step after tokens that are not computed yet; null if a row needs their values first. */
   private stepAhead(rows: readonly Row[]): ReadonlyMap<Row, Row["next"]> | null {
     const { slots } = this
     if (slots === null || !rows.every((row) => slots.takes(row) && !row.sampler.remembers)) return null
     const ends = (row: Row): boolean => row.written.length + 1 >= (row.options.maxTokens ?? 256)
-    const going = rows.filter((row) => !ends(row))
-    if (going.length === 0) return null
+    const continuing = rows.filter((row) => !ends(row))
+    if (continuing.length === 0) return null
     if (this.prefixes)
       for (const row of rows) if (ends(row) && slots.slotOf(row) >= 0) row.cache = slots.leave(row)
-    return this.propose(going, tokensAhead)
+    return this.propose(continuing, tokensAhead)
   }
 
   private compute(next: readonly Proposal[]): void {
     this.computing = mx.asyncEval(next.map(({ arrays }) => arrays))
-    // The next step hears of an error.
+    // The next step sees the error.
     this.computing.catch(() => {})
   }
 
-  /** Begins to compute the next tokens of rows together: the likeliest ones at once. `tokens` gives the last ones of slots. */
+  /**
+   * Starts computing the next tokens of rows together, with one argmax for all greedy rows.
+   * @param tokens - returns the slots' last tokens
+   */
   private propose(
     rows: readonly Row[],
     tokens: (slots: readonly (Row | null)[]) => mx.Array,
   ): Map<Row, NonNullable<Row["next"]>> {
     const { slots } = this
     const inSlots = slots !== null && rows.every((row) => slots.takes(row))
-    const logits = inSlots ? slots.step(rows, tokens) : this.together(rows)
+    const logits = inSlots ? slots.step(rows, tokens) : this.stepTogether(rows)
     const likeliest = mx.argmax(logits, -1)
     let chosen: ArrayLike<number> | null = null
     const next = new Map<Row, NonNullable<Row["next"]>>()
@@ -377,13 +382,13 @@ export class Batcher {
       )
     })
     this.compute([...next.values()])
-    // Their memory is there for the next ones at once, which compiled steps find in its place.
+    // Lets the next compiled step reuse their memory.
     logits.dispose()
     return next
   }
 
   private finish(row: Row): void {
-    // A conversation goes on behind what was written.
+    // The next turn of a conversation continues after the output.
     if (this.prefixes) {
       if (this.slots && this.slots.slotOf(row) >= 0) row.cache = this.slots.leave(row)
       this.prefixes.add([...row.tokens, ...row.written], row.cache)
@@ -391,13 +396,13 @@ export class Batcher {
     this.active.splice(this.active.indexOf(row), 1)
   }
 
-  private alone(row: Row): mx.Array {
+  private stepAlone(row: Row): mx.Array {
     const token = mx.array([[lastOf(row)]], mx.int32)
     return this.network.forward(token, row.cache, new Pass()).index(0, 0)
   }
 
-  /** The logits [rows, vocabulary] of rows with caches of their own. */
-  private together(rows: readonly Row[]): mx.Array {
+  /** The logits [rows, vocabulary] of rows with their own caches. */
+  private stepTogether(rows: readonly Row[]): mx.Array {
     const tokens = mx.array(Int32Array.from(rows, lastOf)).expandDims(1)
     const layers = rows[0].cache.map((_, i) => new RowsCache(rows.map((row) => row.cache[i])))
     const pass = new Pass(
@@ -409,10 +414,10 @@ export class Batcher {
   }
 }
 
-/** The token that a row has written last. */
+/** A row's last generated token. */
 const lastOf = ({ written }: Row): number => written[written.length - 1]
 
-/** The tokens of slots that are not computed yet: those of the step before, where all are in their places. */
+/** The slots' last tokens, not computed yet: the previous step's array itself if no row has moved. */
 function tokensAhead(slots: readonly (Row | null)[]): mx.Array {
   const [first] = slots.flatMap((row) => row?.next ?? [])
   const isInPlace =

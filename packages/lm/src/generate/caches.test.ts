@@ -8,7 +8,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest"
 import "@lazuli/backend-cpu"
 import { writeCheckpoint } from "../../test/checkpoints"
 import { cacheLength, PlainCache } from "../models/cache"
-import { mostCacheBytes } from "./caches"
+import { maxCacheSize } from "./caches"
 
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-caches-"))
 afterAll(() => rmSync(scratch, { recursive: true }))
@@ -108,7 +108,7 @@ test("a quantized cache is near to a plain one: KL a token ≤ 0.01 at 8 bits", 
   const got = logprobs(lm.makeCache(network, { cacheBits: 8 }))
   expect(want.exp().multiply(want.subtract(got)).sum(-1).max().item()).toBeLessThan(0.01)
   expect(() => lm.makeCache(llama.network as lm.CausalNetwork, { cacheBits: 8 })).toThrow(
-    /heads of 16 features cannot be divided into groups of 32/,
+    /the head dimension 16 is not divisible by the group size 32/,
   )
 })
 
@@ -153,7 +153,7 @@ test("a draft changes nothing, be it good or bad", async () => {
 test("a limit in bytes is kept, and the error says by what", async () => {
   await expect(write(llama, prompt(1), { maxCacheBytes: 1000 })).rejects.toThrow(/maxCacheBytes \(1000\)/)
   // A draft's cache counts too.
-  const one = mostCacheBytes(llama.network as lm.CausalNetwork, 61, 512)
+  const one = maxCacheSize(llama.network as lm.CausalNetwork, 61, 512)
   expect((await write(llama, prompt(1), { maxCacheBytes: one })).length).toBe(40)
   await expect(write(llama, prompt(1), { maxCacheBytes: one, draft: llama })).rejects.toThrow(/maxCacheBytes/)
 })
@@ -201,7 +201,7 @@ describe("a batch", () => {
   ] as const)("never holds more bytes than it may: %s caches", async (_kind, name, options) => {
     const model = await load(name)
     const network = model.network as lm.CausalNetwork
-    const one = mostCacheBytes(network, 70, 32, options)
+    const one = maxCacheSize(network, 70, 32, options)
     const batch = new lm.Batcher(model, {
       ...options,
       ...{ maxRows: 8, prefillStep: 32, maxCacheBytes: 2.5 * one, prefixBytes: 1.5 * one },

@@ -1,5 +1,5 @@
 /**
- * The choice of a model's cache, its limit in bytes, and caches in files.
+ * Creating, sizing, saving and loading caches.
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError, FormatError } from "@lazuli/core/engine"
@@ -16,32 +16,31 @@ import { PagedCache } from "../models/paged-cache"
 import { type CacheFormat, QuantizedCache } from "../models/quantized-cache"
 import { RotatingCache, rotatingCapacity, SLACK } from "../models/rotating-cache"
 
-/** The properties of a cache. */
+/** Options of a cache. */
 export interface CacheOptions {
   /**
-   * Bits of quantized keys and values, 4 or 8; they are not quantized by default. In layers with a window, which keep little, they
-   * never are.
+   * Quantizes keys and values to 4 or 8 bits; not by default, and never in layers with a sliding window, which keep little.
    */
   readonly cacheBits?: number
-  /** Features that share a scale in a quantized cache; 32 by default where a head has no multiple of 64. */
+  /** Group size of a quantized cache: by default 64 if it divides the head's dimension, and otherwise 32. */
   readonly cacheGroupSize?: number
   /**
-   * Keep keys and values in pages of so many tokens, which prompts that begin alike share; one buffer a layer by default. Attention then
-   * copies the pages together for each token.
+   * Stores keys and values in pages of this many tokens, which prompts with a common prefix share. Attention then concatenates the pages
+   * for each token. By default each layer has one buffer.
    */
   readonly pageTokens?: number
-  /** See no further back than so many tokens, in all layers, and keep no more. */
+  /** Limits attention in all layers to this many tokens, and keeps no more. */
   readonly maxContext?: number
-  /** The most bytes that keys and values may take. */
+  /** Maximum number of bytes for keys and values. */
   readonly maxCacheBytes?: number
 }
 
-/** The tokens that a layer sees, or Infinity. */
+/** The size of a layer's attention window, or Infinity. */
 const windowOf = ({ window }: LayerShape, { maxContext }: CacheOptions): number =>
   Math.min(window ?? Infinity, maxContext ?? Infinity)
 
 /**
- * An empty cache for a network: plain, or in layers with a window rotating; or in pages.
+ * An empty cache for a network.
  * @example
  * const model = await load('my-model')
  * const cache = makeCache(model.network, { pageTokens: 64 })
@@ -51,7 +50,7 @@ const windowOf = ({ window }: LayerShape, { maxContext }: CacheOptions): number 
 export function makeCache(network: CausalNetwork, options: CacheOptions = {}): Cache {
   const { cacheBits, pageTokens } = options
   if (cacheBits !== undefined && pageTokens !== undefined)
-    throw new ArgumentError("stream", "caches in pages are not quantized: give cacheBits or pageTokens")
+    throw new ArgumentError("stream", "paged caches cannot be quantized: pass cacheBits or pageTokens")
   return network.layerShapes().map((shape): LayerCache => {
     const window = windowOf(shape, options)
     if (pageTokens !== undefined) return new PagedCache(pageTokens, window === Infinity ? null : window)
@@ -69,16 +68,16 @@ function formatOf(bits: number, { headDim }: LayerShape, { cacheGroupSize }: Cac
   if (headDim % groupSize !== 0)
     throw new ArgumentError(
       "stream",
-      `heads of ${headDim} features cannot be divided into groups of ${groupSize}`,
+      `the head dimension ${headDim} is not divisible by the group size ${groupSize}`,
       {
-        hint: "Leave cacheBits out",
+        hint: "Omit cacheBits",
       },
     )
   return { bits, groupSize }
 }
 
-/** The most bytes of a model's cache once it has read so many tokens, of which at most `step` come at once. */
-export function mostCacheBytes(
+/** Maximum size in bytes of a cache with `length` tokens, of which at most `step` are added at a time. */
+export function maxCacheSize(
   network: CausalNetwork,
   length: number,
   step: number,
@@ -90,7 +89,7 @@ export function mostCacheBytes(
     const window = windowOf(shape, options)
     const token = 2 * shape.kvHeads * shape.headDim * itemsize
     if (pageTokens !== undefined) {
-      // A page more than what lies in the window, at both ends.
+      // The window may begin and end within a page.
       const pages = Math.min(length, window + SLACK + step) / pageTokens
       return sum + (Math.ceil(pages) + (window === Infinity ? 0 : 2)) * pageTokens * token
     }
@@ -105,7 +104,7 @@ export function mostCacheBytes(
 
 const itemsizes = new WeakMap<CausalNetwork, number>()
 
-/** The bytes of a key's or a value's number: those of the widest weights that are not packed. */
+/** Bytes per element of keys and values: those of the widest weights that are not quantized. */
 function itemsizeOf(network: CausalNetwork): number {
   const known = itemsizes.get(network)
   if (known !== undefined) return known
@@ -117,11 +116,11 @@ function itemsizeOf(network: CausalNetwork): number {
   return size
 }
 
-const KIND = "lazuli-lm-cache"
+const FORMAT = "lazuli-lm-cache"
 
 /**
- * Saves a prompt's cache as a safetensors file, with its tokens: who reads them again begins behind them.
- * @param tokens - the tokens that the cache has read
+ * Saves a prompt cache and its tokens as a safetensors file.
+ * @param tokens - the tokens in the cache
  * @example
  * const model = await load('my-model')
  * const cache = makeCache(model.network)
@@ -136,11 +135,12 @@ export function savePromptCache(file: string, cache: Cache, tokens: readonly num
     for (const [name, array] of Object.entries(own)) arrays[`${i}.${name}`] = array
     return { kind, numbers }
   })
-  mx.saveSafetensors(file, arrays, { format: KIND, layers: JSON.stringify(layers) })
+  mx.saveSafetensors(file, arrays, { format: FORMAT, layers: JSON.stringify(layers) })
 }
 
 /**
- * A prompt's cache from a file, and its tokens. @throws FormatError for a file that is none
+ * Loads a prompt cache and its tokens from a file.
+ * @throws FormatError if the file is not a prompt cache
  * @example
  * const model = await load('my-model')
  * const before = makeCache(model.network)
@@ -152,7 +152,7 @@ export function savePromptCache(file: string, cache: Cache, tokens: readonly num
  */
 export function loadPromptCache(file: string): { cache: Cache; tokens: number[] } {
   const [arrays, metadata] = mx.load(file, "safetensors", true)
-  if (metadata.format !== KIND || !arrays.tokens)
+  if (metadata.format !== FORMAT || !arrays.tokens)
     throw new FormatError("loadPromptCache", `${file} is not a prompt cache`)
   let layers: readonly Omit<CacheState, "arrays">[]
   try {

@@ -1,5 +1,5 @@
 /**
- * Texts as vectors, and pairs of texts as scores: encoders, and decoders by their last token.
+ * Embeddings, from encoders or from a decoder's last token, and scores of rerankers.
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
@@ -10,15 +10,15 @@ import { type Prompt, promptTokens } from "./stream"
 
 /** Options of {@link embed}. */
 export interface EmbedOptions {
-  /** The mean of all tokens' vectors, the first's, or the last's; by default `mean` for encoders and `last` for decoders. */
+  /** Mean over the tokens, or the first or last token; by default `mean` for encoders and `last` for decoders. */
   readonly pooling?: "mean" | "first" | "last"
-  /** Vectors of length 1; true by default. */
+  /** Scale embeddings to length 1; true by default. */
   readonly normalize?: boolean
-  /** Texts that are read at once; 16 by default. */
+  /** Texts per batch; 16 by default. */
   readonly batchSize?: number
 }
 
-/** Lists of tokens as one array, filled up with 0, and true where there are tokens. */
+/** Token lists padded with 0 to one array, and a mask that is true for tokens. */
 function padded(lists: readonly (readonly number[])[]): { tokens: mx.Array; padding: mx.Array } {
   const longest = Math.max(...lists.map((list) => list.length))
   const data = new Int32Array(lists.length * longest)
@@ -34,8 +34,8 @@ function padded(lists: readonly (readonly number[])[]): { tokens: mx.Array; padd
 }
 
 /**
- * A vector for each text.
- * @throws ArgumentError for a text without tokens
+ * Computes an embedding for each text.
+ * @throws ArgumentError for an empty text
  * @example
  * const [vector] = await embed(await load('my-model'), ['the'])
  * Math.hypot(...vector).toFixed(3) // => '1.000'
@@ -55,7 +55,7 @@ export async function embed(
   for (let at = 0; at < lists.length; at += batchSize) {
     const part = lists.slice(at, at + batchSize)
     const { tokens, padding } = padded(part)
-    // Decoders see nothing behind a token: what fills up a row changes nothing before it.
+    // Decoders are causal: padding does not affect earlier tokens.
     const hidden = encodes
       ? network.hidden(tokens, null, part.every((list) => list.length === part[0].length) ? null : padding)
       : network.hidden(tokens, null, new Pass())
@@ -85,8 +85,8 @@ function pool(
 }
 
 /**
- * The scores of texts as answers to a query, by a reranker: the higher, the better.
- * @throws ArgumentError unless the model is an encoder with a classifier
+ * Scores texts as answers to a query with a reranker; higher is better.
+ * @throws ArgumentError if the model is not an encoder with a classifier
  * @example
  * const scores = await rerank(await load('my-reranker'), 'the', ['end', 'in'])
  * scores.length // => 2
@@ -96,7 +96,7 @@ export async function rerank(model: LoadedModel, query: string, texts: readonly 
   if (!(network instanceof EncoderNetwork) || !network.scores || !tokenizer)
     throw new ArgumentError(
       "rerank",
-      "the model is not a reranker: an encoder with a classifier and a tokenizer",
+      "the model is not a reranker, which is an encoder with a classifier and a tokenizer",
     )
   const scores: number[] = []
   for (const text of texts) {

@@ -1,6 +1,5 @@
 /**
- * Caches of prompts that were read, shared by later ones that begin alike: a conversation goes on where it was, and many have one
- * beginning.
+ * A store of prompt caches by prefix: a conversation continues from its last turn, and prompts share a common beginning.
  */
 import { type Cache, cacheBytes, cacheLength, cloneCache, heldBytes, trimCache } from "../models/cache"
 
@@ -9,7 +8,7 @@ interface Entry {
   readonly cache: Cache
 }
 
-/** The length of what two lists begin with alike. */
+/** The length of the longest common prefix. */
 export function commonPrefix(a: readonly number[], b: readonly number[]): number {
   let n = 0
   while (n < a.length && n < b.length && a[n] === b[n]) n++
@@ -17,7 +16,7 @@ export function commonPrefix(a: readonly number[], b: readonly number[]): number
 }
 
 /**
- * Keeps the caches that were used last, up to a number of bytes.
+ * Keeps the most recently used prompt caches, up to a number of bytes.
  * @example
  * const model = await load('my-model')
  * const cache = makeCache(model.network)
@@ -30,14 +29,13 @@ export class PrefixStore {
   private entries: Entry[] = []
   constructor(readonly maxBytes: number) {}
 
-  /** The bytes that are kept. */
+  /** Bytes in use. */
   get nbytes(): number {
     return heldBytes(this.entries.map(({ cache }) => cache))
   }
 
   /**
-   * A cache that has read as much as possible of the beginning of these tokens, but never their last one; null where nothing is known.
-   * It goes on by itself.
+   * A copy of the cache with the longest common prefix, trimmed to it and at least one token shorter than `tokens`; null if there is none.
    */
   find(tokens: readonly number[]): Cache | null {
     let [best, length] = [null as Entry | null, 0]
@@ -52,17 +50,17 @@ export class PrefixStore {
     return cache
   }
 
-  /** Keeps a cache with the tokens that it has read. */
+  /** Stores a copy of a cache. `tokens` must begin with the tokens in the cache. */
   add(tokens: readonly number[], cache: Cache): void {
     if (cacheBytes(cache) > this.maxBytes) return
     const read = tokens.slice(0, cacheLength(cache))
-    // One that goes on from another replaces it.
+    // Replaces entries that are prefixes of this one.
     const others = this.entries.filter((entry) => commonPrefix(entry.tokens, read) < entry.tokens.length)
     this.entries = [{ tokens: read, cache: cloneCache(cache) }, ...others]
     while (this.nbytes > this.maxBytes) this.entries.pop()
   }
 
-  /** Forgets everything. */
+  /** Removes all entries. */
   clear(): void {
     this.entries = []
   }

@@ -1,30 +1,30 @@
 /**
- * The choice of the next token from logits: greedy, or drawn after temperature, top-k, top-p and min-p; penalties and biases before.
+ * Sampling of the next token from logits: penalties and biases, then greedy, or temperature, top-k, top-p and min-p.
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe } from "@lazuli/core/engine"
 
-/** The choice of tokens. Without a temperature the likeliest is taken. */
+/** Sampling options. Without a temperature, decoding is greedy. */
 export interface SamplingOptions {
-  /** 0 by default: the likeliest token. */
+  /** 0, the default, always takes the most likely token. */
   readonly temperature?: number
-  /** Only the k likeliest tokens. */
+  /** Sample from the k most likely tokens. */
   readonly topK?: number
-  /** Only the likeliest tokens whose probabilities reach p together. */
+  /** Sample from the smallest set of most likely tokens whose probabilities add up to at least p. */
   readonly topP?: number
-  /** Only tokens at least p times as likely as the likeliest. */
+  /** Sample from tokens at least p times as likely as the most likely one. */
   readonly minP?: number
-  /** Divides (or multiplies, where negative) the logits of tokens that were there. */
+  /** Divides positive logits, and multiplies negative ones, of tokens in the prompt and the output. */
   readonly repetitionPenalty?: number
-  /** The last tokens that the repetition penalty looks at; all by default. */
+  /** Number of last tokens that the repetition penalty applies to; all by default. */
   readonly repetitionWindow?: number
-  /** Taken from the logits of tokens that were generated. */
+  /** Subtracted from the logits of generated tokens. */
   readonly presencePenalty?: number
-  /** Taken from the logits of generated tokens as often as they were. */
+  /** Subtracted from the logit of a token once for each time it was generated. */
   readonly frequencyPenalty?: number
-  /** Added to the logits of tokens. */
+  /** Added to the logits, by token id. */
   readonly logitBias?: Readonly<Record<number, number>>
-  /** The same seed draws the same tokens. */
+  /** The same seed samples the same tokens. */
   readonly seed?: number
 }
 
@@ -39,37 +39,36 @@ const RANGES: Readonly<Record<string, readonly [number, number]>> = {
   frequencyPenalty: [-100, 100],
 }
 
-/** @throws ArgumentError for an option out of its range */
+/** @throws ArgumentError for options out of range */
 export function checkSampling(op: string, options: SamplingOptions): void {
-  for (const [name, [least, most]] of Object.entries(RANGES)) {
+  for (const [name, [min, max]] of Object.entries(RANGES)) {
     const value = options[name as keyof SamplingOptions]
     if (value === undefined) continue
-    if (typeof value !== "number" || !(value >= least && value <= most))
+    if (typeof value !== "number" || !(value >= min && value <= max))
       throw new ArgumentError(
         op,
-        `${name} must be a number from ${least} to ${most}, received ${describe(value)}`,
+        `${name} must be a number from ${min} to ${max}, received ${describe(value)}`,
       )
   }
   if (options.seed !== undefined && !Number.isSafeInteger(options.seed))
-    throw new ArgumentError(op, `seed must be a whole number, received ${describe(options.seed)}`)
+    throw new ArgumentError(op, `seed must be an integer, received ${describe(options.seed)}`)
 }
 
-/** A chosen token, with the logarithms of probabilities where they were asked for. */
+/** A sampled token, with log-probabilities if requested. */
 export interface Choice {
   readonly token: number
   readonly logprob: number | null
   readonly top: readonly { readonly token: number; readonly logprob: number }[]
 }
 
-/** A choice that is not computed yet: what must be evaluated, and its outcome, which is read once. */
+/** A choice under computation: the arrays to evaluate, and `read`, called once after that. */
 export interface Proposal {
-  /** The chosen token. */
   readonly token: mx.Array
   readonly arrays: readonly mx.Array[]
   read(): Choice
 }
 
-/** Chooses tokens of one sequence, one after another. */
+/** Samples the tokens of one sequence. */
 export class Sampler {
   private key: mx.Array | null = null
   private readonly counts = new Map<number, number>()
@@ -77,8 +76,8 @@ export class Sampler {
   private readonly bias: readonly [number, number][]
 
   /**
-   * @param prompt - the tokens before the first one, for the repetition penalty
-   * @param top - log-probabilities of so many of the likeliest tokens; null for none at all
+   * @param prompt - the prompt's tokens, for the repetition penalty
+   * @param top - number of most likely tokens to return log-probabilities for; null for no log-probabilities
    */
   constructor(
     private readonly options: SamplingOptions,
@@ -92,10 +91,10 @@ export class Sampler {
       this.key = mx.random.key(options.seed ?? Math.floor(Math.random() * 2 ** 31))
   }
 
-  /** The next token of logits [vocabulary], not yet computed. */
+  /** The next token, from logits [vocabulary], lazily. */
   propose(raw: mx.Array): Proposal {
     if (this.isGreedy) {
-      // Nothing beside the logits: a device finds all of the next step where it was.
+      // One op, so that the device runs on without waiting for the host.
       const token = mx.argmax(raw, -1)
       return { token, arrays: [token], read: () => this.accept(Number(token.item())) }
     }
@@ -126,24 +125,24 @@ export class Sampler {
     }
   }
 
-  /** True where the choice is the likeliest token of the logits as they are, and nothing else is asked. */
+  /** True if the choice is the argmax of the unchanged logits, without log-probabilities. */
   get isGreedy(): boolean {
     const { temperature = 0 } = this.options
     return temperature === 0 && this.top === null && this.bias.length === 0 && !this.remembers
   }
 
-  /** The choice of a token that was found to be the likeliest. */
+  /** Records a token that was found by argmax. */
   accept(token: number): Choice {
     return this.remember({ token, logprob: null, top: [] })
   }
 
-  /** True where a token's choice depends on which ones were chosen before: it waits for them. */
+  /** True if penalties make a choice depend on earlier tokens, which must be read first. */
   get remembers(): boolean {
     const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0 } = this.options
     return repetitionPenalty !== 1 || presencePenalty !== 0 || frequencyPenalty !== 0
   }
 
-  /** The next token; remembers it. */
+  /** Samples and records the next token. */
   async choose(raw: mx.Array): Promise<Choice> {
     const { arrays, read } = this.propose(raw)
     await mx.asyncEval(arrays)
@@ -203,21 +202,21 @@ export class Sampler {
   }
 }
 
-/** Logits with −∞ for what top-k, top-p and min-p leave out. The likeliest token always stays. */
+/** Logits with −∞ for tokens that top-k, top-p and min-p exclude; never the most likely one. */
 function filtered(logits: mx.Array, topK: number, topP: number, minP: number): mx.Array {
   let y = logits
   const vocabulary = y.shape[0]
   if (minP > 0) y = mx.where(y.less(y.max().add(Math.log(minP))), -Infinity, y)
   const cuts = topK > 0 && topK < vocabulary
   if (!cuts && topP >= 1) return y
-  // From the likeliest down.
+  // In descending order of probability.
   const order = mx.argsort(y.negative())
   const sorted = mx.take(y, order)
   let kept = mx.arange(vocabulary).less(cuts ? topK : vocabulary)
   if (topP < 1) {
     const visible = mx.where(kept, sorted, -Infinity)
     const probabilities = mx.softmax(visible, -1)
-    // A token stays while those before it have not reached p.
+    // A token is kept while the sum before it is less than p.
     const before = probabilities.cumsum(0).subtract(probabilities)
     kept = kept.logicalAnd(before.less(topP).logicalOr(mx.arange(vocabulary).equal(0)))
   }

@@ -1,6 +1,6 @@
 /**
- * The rows of a batch in buffers that they share, so that a step of all is one write and one attention a layer, by a compiled program. A
- * row has a slot from its first step on; slots and their room grow by doubling and by {@link capacityFor}.
+ * Shared cache buffers for the rows of a batch, so that a compiled step does one write and one attention per layer for all rows. A row
+ * gets a slot in its first step. The number of slots doubles as needed, and their capacity grows by {@link capacityFor}.
  */
 import * as mx from "@lazuli/core"
 import {
@@ -15,14 +15,14 @@ import {
 import type { CausalNetwork } from "../models/network"
 import { programOf } from "./steps"
 
-/** A row that may have a slot. While it has one, its cache is empty. */
+/** A row that may have a slot. While it does, its own cache is empty. */
 export interface SlotRow {
   cache: Cache
 }
 
 export class Slots<R extends SlotRow> {
   private rows: (R | null)[] = []
-  /** The tokens that each slot holds. */
+  /** Number of tokens in each slot. */
   private lengths: number[] = []
   private layers: Buffers[] = []
 
@@ -32,7 +32,7 @@ export class Slots<R extends SlotRow> {
     return this.layers.reduce((sum, { keys, values }) => sum + keys.nbytes + values.nbytes, 0)
   }
 
-  /** True for a row whose cache can be moved here. */
+  /** True if the row's cache is here or can be moved here. */
   takes(row: R): boolean {
     return this.rows.includes(row) || row.cache.every((layer) => layer instanceof PlainCache)
   }
@@ -41,7 +41,10 @@ export class Slots<R extends SlotRow> {
     return this.rows.indexOf(row)
   }
 
-  /** The logits [slots, vocabulary] after one more token of each row: `lastOf` gives those of the slots. Rows that are not named leave. */
+  /**
+   * The logits [slots, vocabulary] after one more token of each row. Other rows lose their slots.
+   * @param lastOf - returns the slots' last tokens
+   */
   step(rows: readonly R[], lastOf: (slots: readonly (R | null)[]) => mx.Array): mx.Array {
     this.rows = this.rows.map((row) => (row && rows.includes(row) ? row : null))
     for (const row of rows) if (!this.rows.includes(row)) this.join(row, rows.length)
@@ -62,7 +65,7 @@ export class Slots<R extends SlotRow> {
     return logits
   }
 
-  /** The cache of a row as one of its own; it leaves. */
+  /** Frees a row's slot, and returns its cache. */
   leave(row: R): Cache {
     const slot = this.slotOf(row)
     const length = this.lengths[slot]
@@ -75,14 +78,13 @@ export class Slots<R extends SlotRow> {
     return cache
   }
 
-  /** Gives all memory back. */
+  /** Frees all memory. */
   clear(): void {
     this.replace([])
     this.rows = []
     this.lengths = []
   }
 
-  /** Other buffers, in place of those that are there. */
   private replace(layers: readonly Buffers[]): void {
     const before = this.layers
     this.layers = [...layers]
@@ -115,13 +117,13 @@ export class Slots<R extends SlotRow> {
     )
   }
 
-  /** Gives back the memory of slots that few rows need. */
+  /** Frees memory when most slots are unused. */
   private shrink(needed: number): void {
     if (this.rows.length < 4 * needed) return
     this.resize(2 ** Math.ceil(Math.log2(needed)), this.layers)
   }
 
-  /** So many slots, for the rows that are there; `like` has the shapes of layers. */
+  /** Changes the number of slots, and keeps those in use; `like` gives the shapes of layers. */
   private resize(count: number, like: readonly Buffers[]): void {
     const kept = this.rows.flatMap((row, i) => (row ? [i] : []))
     const resized = (given: mx.Array | undefined, shape: mx.Array): mx.Array => {

@@ -1,6 +1,6 @@
 /**
- * One more token of a sequence: by a compiled program, which builds no graph for each token, or eager. Building a graph for each token
- * keeps a processor from the products, and on GPUs takes longer than the kernels.
+ * A decoding step, compiled or eager. A compiled step builds no graph for each token: building it delays the matrix products on CPUs, and
+ * takes longer than the kernels on GPUs.
  */
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
@@ -8,7 +8,7 @@ import { Pass } from "../models/attend"
 import { type Buffers, type Cache, PlainCache, StepCache } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
 
-/** The logits [rows, vocabulary] after one more token of each row [rows, 1], which the cache reads. */
+/** The logits [rows, vocabulary] after the tokens [rows, 1], which are added to the cache. */
 export type Step = (tokens: mx.Array, cache: Cache) => mx.Array
 
 type Program = (
@@ -17,20 +17,20 @@ type Program = (
   buffers: readonly Buffers[],
 ) => readonly [mx.Array, readonly Buffers[]]
 
-/** The most sizes of buffers that a network's programs are kept for. */
-const MOST_PROGRAMS = 16
+/** Maximum number of compiled programs per network, one for each buffer shape. */
+const MAX_PROGRAMS = 16
 const programs = new WeakMap<CausalNetwork, Map<string, Program>>()
 
-/** The program of a network for buffers of a size. */
+/** A network's compiled step for buffers of the same shape as the first layer's. */
 export function programOf(network: CausalNetwork, [first]: readonly Buffers[]): Program {
   const size = first.keys.shape.join()
   const all = programs.get(network) ?? new Map<string, Program>()
   programs.set(network, all)
   const known = all.get(size)
   if (known) return known
-  if (all.size >= MOST_PROGRAMS) all.delete(all.keys().next().value as string)
+  if (all.size >= MAX_PROGRAMS) all.delete(all.keys().next().value as string)
   const program = compile(
-    // The position is that of all rows, or has one for each.
+    // `position` is a scalar, or has one entry for each row.
     (tokens: mx.Array, position: mx.Array, buffers: readonly Buffers[]) => {
       const layers = buffers.map((each) => new StepCache(each))
       const hidden = network.hidden(tokens, layers, new Pass(null, true, null, position))
@@ -43,13 +43,13 @@ export function programOf(network: CausalNetwork, [first]: readonly Buffers[]): 
   return program
 }
 
-/** A step that is computed as it is written. */
+/** A step that builds its graph each time. */
 const eager =
   (network: CausalNetwork): Step =>
   (tokens, cache) =>
     network.logits(network.hidden(tokens, cache, new Pass())).index(":", 0)
 
-/** A step by a program of its own for each size of the cache; eager where a cache has another form. */
+/** A compiled step; eager while a cache is empty or not a {@link PlainCache}. */
 const compiled = (network: CausalNetwork): Step => {
   const otherwise = eager(network)
   return (tokens, cache) => {
@@ -68,16 +68,16 @@ const compiled = (network: CausalNetwork): Step => {
   }
 }
 
-/** Options of steps. */
+/** Options of decoding steps. */
 export interface StepOptions {
-  /** Compute a token by a compiled program, where the network allows it: the default, but for batches on CPUs. */
+  /** Compile decoding steps if the network supports it: true by default, except for batches on CPUs. */
   readonly compile?: boolean
 }
 
-/** True if steps of a batch are compiled, whose rows then share buffers. */
+/** True if a batch's steps are compiled, with shared buffers for its rows. */
 export const compilesBatches = (network: CausalNetwork, { compile }: StepOptions): boolean =>
   network.takesPositions && (compile ?? mx.defaultDevice().type === "gpu")
 
-/** A step of a network for one sequence. */
+/** A network's step for one sequence. */
 export const stepOf = (network: CausalNetwork, { compile = true }: StepOptions): Step =>
   network.takesPositions && compile ? compiled(network) : eager(network)

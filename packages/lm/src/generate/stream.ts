@@ -1,5 +1,5 @@
 /**
- * `stream`: text as a model writes it, one piece after another.
+ * `stream` and `generate`: text from a prompt, token by token, with speculative decoding.
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe } from "@lazuli/core/engine"
@@ -14,51 +14,51 @@ import { type CacheOptions, makeCache } from "./caches"
 import { type Choice, type Proposal, Sampler, type SamplingOptions } from "./sampler"
 import { type StepOptions, stepOf } from "./steps"
 
-/** A text, a conversation, or tokens. */
+/** A text, a conversation, or token ids. */
 export type Prompt = string | readonly Message[] | readonly number[]
 
-/** Why a generation ended: a token or text that ends it, or the number of tokens. */
+/** The reason a generation ended: an end-of-text token or a stop string, or the token limit. */
 export type FinishReason = "stop" | "length"
 
-/** Some of what a model wrote. */
+/** The output of one generated token. */
 export interface Piece {
-  /** Whole characters; may be empty. */
+  /** New text, never a part of a character; may be empty. */
   readonly text: string
-  /** The token that completed it. */
+  /** The generated token. */
   readonly token: number
-  /** The logarithm of its probability, with `logprobs`. */
+  /** Its log-probability; null without `logprobs`. */
   readonly logprob: number | null
-  /** The likeliest tokens in its place, with `logprobs`. */
+  /** The most likely tokens at its position, with `logprobs`. */
   readonly top: Choice["top"]
-  /** In the last piece alone. */
+  /** Set in the last piece, null before. */
   readonly finish: FinishReason | null
 }
 
 /** Options of {@link stream}. */
 export interface GenerateOptions extends SamplingOptions, CacheOptions, StepOptions {
-  /** The most tokens; 256 by default. */
+  /** Maximum number of tokens to generate; 256 by default. */
   readonly maxTokens?: number
-  /** Texts that end the answer; they are not part of it. */
+  /** Stop strings: generation ends before the first one. */
   readonly stop?: string | readonly string[]
-  /** Goes on after the tokens that end a text. */
+  /** Continue after end-of-text tokens. */
   readonly ignoreEos?: boolean
-  /** Log-probabilities: of the chosen token, and of so many of the likeliest. */
+  /** Return log-probabilities: of the generated token, and of this many most likely ones. */
   readonly logprobs?: number
-  /** Ends the generation; what was read and written is freed. */
+  /** Aborts the generation. */
   readonly signal?: AbortSignal
-  /** Tokens of a prompt that are read at once; 512 by default. */
+  /** Prompt tokens processed at a time; 512 by default. */
   readonly prefillStep?: number
-  /** Told as the prompt is read. */
+  /** Called as the prompt is processed, with tokens done and total. */
   readonly onPrefill?: (done: number, total: number) => void
-  /** A cache to go on from, which is written; its tokens are those that the prompt begins with. */
+  /** A cache to continue from, updated in place. Its tokens must be a prefix of the prompt. */
   readonly cache?: Cache
-  /** A smaller model with the same words, which guesses tokens that the model then confirms: faster, and the same answer. */
+  /** Draft model for speculative decoding: a smaller model with the same vocabulary. The output does not change. */
   readonly draft?: LoadedModel
-  /** The tokens that it guesses at once; 4 by default. */
+  /** Tokens to draft at a time; 4 by default. */
   readonly draftTokens?: number
 }
 
-/** @throws ArgumentError unless the model predicts tokens */
+/** The model's network. @throws ArgumentError if the model is an encoder */
 export function causal(op: string, model: LoadedModel): CausalNetwork {
   const { network } = model
   if (network instanceof CausalNetwork) return network
@@ -67,8 +67,8 @@ export function causal(op: string, model: LoadedModel): CausalNetwork {
   })
 }
 
-/** Writes a part of a prompt into a cache, to be computed, and gives the logits after the last part. */
-export function readPart(
+/** Adds a chunk of a prompt to a cache, lazily. Returns the logits after the last chunk, null after others. */
+export function prefillChunk(
   network: CausalNetwork,
   tokens: readonly number[],
   cache: Cache,
@@ -80,7 +80,7 @@ export function readPart(
   return logits
 }
 
-/** Reads tokens into a cache, some at a time, and gives the logits after the last one. */
+/** Processes a prompt in chunks. Returns the logits after its last token. */
 export async function prefill(
   network: CausalNetwork,
   tokens: readonly number[],
@@ -93,7 +93,7 @@ export async function prefill(
   for (let at = 0; ; at += prefillStep) {
     signal?.throwIfAborted()
     const end = Math.min(at + prefillStep, tokens.length)
-    const logits = readPart(network, tokens.slice(at, end), cache, end === tokens.length)
+    const logits = prefillChunk(network, tokens.slice(at, end), cache, end === tokens.length)
     checkCacheBytes([cache], options)
     await mx.asyncEval([logits ?? [], ...cacheArrays(cache)])
     onPrefill?.(end, tokens.length)
@@ -101,26 +101,26 @@ export async function prefill(
   }
 }
 
-/** @throws ArgumentError for a number of tokens that is none */
+/** @throws ArgumentError for options out of range */
 export function checkOptions(options: GenerateOptions): void {
   const { maxTokens = 256, prefillStep = 512, logprobs = 0, draftTokens = 4 } = options
   if (!Number.isSafeInteger(maxTokens) || maxTokens < 1)
-    throw new ArgumentError(
-      "stream",
-      `maxTokens must be a positive whole number, received ${describe(maxTokens)}`,
-    )
+    throw new ArgumentError("stream", `maxTokens must be a positive integer, received ${describe(maxTokens)}`)
   if (!Number.isSafeInteger(prefillStep) || prefillStep < 1)
     throw new ArgumentError(
       "stream",
-      `prefillStep must be a positive whole number, received ${describe(prefillStep)}`,
+      `prefillStep must be a positive integer, received ${describe(prefillStep)}`,
     )
   if (!Number.isSafeInteger(draftTokens) || draftTokens < 1 || draftTokens > 32)
     throw new ArgumentError("stream", `draftTokens must be from 1 to 32, received ${describe(draftTokens)}`)
   if (!Number.isSafeInteger(logprobs) || logprobs < 0)
-    throw new ArgumentError("stream", `logprobs must be a whole number, received ${describe(logprobs)}`)
+    throw new ArgumentError(
+      "stream",
+      `logprobs must be a non-negative integer, received ${describe(logprobs)}`,
+    )
 }
 
-/** Turns chosen tokens into pieces: characters, stop strings, the ends of texts. */
+/** Turns tokens into pieces: detokenizes, and finds stop strings and the end. */
 export class Writer {
   private readonly text: Detokenizer | null
   private readonly stops: StopFinder
@@ -135,7 +135,7 @@ export class Writer {
     this.stops = new StopFinder(stops.filter((text) => text !== ""))
   }
 
-  /** The piece of one more token; its `finish` says if it is the last. */
+  /** The piece for the next token; `finish` is set if it is the last one. */
   write({ token, logprob, top }: Choice): Piece {
     const { ignoreEos = false, maxTokens = 256 } = this.options
     const ends = !ignoreEos && (this.model.tokenizer?.eosIds.has(token) ?? false)
@@ -152,8 +152,8 @@ export class Writer {
 }
 
 /**
- * Writes on from a prompt, and gives each piece as soon as it is there.
- * @throws ArgumentError for options out of range; the signal's reason when it aborts
+ * Generates text after a prompt, and yields each piece as soon as it is available.
+ * @throws ArgumentError for options out of range; the signal's reason if it aborts
  * @example
  * const model = await load('my-model')
  * let tokens = 0
@@ -179,8 +179,8 @@ export async function* stream(
 }
 
 /**
- * Tokens after a prompt, one by one. While one is computed, the next one's work is already on its way, so that the device never waits for
- * it: a token that is not asked for any more is taken back from the cache.
+ * Generated tokens. The next step is submitted before the current token is read, so that the device never idles. If the caller stops
+ * early, the extra token is trimmed from the cache.
  */
 async function* choose(
   model: LoadedModel,
@@ -197,30 +197,30 @@ async function* choose(
     const own = logits.reshape([-1])
     try {
       checkCacheBytes([cache], options)
-      return begun(sampler.propose(own))
+      return submit(sampler.propose(own))
     } finally {
-      // Their memory is there for the next ones at once, which compiled steps find in its place.
+      // Lets the next compiled step reuse their memory.
       own.dispose()
       logits.dispose()
     }
   }
-  let current = begun(sampler.propose(await prefill(network, rest, cache, options)))
+  let current = submit(sampler.propose(await prefill(network, rest, cache, options)))
   let ahead: Pending | null = null
   try {
     for (let count = 1; ; count++) {
       signal?.throwIfAborted()
       const last = count === maxTokens
-      let refused: { readonly reason: unknown } | null = null
+      let failure: { readonly reason: unknown } | null = null
       if (!last && !sampler.remembers)
         try {
           ahead = after(current.token)
         } catch (reason) {
-          refused = { reason }
+          failure = { reason }
         }
       await current.done
       yield current.read()
       if (last) return
-      if (refused) throw refused.reason
+      if (failure) throw failure.reason
       current = ahead ?? after(current.token)
       ahead = null
     }
@@ -230,21 +230,21 @@ async function* choose(
   }
 }
 
-/** A choice that is being computed. */
+/** A choice under computation. */
 interface Pending extends Proposal {
   readonly done: Promise<void>
 }
 
-function begun(proposal: Proposal): Pending {
+function submit(proposal: Proposal): Pending {
   const done = mx.asyncEval(proposal.arrays)
-  // The one who waits for it hears of an error.
+  // The error is for those who await `done`.
   done.catch(() => {})
   return { ...proposal, done }
 }
 
 /**
- * Tokens after a prompt, which a smaller model guesses and the model confirms, several in one call. They are those that the model alone
- * would choose.
+ * Speculative decoding: the draft model proposes tokens, and one call of the model verifies them. The result is what the model alone would
+ * generate.
  */
 async function* speculate(
   model: LoadedModel,
@@ -254,15 +254,15 @@ async function* speculate(
 ): AsyncGenerator<Choice, never, undefined> {
   const { signal, draftTokens = 4 } = options
   const network = causal("stream", model)
-  const guesser = causal("stream", draft)
-  if (guesser.vocabulary !== network.vocabulary)
+  const draftNetwork = causal("stream", draft)
+  if (draftNetwork.vocabulary !== network.vocabulary)
     throw new ArgumentError(
       "stream",
-      `draft has a vocabulary of ${guesser.vocabulary} and the model one of ${network.vocabulary}, expected the same`,
+      `the draft model's vocabulary has ${draftNetwork.vocabulary} tokens and the model's ${network.vocabulary}, expected the same`,
     )
   const { cache, rest } = startingCache(network, prompt, options)
-  const guesses = makeCache(guesser, options)
-  const guess = stepOf(guesser, options)
+  const draftCache = makeCache(draftNetwork, options)
+  const draftStep = stepOf(draftNetwork, options)
   const sampler = new Sampler(options, prompt, options.logprobs ?? null)
   const sequence = [...prompt]
   const accept = (choice: Choice): Choice => {
@@ -272,38 +272,38 @@ async function* speculate(
   yield accept(await sampler.choose(await prefill(network, rest, cache, options)))
   for (;;) {
     signal?.throwIfAborted()
-    // Tokens that the guesser has not read yet, then its own.
-    const guessed: number[] = []
-    let logits = await prefill(guesser, sequence.slice(cacheLength(guesses)), guesses, { signal })
+    // The draft model reads accepted tokens that it has not seen, then proposes its own.
+    const proposed: number[] = []
+    let logits = await prefill(draftNetwork, sequence.slice(cacheLength(draftCache)), draftCache, { signal })
     for (;;) {
       const token = mx.argmax(logits, -1)
       await mx.asyncEval(token)
-      guessed.push(Number(token.item()))
-      if (guessed.length === draftTokens) break
-      logits = guess(mx.array([[guessed[guessed.length - 1]]], mx.int32), guesses).index(0)
-      checkCacheBytes([cache, guesses], options)
+      proposed.push(Number(token.item()))
+      if (proposed.length === draftTokens) break
+      logits = draftStep(mx.array([[proposed[proposed.length - 1]]], mx.int32), draftCache).index(0)
+      checkCacheBytes([cache, draftCache], options)
     }
-    const read = [sequence[sequence.length - 1], ...guessed]
+    const read = [sequence[sequence.length - 1], ...proposed]
     const all = network.forward(mx.array([read], mx.int32), cache, new Pass()).index(0)
-    checkCacheBytes([cache, guesses], options)
+    checkCacheBytes([cache, draftCache], options)
     for (let i = 0; ; i++) {
       const choice = accept(await sampler.choose(all.index(i)))
       yield choice
-      if (choice.token !== guessed[i]) break
+      if (choice.token !== proposed[i]) break
     }
-    // The last token is read with the next guesses.
+    // The last token is read together with the next proposals.
     const known = sequence.length - 1
-    for (const each of [cache, guesses]) {
+    for (const each of [cache, draftCache]) {
       const surplus = cacheLength(each) - known
       if (surplus > 0 && !trimCache(each, surplus))
-        throw new ArgumentError("stream", `a cache cannot drop its last ${surplus} tokens`, {
-          hint: "Take fewer draftTokens",
+        throw new ArgumentError("stream", `the cache cannot be trimmed by ${surplus} tokens`, {
+          hint: "Reduce draftTokens",
         })
     }
   }
 }
 
-/** The cache to begin with, and the tokens that it has not read: at least the last one, since logits are not kept. */
+/** The cache to start with, and the tokens not in it: at least the last one, because caches hold no logits. */
 function startingCache(
   network: CausalNetwork,
   tokens: readonly number[],
@@ -314,12 +314,12 @@ function startingCache(
   if (surplus > 0 && !trimCache(cache, surplus))
     throw new ArgumentError(
       "stream",
-      `the cache has read ${cacheLength(cache)} tokens of a prompt of ${tokens.length}`,
+      `the cache has ${cacheLength(cache)} tokens and cannot be trimmed to a prompt of ${tokens.length}`,
     )
   return { cache, rest: tokens.slice(cacheLength(cache)) }
 }
 
-/** Before anything is computed for it. @throws ArgumentError where caches have passed their limit */
+/** Runs before the arrays are evaluated. @throws ArgumentError if caches exceed `maxCacheBytes` */
 function checkCacheBytes(
   caches: readonly Cache[],
   { maxCacheBytes }: Pick<GenerateOptions, "maxCacheBytes">,
@@ -331,20 +331,20 @@ function checkCacheBytes(
       "stream",
       `the cache has ${bytes} bytes, more than maxCacheBytes (${maxCacheBytes})`,
       {
-        hint: "cacheBits and maxContext make it smaller",
+        hint: "cacheBits and maxContext reduce it",
       },
     )
 }
 
-/** The tokens of a prompt. @throws ArgumentError for a text where the model has no tokenizer */
+/** The tokens of a prompt. @throws ArgumentError for a text if the model has no tokenizer */
 export function promptTokens(model: LoadedModel, prompt: Prompt): number[] {
   if (model.tokenizer) return model.tokenizer.tokensOf(prompt)
   if (typeof prompt !== "string" && prompt.every((item) => typeof item === "number")) return [...prompt]
-  throw new ArgumentError("stream", "the model has no tokenizer: the prompt must be a list of tokens")
+  throw new ArgumentError("stream", "the model has no tokenizer: the prompt must be a list of token ids")
 }
 
 /**
- * All that {@link stream} writes, at once.
+ * Generates text after a prompt, as {@link stream} does, and returns all of it.
  * @example
  * const text = await generate(await load('my-model'), 'the', { maxTokens: 4 })
  * typeof text // => 'string'

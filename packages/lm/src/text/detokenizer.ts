@@ -1,14 +1,14 @@
 /**
- * Tokens to text as they come, in pieces that never split a character: a token may hold a part of one.
+ * Incremental detokenization that never splits a character, although tokens may be parts of one.
  */
 import type { Tokenizer } from "./tokenizer"
 
 const INCOMPLETE = "\uFFFD"
-/** A token that is no part of a character stands for itself after so many more. */
-const LONGEST = 8
+/** Bytes that are still not a character after this many tokens are output as they are. */
+const MAX_PENDING = 8
 
 /**
- * The text of a growing list of tokens.
+ * Decodes a stream of tokens.
  * @example
  * const { tokenizer } = await load('my-model')
  * const text = new Detokenizer(tokenizer)
@@ -17,20 +17,20 @@ const LONGEST = 8
  */
 export class Detokenizer {
   private readonly tokens: number[] = []
-  /** The tokens from here on give the context in which the next ones are read: some tokenizers drop a leading space. */
+  /** Start of the context for decoding the next tokens: some tokenizers drop a leading space. */
   private prefix = 0
-  /** The tokens before this one are given out. */
+  /** Number of tokens that were output. */
   private done = 0
 
   constructor(private readonly tokenizer: Tokenizer) {}
 
-  /** The text that a further token completes; empty while a character is incomplete. */
+  /** Adds a token, and returns the text it completes; empty while a character is incomplete. */
   push(token: number): string {
     this.tokens.push(token)
     return this.take(false)
   }
 
-  /** The rest at the end, incomplete or not. */
+  /** The remaining text, with U+FFFD for incomplete characters. */
   finish(): string {
     return this.take(true)
   }
@@ -39,10 +39,10 @@ export class Detokenizer {
     if (this.done === this.tokens.length) return ""
     const before = this.tokenizer.decode(this.tokens.slice(this.prefix, this.done))
     const now = this.tokenizer.decode(this.tokens.slice(this.prefix))
-    const waiting = this.tokens.length - this.done
-    if (!all && now.endsWith(INCOMPLETE) && waiting < LONGEST) return ""
+    const pending = this.tokens.length - this.done
+    if (!all && now.endsWith(INCOMPLETE) && pending < MAX_PENDING) return ""
     if (!now.startsWith(before)) {
-      // A tokenizer that cleans up may change what was given out; what was, stays.
+      // A tokenizer's clean-up can change earlier text, which was already output.
       this.prefix = this.done = this.tokens.length
       return now.slice(Math.min(before.length, now.length))
     }

@@ -1,13 +1,13 @@
 /**
- * Texts that end a generation: found across pieces, and never given out, not even in part.
+ * Stop strings: found across pieces, and never output, not even in part.
  */
 
-/** Looks for stop strings in a text that comes in pieces. */
+/** Searches a stream of text for stop strings. */
 export class StopFinder {
   private held = ""
   constructor(private readonly stops: readonly string[]) {}
 
-  /** The text that is sure to hold no stop string, and if one was found. */
+  /** Adds text. Returns the text before a stop string or a possible beginning of one, and `stopped` if one was found. */
   push(piece: string): { text: string; stopped: boolean } {
     this.held += piece
     let at = -1
@@ -26,7 +26,7 @@ export class StopFinder {
     return { text, stopped: false }
   }
 
-  /** The text that was held back, at the end. */
+  /** The text held back, after the last piece. */
   finish(): string {
     const text = this.held
     this.held = ""
@@ -34,7 +34,7 @@ export class StopFinder {
   }
 }
 
-/** The length of the longest end of `text` that begins `stop`. */
+/** The length of the longest suffix of `text` that is a proper prefix of `stop`. */
 function overlap(text: string, stop: string): number {
   for (let n = Math.min(text.length, stop.length - 1); n > 0; n--)
     if (text.endsWith(stop.slice(0, n))) return n

@@ -1,6 +1,5 @@
 /**
- * Texts to tokens and back, and conversations to prompts: `@huggingface/tokenizers` and `@huggingface/jinja` behind one class, with the
- * special tokens of a model.
+ * A model's tokenizer and chat template, by `@huggingface/tokenizers` and `@huggingface/jinja`.
  */
 import { Template } from "@huggingface/jinja"
 import { Tokenizer as HubTokenizer } from "@huggingface/tokenizers"
@@ -19,21 +18,21 @@ export interface TokenizerFiles {
   readonly tokenizer: JsonObject
   /** tokenizer_config.json */
   readonly config: JsonObject
-  /** chat_template.jinja, where it is a file of its own. */
+  /** chat_template.jinja, if there is one. */
   readonly template?: string | null
-  /** Ends of a text, of generation_config.json and config.json. */
+  /** End-of-text tokens from generation_config.json or config.json. */
   readonly eosIds?: readonly number[]
 }
 
-/** Options of a prompt that is made of a conversation. */
+/** Options of {@link Tokenizer.prompt}. */
 export interface ChatOptions {
-  /** End with the head of the assistant's answer; true by default. */
+  /** Append the beginning of the assistant's message; true by default. */
   readonly addGenerationPrompt?: boolean
-  /** Further values that the template reads. */
+  /** Further variables for the template. */
   readonly values?: Readonly<Record<string, unknown>>
 }
 
-/** The text of a token in tokenizer_config.json, where it is a string or an object. */
+/** The text of a token in tokenizer_config.json, which is a string or an object. */
 function contentOf(token: Json | undefined): string | null {
   if (typeof token === "string") return token
   const content = isPlainObject(token) ? (token as JsonObject).content : null
@@ -57,7 +56,7 @@ function templateOf(config: JsonObject, file: string | null | undefined): string
  * tokenizer.decode(tokenizer.encode('the end')) // => 'the end'
  */
 export class Tokenizer {
-  /** Tokens that end a text. */
+  /** End-of-text tokens. */
   readonly eosIds: ReadonlySet<number>
   readonly bosToken: string | null
   readonly eosToken: string | null
@@ -69,7 +68,7 @@ export class Tokenizer {
     try {
       this.inner = new HubTokenizer(tokenizer, config)
     } catch (cause) {
-      throw new FormatError("load", "tokenizer.json cannot be read", { cause })
+      throw new FormatError("load", "tokenizer.json is invalid", { cause })
     }
     this.bosToken = contentOf(config.bos_token)
     this.eosToken = contentOf(config.eos_token)
@@ -81,21 +80,21 @@ export class Tokenizer {
     try {
       this.template = source === null ? null : new Template(source)
     } catch (cause) {
-      throw new FormatError("load", "the chat template cannot be read", { cause })
+      throw new FormatError("load", "the chat template is invalid", { cause })
     }
   }
 
-  /** True where conversations have a template. */
+  /** True if there is a chat template. */
   get chats(): boolean {
     return this.template !== null
   }
 
-  /** The tokens of a text; with `special: false` without those that mark its begin and end. */
+  /** Encodes a text. `special: false` omits special tokens such as those at the beginning and end. */
   encode(text: string, { special = true }: { special?: boolean } = {}): number[] {
     return this.inner.encode(text, { add_special_tokens: special }).ids
   }
 
-  /** The tokens of a pair of texts, and which of the two each belongs to: what rerankers read. */
+  /** Encodes a pair of texts, the input of rerankers; `types` gives the text that each token is from. */
   encodePair(text: string, pair: string | null): { ids: number[]; types: number[] } {
     const { ids, token_type_ids: types } = this.inner.encode(text, {
       text_pair: pair,
@@ -104,7 +103,7 @@ export class Tokenizer {
     return { ids, types: types ?? ids.map(() => 0) }
   }
 
-  /** The text of tokens, without special ones unless `special` is true. */
+  /** Decodes tokens, without special ones unless `special` is true. */
   decode(tokens: readonly number[], { special = false }: { special?: boolean } = {}): string {
     if (tokens.length === 0) return ""
     return this.inner.decode([...tokens], {
@@ -113,19 +112,19 @@ export class Tokenizer {
     })
   }
 
-  /** A token's own text, as the vocabulary has it. */
+  /** The token's entry in the vocabulary. */
   textOf(token: number): string {
     return this.inner.id_to_token(token) ?? ""
   }
 
-  /** The token of a text that is one. */
+  /** The id of a token, undefined if it is not in the vocabulary. */
   idOf(text: string): number | undefined {
     return this.inner.token_to_id(text)
   }
 
   /**
-   * The prompt of a conversation, by the model's chat template.
-   * @throws ArgumentError where the model has none, or the template refuses the conversation
+   * Applies the chat template to a conversation.
+   * @throws ArgumentError if there is no template, or it rejects the conversation
    */
   prompt(
     messages: readonly Message[],
@@ -133,7 +132,7 @@ export class Tokenizer {
   ): string {
     if (!this.template)
       throw new ArgumentError("chat", "the model has no chat template", {
-        hint: "Give the prompt as a text",
+        hint: "Pass the prompt as a text",
       })
     try {
       return this.template.render({
@@ -149,11 +148,11 @@ export class Tokenizer {
     }
   }
 
-  /** The tokens of a prompt: a text, a conversation, or tokens as they are. */
+  /** The tokens of a prompt, which may be a text, a conversation, or tokens. */
   tokensOf(prompt: string | readonly Message[] | readonly number[]): number[] {
     if (typeof prompt === "string") return this.encode(prompt)
     if (prompt.every((item) => typeof item === "number")) return [...prompt]
-    // The template writes the special tokens itself.
+    // The template adds the special tokens.
     return this.encode(this.prompt(prompt as readonly Message[]), { special: false })
   }
 }
