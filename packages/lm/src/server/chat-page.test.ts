@@ -75,7 +75,7 @@ describe.skipIf(browser === null)("the chat page (without a Chromium it is not t
     await page.value(`document.getElementById("text").value = ${JSON.stringify(question)}`)
     await page.press("Enter")
     await page.until("document.querySelector('.error') !== null")
-    expect(await texts("error")).toEqual(["the body has more than 10000 bytes"])
+    expect(await texts("error")).toEqual(["the request body is larger than 10000 bytes"])
     expect(await page.value("document.getElementById('text').value.length")).toBe(20_000)
     expect((await texts("user")).length).toBe(2)
     expect(await page.value("messages.length")).toBe(4)

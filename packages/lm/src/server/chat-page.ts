@@ -1,10 +1,10 @@
 /**
- * The page at the server's root: a conversation with the model, without anything to install.
+ * The chat page at the server's root.
  */
 
 const escaped = (text: string): string => text.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`)
 
-/** The page of a model. */
+/** The page's HTML. */
 export const chatPage = (name: string): string => `<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -33,7 +33,7 @@ export const chatPage = (name: string): string => `<!doctype html>
 <h1>${escaped(name)}</h1>
 <div id="log" aria-live="polite"></div>
 <form id="form">
-  <textarea id="text" rows="2" aria-label="Message" placeholder="Message" title="Enter sends, Shift + Enter begins a line"></textarea>
+  <textarea id="text" rows="2" aria-label="Message" placeholder="Message" title="Enter to send, Shift + Enter for a new line"></textarea>
   <button id="send">Send</button>
   <button id="stop" type="button" hidden>Stop</button>
 </form>
@@ -41,7 +41,7 @@ export const chatPage = (name: string): string => `<!doctype html>
   const [log, form, text, send, stop] = ["log", "form", "text", "send", "stop"].map((id) => document.getElementById(id))
   const messages = []
   let running = null
-  // The end stays in sight while it was: who has scrolled up reads on.
+  // Scrolls along with new text unless the user has scrolled up.
   const following = (change) => {
     const { scrollHeight, clientHeight, scrollTop } = document.documentElement
     const atEnd = scrollHeight - clientHeight - scrollTop < 40
@@ -109,7 +109,7 @@ export const chatPage = (name: string): string => `<!doctype html>
     } catch (error) {
       if (error.name !== "AbortError") failure = error.message
     }
-    // The part of an answer that came before a stop stays in the conversation; a question without an answer can be sent again.
+    // A partial answer stays in the conversation; a question without an answer goes back to the text field.
     if (answer) messages.push({ role: "assistant", content: answer })
     else {
       messages.pop()
@@ -122,7 +122,7 @@ export const chatPage = (name: string): string => `<!doctype html>
     busy(false)
     text.focus()
   }
-  // Not by autofocus, which waits for a frame to be drawn: what is typed until then would be lost.
+  // Unlike autofocus, this does not wait for the first frame, until which typed text would be lost.
   text.focus()
 </script>
 </html>

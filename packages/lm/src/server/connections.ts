@@ -1,39 +1,40 @@
-/** Connections: how long they are kept between requests, and how they end where a client is still sending. */
+/** Keep-alive, and closing connections of clients that are still sending. */
 import type { IncomingMessage } from "node:http"
 import { Socket } from "node:net"
 import type { HttpBindings } from "@hono/node-server"
 import type { MiddlewareHandler } from "hono"
 
 /**
- * Milliseconds that an idle connection is kept. A request that is under way as the server closes is lost, so it is more than clients and
- * proxies keep one that is not used: OpenAI's client for Python 5 seconds, load balancers 60, Go 90.
+ * Milliseconds before the server closes an idle connection. A request that arrives at that moment is lost, so this is longer than clients
+ * and proxies keep idle connections: OpenAI's Python client 5 seconds, load balancers 60, Go 90.
  */
 export const IDLE_MS = 120_000
 
-/** Seconds that clients are told: far fewer, as a busy client hears an answer late, and counts from then. */
-const TOLD_SECONDS = 5
+/** The timeout sent to clients in seconds: far shorter, because a busy client starts counting late. */
+const CLIENT_SECONDS = 5
 
-/** The most bytes of a body that are read, and forgotten, before a request is refused. */
-const REST_BYTES = 2 ** 24
+/** Maximum number of bytes of an unread body to discard. */
+const DISCARD_BYTES = 2 ** 24
 
 /**
- * Reads on in a body that nobody read to its end, for a time, so that the connection can be used again. One whose client sends for longer
- * is closed after the answer, and is read until the client has sent all: closed over unread bytes it would be reset, and the answer lost.
+ * Discards the rest of a request body that a handler did not read, so that the connection can be reused. If the client sends for longer
+ * than `discardMs`, the connection closes after the response, but is still read until the client is done: closing a socket with unread
+ * bytes resets the connection, and the response would be lost.
  */
 export const connections =
-  (restMs = 2000, lingerMs = 30_000): MiddlewareHandler =>
+  (discardMs = 2000, lingerMs = 30_000): MiddlewareHandler =>
   async (c, next) => {
     const incoming = (c.env as Partial<HttpBindings> | undefined)?.incoming
     if (incoming?.httpVersionMajor !== 1) return next()
-    c.header("keep-alive", `timeout=${TOLD_SECONDS}`)
+    c.header("keep-alive", `timeout=${CLIENT_SECONDS}`)
     await next()
-    if (incoming.complete || incoming.destroyed || (await readRest(incoming, restMs))) return
+    if (incoming.complete || incoming.destroyed || (await discardRest(incoming, discardMs))) return
     c.header("connection", "close")
     linger(incoming, lingerMs)
   }
 
-/** True where the body came to its end in time. */
-function readRest(incoming: IncomingMessage, ms: number): Promise<boolean> {
+/** Resolves to true if the body ended in time. */
+function discardRest(incoming: IncomingMessage, ms: number): Promise<boolean> {
   return new Promise((resolve) => {
     let bytes = 0
     const done = (): void => {
@@ -42,17 +43,17 @@ function readRest(incoming: IncomingMessage, ms: number): Promise<boolean> {
       resolve(incoming.complete)
     }
     const timer = setTimeout(done, ms)
-    // A reader that has given up would hold the bytes.
+    // A listener of an abandoned reader would buffer the bytes.
     incoming.removeAllListeners("data")
     incoming.on("data", (chunk: Buffer) => {
       bytes += chunk.length
-      if (bytes > REST_BYTES) done()
+      if (bytes > DISCARD_BYTES) done()
     })
     incoming.once("end", done).once("close", done).resume()
   })
 }
 
-/** Lets the server's end of a connection after an answer wait for what the client still sends. */
+/** Delays closing the connection after the response until the client has sent everything. */
 function linger(incoming: IncomingMessage, ms: number): void {
   const { socket } = incoming
   const close = (): void => Socket.prototype.destroySoon.call(socket)

@@ -1,11 +1,11 @@
 /**
- * Requests in OpenAI's form, read with care: what is not understood is refused, not ignored.
+ * Parsing and validation of requests in OpenAI's format: parameters that are not supported are errors, not ignored.
  */
 import { isPlainObject } from "@lazuli/core/engine"
 import type { GenerateOptions } from "../generate/stream"
 import type { Message } from "../text/tokenizer"
 
-/** A request that cannot be answered, with the status and the words of OpenAI's errors. */
+/** An error response in OpenAI's format. */
 export class RequestError extends Error {
   override readonly name = "RequestError"
   constructor(
@@ -20,10 +20,10 @@ export class RequestError extends Error {
 
 type Body = Readonly<Record<string, unknown>>
 
-const bad = (parameter: string, expected: string): RequestError =>
+const invalid = (parameter: string, expected: string): RequestError =>
   new RequestError(400, `${parameter} must be ${expected}`, "invalid_request_error", parameter)
 
-/** A value of a body, or nothing where it is missing or null. */
+/** A validated parameter; undefined if it is missing or null. */
 function given<T>(
   body: Body,
   key: string,
@@ -32,21 +32,21 @@ function given<T>(
 ): T | undefined {
   const value = body[key]
   if (value === undefined || value === null) return undefined
-  if (!accepts(value)) throw bad(key, expected)
+  if (!accepts(value)) throw invalid(key, expected)
   return value as T
 }
 
 const isText = (v: unknown): boolean => typeof v === "string"
 const isFlag = (v: unknown): boolean => typeof v === "boolean"
 const between =
-  (least: number, most: number) =>
+  (min: number, max: number) =>
   (v: unknown): boolean =>
-    typeof v === "number" && v >= least && v <= most
+    typeof v === "number" && v >= min && v <= max
 const isCount = (v: unknown): boolean => Number.isSafeInteger(v) && (v as number) >= 1
 
-/** A body that is an object. */
+/** The request body. @throws RequestError if it is not an object */
 export function bodyOf(value: unknown): Body {
-  if (!isPlainObject(value)) throw new RequestError(400, "the body must be a JSON object")
+  if (!isPlainObject(value)) throw new RequestError(400, "the request body must be a JSON object")
   return value as Body
 }
 
@@ -74,7 +74,7 @@ const COMMON = [
     "store",
   ],
 ]
-/** Parameters that are understood; their values may still be refused. */
+/** Supported parameters; not all of their values are. */
 const KNOWN = {
   chat: new Set([
     ...COMMON,
@@ -89,36 +89,36 @@ const KNOWN = {
   rerank: new Set(["model", "query", "documents", "top_n", "return_documents"]),
 }
 
-/** Refuses parameters that would silently change nothing. */
+/** Rejects parameters that would be ignored. */
 export function checkKnown(body: Body, kind: keyof typeof KNOWN): void {
   for (const [key, value] of Object.entries(body))
     if (!KNOWN[kind].has(key) && value !== null && value !== undefined)
       throw new RequestError(400, `${key} is not supported`, "invalid_request_error", key)
-  if (body.n !== undefined && body.n !== null && body.n !== 1) throw bad("n", "1")
-  if (body.best_of !== undefined && body.best_of !== null && body.best_of !== 1) throw bad("best_of", "1")
-  if (body.echo) throw bad("echo", "false")
+  if (body.n !== undefined && body.n !== null && body.n !== 1) throw invalid("n", "1")
+  if (body.best_of !== undefined && body.best_of !== null && body.best_of !== 1) throw invalid("best_of", "1")
+  if (body.echo) throw invalid("echo", "false")
   const format = body.response_format
   if (isPlainObject(format) && (format as Body).type !== "text")
-    throw bad("response_format", 'of type "text": others are not supported')
+    throw invalid("response_format", 'of type "text"; others are not supported')
 }
 
-/** The options of generation in a body. */
-export function generationOf(body: Body, mostTokens: number): GenerateOptions {
+/** The generation options of a request. */
+export function generationOf(body: Body, maxTokens: number): GenerateOptions {
   const asked =
-    given<number>(body, "max_completion_tokens", "a positive whole number", isCount) ??
-    given<number>(body, "max_tokens", "a positive whole number", isCount)
-  if (asked !== undefined && asked > mostTokens)
-    throw bad(body.max_tokens ? "max_tokens" : "max_completion_tokens", `at most ${mostTokens}`)
+    given<number>(body, "max_completion_tokens", "a positive integer", isCount) ??
+    given<number>(body, "max_tokens", "a positive integer", isCount)
+  if (asked !== undefined && asked > maxTokens)
+    throw invalid(body.max_tokens ? "max_tokens" : "max_completion_tokens", `at most ${maxTokens}`)
   return {
-    maxTokens: asked ?? mostTokens,
+    maxTokens: asked ?? maxTokens,
     temperature: given(body, "temperature", "a number from 0 to 2", between(0, 2)) ?? 1,
     topP: given(body, "top_p", "a number from 0 to 1", between(0, 1)),
-    topK: given(body, "top_k", "a whole number", (v) => Number.isSafeInteger(v) && (v as number) >= 0),
+    topK: given(body, "top_k", "an integer", (v) => Number.isSafeInteger(v) && (v as number) >= 0),
     minP: given(body, "min_p", "a number from 0 to 1", between(0, 1)),
     presencePenalty: given(body, "presence_penalty", "a number from -2 to 2", between(-2, 2)),
     frequencyPenalty: given(body, "frequency_penalty", "a number from -2 to 2", between(-2, 2)),
     repetitionPenalty: given(body, "repetition_penalty", "a number from 0.01 to 10", between(0.01, 10)),
-    seed: given(body, "seed", "a whole number", Number.isSafeInteger),
+    seed: given(body, "seed", "an integer", Number.isSafeInteger),
     logitBias: given(body, "logit_bias", "an object of numbers by token", isBias),
     stop: given<string | string[]>(body, "stop", "a string or at most 4 of them", isStop),
   }
@@ -131,42 +131,42 @@ const isBias = (v: unknown): boolean =>
   Object.entries(v as Body).length <= 300 &&
   Object.entries(v as Body).every(([key, bias]) => /^\d+$/.test(key) && between(-100, 100)(bias))
 
-/** True where the answer is to come in pieces. */
+/** True if the response is streamed. */
 export const streams = (body: Body): boolean =>
   given<boolean>(body, "stream", "true or false", isFlag) ?? false
-/** True where the last piece is to tell the numbers of tokens. */
+/** True if the last chunk includes token counts. */
 export const includesUsage = (body: Body): boolean =>
   isPlainObject(body.stream_options) && (body.stream_options as Body).include_usage === true
 
-/** The likeliest tokens to tell: of a conversation's body. */
+/** The number of top log-probabilities in a chat request; undefined for none. */
 export function chatLogprobs(body: Body): number | undefined {
   if (!given<boolean>(body, "logprobs", "true or false", isFlag)) return undefined
   return (
     given<number>(
       body,
       "top_logprobs",
-      "a whole number from 0 to 20",
+      "an integer from 0 to 20",
       (v) => Number.isSafeInteger(v) && between(0, 20)(v),
     ) ?? 0
   )
 }
 
-/** The likeliest tokens to tell: of a text's body. */
+/** The number of top log-probabilities in a completion request; undefined for none. */
 export const textLogprobs = (body: Body): number | undefined =>
   given<number>(
     body,
     "logprobs",
-    "a whole number from 0 to 5",
+    "an integer from 0 to 5",
     (v) => Number.isSafeInteger(v) && between(0, 5)(v),
   )
 
-/** The messages of a conversation; parts of text are joined. */
+/** The messages of a chat request, with their text parts joined. */
 export function messagesOf(body: Body): Message[] {
   const { messages } = body
-  if (!Array.isArray(messages) || messages.length === 0) throw bad("messages", "a list of messages")
+  if (!Array.isArray(messages) || messages.length === 0) throw invalid("messages", "a list of messages")
   return messages.map((message: unknown, i) => {
     const { role, content } = isPlainObject(message) ? (message as Body) : {}
-    if (typeof role !== "string") throw bad(`messages[${i}].role`, "a string")
+    if (typeof role !== "string") throw invalid(`messages[${i}].role`, "a string")
     return {
       role: role === "developer" ? "system" : role,
       content: contentOf(content, `messages[${i}].content`),
@@ -176,73 +176,72 @@ export function messagesOf(body: Body): Message[] {
 
 function contentOf(content: unknown, at: string): string {
   if (typeof content === "string") return content
-  if (!Array.isArray(content)) throw bad(at, "a string or a list of parts")
+  if (!Array.isArray(content)) throw invalid(at, "a string or a list of parts")
   return content
     .map((part: unknown, i) => {
       const { type, text } = isPlainObject(part) ? (part as Body) : {}
       if (type !== "text" || typeof text !== "string")
-        throw bad(`${at}[${i}]`, "a part of text: others are not supported")
+        throw invalid(`${at}[${i}]`, "a text part; others are not supported")
       return text
     })
     .join("")
 }
 
-/** The prompt of a text: a string or tokens. */
+/** The prompt of a completion request: a string or tokens. */
 export function promptOf(body: Body): string | number[] {
   const { prompt } = body
   if (typeof prompt === "string") return prompt
   if (isTokens(prompt)) return prompt
   if (Array.isArray(prompt) && prompt.length === 1) return promptOf({ prompt: prompt[0] })
-  throw bad("prompt", "one string, or a list of tokens")
+  throw invalid("prompt", "one string, or a list of tokens")
 }
 
 const isTokens = (v: unknown): v is number[] =>
   Array.isArray(v) && v.length > 0 && v.every((t) => Number.isSafeInteger(t) && (t as number) >= 0)
 
 /** The texts to embed. */
-export function inputsOf(body: Body, most: number): (string | number[])[] {
+export function inputsOf(body: Body, max: number): (string | number[])[] {
   const { input } = body
   if (typeof input === "string") return [input]
   if (isTokens(input)) return [input]
   const isInput = (v: unknown): boolean => typeof v === "string" || isTokens(v)
   if (!Array.isArray(input) || input.length === 0 || !input.every(isInput))
-    throw bad("input", "a string, a list of strings, or tokens")
-  if (input.length > most) throw bad("input", `at most ${most} texts`)
+    throw invalid("input", "a string, a list of strings, or tokens")
+  if (input.length > max) throw invalid("input", `at most ${max} texts`)
   return input as (string | number[])[]
 }
 
-/** The form of embeddings: numbers, or base64 of float32, which OpenAI's client asks for. */
+/** The format of embeddings: numbers, or base64 of float32, which OpenAI's client requests. */
 export function encodingOf(body: Body): "float" | "base64" {
   const isForm = (v: unknown): boolean => v === "float" || v === "base64"
   return given(body, "encoding_format", '"float" or "base64"', isForm) ?? "float"
 }
 
-/** A query, and the texts that are to be put in order as answers to it. */
+/** A reranking request. */
 export interface RerankRequest {
   readonly query: string
   readonly documents: readonly string[]
-  /** The most answers. */
-  readonly most: number
-  /** True where answers are to hold their texts. */
-  readonly tells: boolean
+  /** Maximum number of results. */
+  readonly topN: number
+  readonly returnsDocuments: boolean
 }
 
-/** The parameters of a request to put texts in order. */
-export function rerankingOf(body: Body, most: number): RerankRequest {
+/** The parameters of a reranking request. */
+export function rerankingOf(body: Body, max: number): RerankRequest {
   const query = given<string>(body, "query", "a string", isText)
-  if (query === undefined) throw bad("query", "a string")
+  if (query === undefined) throw invalid("query", "a string")
   const { documents } = body
-  if (!Array.isArray(documents) || documents.length === 0) throw bad("documents", "a list of texts")
-  if (documents.length > most) throw bad("documents", `at most ${most} texts`)
+  if (!Array.isArray(documents) || documents.length === 0) throw invalid("documents", "a list of texts")
+  if (documents.length > max) throw invalid("documents", `at most ${max} texts`)
   const texts = documents.map((each: unknown, i) => {
     const text = isPlainObject(each) ? (each as Body).text : each
-    if (typeof text !== "string") throw bad(`documents[${i}]`, "a string, or an object with a text")
+    if (typeof text !== "string") throw invalid(`documents[${i}]`, "a string, or an object with a text")
     return text
   })
   return {
     query,
     documents: texts,
-    most: given<number>(body, "top_n", "a positive whole number", isCount) ?? texts.length,
-    tells: given<boolean>(body, "return_documents", "true or false", isFlag) ?? false,
+    topN: given<number>(body, "top_n", "a positive integer", isCount) ?? texts.length,
+    returnsDocuments: given<boolean>(body, "return_documents", "true or false", isFlag) ?? false,
   }
 }

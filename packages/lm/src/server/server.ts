@@ -1,6 +1,6 @@
 /**
- * A server in OpenAI's form: conversations, texts, embeddings, models, health and metrics; and Cohere's for reranking. Many clients share
- * one batch; each has its own place in it, and none can take another's.
+ * A server with OpenAI's API for chat, completions, embeddings and models, Cohere's for reranking, and health and metrics. All clients
+ * share one batch.
  */
 import { createHash, randomUUID, timingSafeEqual } from "node:crypto"
 import { basename } from "node:path"
@@ -35,26 +35,26 @@ import {
 
 /** Options of {@link createServer}. */
 export interface ServerOptions extends BatchOptions {
-  /** The model's name for clients; its folder's by default. */
+  /** The model's name in the API; by default that of its folder. */
   readonly name?: string
-  /** Clients must send it as a bearer token. */
+  /** Required from clients as a bearer token. */
   readonly apiKey?: string
-  /** The most bytes of a request; 1 MiB by default. */
+  /** Maximum size of a request body in bytes; 1 MiB by default. */
   readonly maxBodyBytes?: number
-  /** The most tokens of an answer; 1024 by default. */
+  /** Maximum number of generated tokens per request; 1024 by default. */
   readonly maxTokens?: number
-  /** The most tokens of a prompt; 32,768 by default. */
+  /** Maximum number of prompt tokens per request; 32,768 by default. */
   readonly maxPromptTokens?: number
 }
 
-/** A server that is not listening yet, or is. */
+/** A server, listening or not. */
 export interface LanguageServer {
-  /** The application: `app.fetch(request)` answers without a network. */
+  /** The Hono application: `app.fetch(request)` answers without a network. */
   readonly app: Hono
   readonly batch: Batcher | null
-  /** Begins to listen, and gives the address. */
+  /** Starts listening. Resolves to the URL. */
   listen(port?: number, host?: string): Promise<string>
-  /** Ends what is being answered, and stops to listen. */
+  /** Stops listening, and aborts current requests. */
   close(): Promise<void>
 }
 
@@ -68,7 +68,7 @@ interface Counts {
 const digest = (text: string): Buffer => createHash("sha256").update(text).digest()
 
 /**
- * A server for a model.
+ * Creates a server for a model.
  * @throws ArgumentError for options out of range
  * @example
  * const server = createServer(await load('my-model'))
@@ -80,8 +80,8 @@ const digest = (text: string): Buffer => createHash("sha256").update(text).diges
 export function createServer(model: LoadedModel, options: ServerOptions = {}): LanguageServer {
   const { maxBodyBytes = 2 ** 20, apiKey } = options
   const name = options.name ?? basename(model.source)
-  const writes = !(model.network instanceof EncoderNetwork)
-  const batch = writes ? new Batcher(model, options) : null
+  const generates = !(model.network instanceof EncoderNetwork)
+  const batch = generates ? new Batcher(model, options) : null
   const counts: Counts = { requests: 0, refused: 0, promptTokens: 0, generatedTokens: 0 }
   const created = Math.floor(Date.now() / 1000)
   const app = new Hono()
@@ -91,12 +91,12 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
     counts.refused++
     return answerError(error, c)
   })
-  app.notFound((c) => answerError(new RequestError(404, `${c.req.method} ${c.req.path} is not known`), c))
+  app.notFound((c) => answerError(new RequestError(404, `${c.req.method} ${c.req.path} not found`), c))
   app.use(connections())
   app.get("/health", (c) => c.json({ status: "ok" }))
   app.get("/", (c) => c.html(chatPage(name)))
   const guard = async (c: Context, next: () => Promise<void>): Promise<void> => {
-    // Digests have one length, and their comparison takes one time.
+    // Digests have equal lengths, which timingSafeEqual needs.
     const sent = digest(c.req.header("authorization") ?? "")
     if (key && !timingSafeEqual(sent, key))
       throw new RequestError(401, "the API key is missing or wrong", "authentication_error")
@@ -105,7 +105,7 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
   app.use("/v1/*", guard)
   app.use("/metrics", guard)
   const tooLarge = (): never => {
-    throw new RequestError(413, `the body has more than ${maxBodyBytes} bytes`)
+    throw new RequestError(413, `the request body is larger than ${maxBodyBytes} bytes`)
   }
   app.use("/v1/*", bodyLimit({ maxSize: maxBodyBytes, onError: tooLarge }))
   app.get("/metrics", (c) => c.text(metrics(counts, batch)))
@@ -113,14 +113,14 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
   app.get("/v1/models", (c) => c.json({ object: "list", data: [entry] }))
   app.get("/v1/models/:name{.+}", (c) => {
     if (c.req.param("name") !== name)
-      throw new RequestError(404, `the model ${c.req.param("name")} is not known`)
+      throw new RequestError(404, `the model ${c.req.param("name")} does not exist`)
     return c.json(entry)
   })
-  const desk = new Desk(model, batch, name, options, counts)
-  app.post("/v1/chat/completions", async (c) => desk.chat(c, await readBody(c)))
-  app.post("/v1/completions", async (c) => desk.complete(c, await readBody(c)))
-  app.post("/v1/embeddings", async (c) => desk.embed(c, await readBody(c)))
-  app.post("/v1/rerank", async (c) => desk.rerank(c, await readBody(c)))
+  const handler = new RequestHandler(model, batch, name, options, counts)
+  app.post("/v1/chat/completions", async (c) => handler.chat(c, await readBody(c)))
+  app.post("/v1/completions", async (c) => handler.complete(c, await readBody(c)))
+  app.post("/v1/embeddings", async (c) => handler.embed(c, await readBody(c)))
+  app.post("/v1/rerank", async (c) => handler.rerank(c, await readBody(c)))
 
   let server: ServerType | null = null
   return {
@@ -151,7 +151,7 @@ async function readBody(c: Context): Promise<Readonly<Record<string, unknown>>> 
     value = await c.req.json()
   } catch (error) {
     if (error instanceof RequestError) throw error
-    throw new RequestError(400, "the body is not JSON")
+    throw new RequestError(400, "the request body is not valid JSON")
   }
   return bodyOf(value)
 }
@@ -162,16 +162,16 @@ function answerError(error: unknown, c: Context): Response {
   return c.json({ error: { message, type, param: parameter, code: null } }, status)
 }
 
-/** Any error as one that a client may see: the text of an unknown one stays here. */
+/** Maps an error to one for the client, which does not see the messages of unexpected ones. */
 function asRequestError(error: unknown): RequestError {
   if (error instanceof RequestError) return error
   if (error instanceof BusyError) return new RequestError(429, error.message, "rate_limit_error")
   if (error instanceof ArgumentError) return new RequestError(400, error.message)
   if (error instanceof LazuliError) return new RequestError(503, error.message, "server_error")
-  return new RequestError(503, "the server failed", "server_error")
+  return new RequestError(503, "internal server error", "server_error")
 }
 
-/** Numbers for Prometheus. */
+/** Metrics in Prometheus's format. */
 function metrics(counts: Counts, batch: Batcher | null): string {
   const { active = 0, waiting = 0, cacheBytes = 0, prefixBytes = 0 } = batch?.stats() ?? {}
   const rows: [string, string, number][] = [
@@ -190,13 +190,13 @@ function metrics(counts: Counts, batch: Batcher | null): string {
     .join("")
 }
 
-/** The form of one kind of answer. */
-interface Form {
+/** The response format of an endpoint. */
+interface ResponseFormat {
   readonly id: string
-  /** The object of a whole answer, and of a piece of one. */
-  readonly object: readonly [string, string]
-  whole(text: string, pieces: readonly Piece[], finish: FinishReason): object
-  piece(piece: Piece): object
+  /** The values of `object` in a response and in a streamed chunk. */
+  readonly object: readonly [response: string, chunk: string]
+  choice(text: string, pieces: readonly Piece[], finish: FinishReason): object
+  chunk(piece: Piece): object
 }
 
 interface Usage {
@@ -205,8 +205,8 @@ interface Usage {
   readonly total_tokens: number
 }
 
-/** Answers requests. */
-class Desk {
+/** Handles the requests of each endpoint. */
+class RequestHandler {
   constructor(
     private readonly model: LoadedModel,
     private readonly batch: Batcher | null,
@@ -218,57 +218,62 @@ class Desk {
   chat(c: Context, body: Readonly<Record<string, unknown>>): Promise<Response> {
     checkKnown(body, "chat")
     const logprobs = chatLogprobs(body)
-    const tell = (pieces: readonly Piece[]): object | null =>
+    const logprobsOf = (pieces: readonly Piece[]): object | null =>
       logprobs === undefined
         ? null
         : { content: pieces.map((piece) => this.chatLogprob(piece)), refusal: null }
-    const form: Form = {
+    const format: ResponseFormat = {
       id: `chatcmpl-${randomUUID()}`,
       object: ["chat.completion", "chat.completion.chunk"],
-      whole: (content, pieces, finish) => ({
+      choice: (content, pieces, finish) => ({
         index: 0,
         message: { role: "assistant", content, refusal: null },
-        logprobs: tell(pieces),
+        logprobs: logprobsOf(pieces),
         finish_reason: finish,
       }),
-      piece: (piece) => ({
+      chunk: (piece) => ({
         index: 0,
         delta: { content: piece.text },
-        logprobs: tell([piece]),
+        logprobs: logprobsOf([piece]),
         finish_reason: piece.finish,
       }),
     }
     const first = { index: 0, delta: { role: "assistant", content: "" }, logprobs: null, finish_reason: null }
-    return this.answer(c, body, messagesOf(body), logprobs, form, first)
+    return this.answer(c, body, messagesOf(body), logprobs, format, first)
   }
 
   complete(c: Context, body: Readonly<Record<string, unknown>>): Promise<Response> {
     checkKnown(body, "completion")
     const logprobs = textLogprobs(body)
-    const tell = (pieces: readonly Piece[]): object | null =>
+    const logprobsOf = (pieces: readonly Piece[]): object | null =>
       logprobs === undefined ? null : this.textLogprob(pieces)
-    const form: Form = {
+    const format: ResponseFormat = {
       id: `cmpl-${randomUUID()}`,
       object: ["text_completion", "text_completion"],
-      whole: (text, pieces, finish) => ({ index: 0, text, logprobs: tell(pieces), finish_reason: finish }),
-      piece: (piece) => ({
+      choice: (text, pieces, finish) => ({
+        index: 0,
+        text,
+        logprobs: logprobsOf(pieces),
+        finish_reason: finish,
+      }),
+      chunk: (piece) => ({
         index: 0,
         text: piece.text,
-        logprobs: tell([piece]),
+        logprobs: logprobsOf([piece]),
         finish_reason: piece.finish,
       }),
     }
-    return this.answer(c, body, promptOf(body), logprobs, form, null)
+    return this.answer(c, body, promptOf(body), logprobs, format, null)
   }
 
   async embed(c: Context, body: Readonly<Record<string, unknown>>): Promise<Response> {
     checkKnown(body, "embedding")
     this.checkModel(body)
     const inputs = inputsOf(body, 256)
-    const most = this.options.maxPromptTokens ?? 32_768
+    const max = this.options.maxPromptTokens ?? 32_768
     const lists = inputs.map((input) => promptTokens(this.model, input))
     const total = lists.reduce((sum, list) => sum + list.length, 0)
-    if (total > most) throw new RequestError(400, `the texts have ${total} tokens, more than ${most}`)
+    if (total > max) throw new RequestError(400, `the input has ${total} tokens, the maximum is ${max}`)
     this.counts.requests++
     this.counts.promptTokens += total
     const vectors = await embed(this.model, lists)
@@ -282,18 +287,18 @@ class Desk {
     return c.json({ object: "list", data, model: this.name, usage })
   }
 
-  /** Texts in the order of their scores, as Cohere's and Jina's servers answer. */
+  /** Documents sorted by score, in the format of Cohere's and Jina's servers. */
   async rerank(c: Context, body: Readonly<Record<string, unknown>>): Promise<Response> {
     checkKnown(body, "rerank")
     this.checkModel(body)
-    const { query, documents, most, tells } = rerankingOf(body, 256)
+    const { query, documents, topN, returnsDocuments } = rerankingOf(body, 256)
     const { tokenizer } = this.model
     const total = documents.reduce(
       (sum, text) => sum + (tokenizer?.encodePair(query, text).ids.length ?? 0),
       0,
     )
-    const limit = this.options.maxPromptTokens ?? 32_768
-    if (total > limit) throw new RequestError(400, `the texts have ${total} tokens, more than ${limit}`)
+    const max = this.options.maxPromptTokens ?? 32_768
+    if (total > max) throw new RequestError(400, `the input has ${total} tokens, the maximum is ${max}`)
     const scores = await rerank(this.model, query, documents)
     this.counts.requests++
     this.counts.promptTokens += total
@@ -301,10 +306,10 @@ class Desk {
       .map((text, index) => ({
         index,
         relevance_score: scores[index],
-        ...(tells ? { document: { text } } : {}),
+        ...(returnsDocuments ? { document: { text } } : {}),
       }))
       .sort((a, b) => b.relevance_score - a.relevance_score)
-      .slice(0, most)
+      .slice(0, topN)
     const usage = { prompt_tokens: total, total_tokens: total }
     return c.json({ model: this.name, results, usage })
   }
@@ -312,7 +317,10 @@ class Desk {
   private checkModel(body: Readonly<Record<string, unknown>>): void {
     const { model } = body
     if (model !== undefined && model !== this.name)
-      throw new RequestError(404, `the model ${JSON.stringify(model)} is not known; this is ${this.name}`)
+      throw new RequestError(
+        404,
+        `the model ${JSON.stringify(model)} does not exist; this server has ${this.name}`,
+      )
   }
 
   private async answer(
@@ -320,24 +328,24 @@ class Desk {
     body: Readonly<Record<string, unknown>>,
     prompt: Prompt,
     logprobs: number | undefined,
-    form: Form,
+    format: ResponseFormat,
     first: object | null,
   ): Promise<Response> {
     this.checkModel(body)
     if (!this.batch) throw new RequestError(400, "the model is an encoder, which does not generate text")
     const options = generationOf(body, this.options.maxTokens ?? 1024)
-    const inPieces = streams(body)
+    const isStreamed = streams(body)
     const tokens = promptTokens(this.model, prompt)
-    const most = this.options.maxPromptTokens ?? 32_768
-    if (tokens.length > most)
-      throw new RequestError(400, `the prompt has ${tokens.length} tokens, more than ${most}`)
-    const bad = tokens.find((token) => token >= this.batch!.vocabulary)
-    if (bad !== undefined) throw new RequestError(400, `the token ${bad} is not known`)
-    // A client that leaves takes its request with it.
-    const left = new AbortController()
-    const leave = (): void => left.abort(new BusyError("the client left"))
-    c.req.raw.signal.addEventListener("abort", leave, { once: true })
-    const pieces = this.batch.stream(tokens, { ...options, logprobs, signal: left.signal })
+    const max = this.options.maxPromptTokens ?? 32_768
+    if (tokens.length > max)
+      throw new RequestError(400, `the prompt has ${tokens.length} tokens, the maximum is ${max}`)
+    const unknown = tokens.find((token) => token >= this.batch!.vocabulary)
+    if (unknown !== undefined) throw new RequestError(400, `the token ${unknown} is not in the vocabulary`)
+    // Requests of clients that disconnect are aborted.
+    const controller = new AbortController()
+    const abort = (): void => controller.abort(new BusyError("the client disconnected"))
+    c.req.raw.signal.addEventListener("abort", abort, { once: true })
+    const pieces = this.batch.stream(tokens, { ...options, logprobs, signal: controller.signal })
     this.counts.requests++
     this.counts.promptTokens += tokens.length
     const usage = (written: number): Usage => ({
@@ -345,35 +353,35 @@ class Desk {
       completion_tokens: written,
       total_tokens: tokens.length + written,
     })
-    const head = { id: form.id, created: Math.floor(Date.now() / 1000), model: this.name }
-    if (!inPieces) {
+    const head = { id: format.id, created: Math.floor(Date.now() / 1000), model: this.name }
+    if (!isStreamed) {
       const all: Piece[] = []
       for await (const piece of pieces) all.push(piece)
       this.counts.generatedTokens += all.length
       const text = all.map((piece) => piece.text).join("")
-      const choices = [form.whole(text, all, all[all.length - 1].finish ?? "stop")]
-      return c.json({ ...head, object: form.object[0], choices, usage: usage(all.length) })
+      const choices = [format.choice(text, all, all[all.length - 1].finish ?? "stop")]
+      return c.json({ ...head, object: format.object[0], choices, usage: usage(all.length) })
     }
     const shape = (choices: readonly object[], more: object = {}): { data: string } => ({
-      data: JSON.stringify({ ...head, object: form.object[1], choices, ...more }),
+      data: JSON.stringify({ ...head, object: format.object[1], choices, ...more }),
     })
     return streamSSE(
       c,
       async (out) => {
-        out.onAbort(leave)
+        out.onAbort(abort)
         if (first) await out.writeSSE(shape([first]))
         let written = 0
         for await (const piece of pieces) {
           written++
           this.counts.generatedTokens++
           if (piece.text !== "" || piece.finish !== null || logprobs !== undefined)
-            await out.writeSSE(shape([form.piece(piece)]))
+            await out.writeSSE(shape([format.chunk(piece)]))
         }
         if (includesUsage(body)) await out.writeSSE(shape([], { usage: usage(written) }))
         await out.writeSSE({ data: "[DONE]" })
       },
       async (error, out: SSEStreamingApi) => {
-        if (left.signal.aborted) return
+        if (controller.signal.aborted) return
         const { message, type } = asRequestError(error)
         await out.writeSSE({ data: JSON.stringify({ error: { message, type, param: null, code: null } }) })
       },
