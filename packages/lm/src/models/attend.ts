@@ -1,32 +1,32 @@
 /**
- * Attention of queries over keys and values, with all that families ask for: windows, sinks, caps. Queries are the last of the sequence.
+ * Attention with sliding windows, sinks and soft caps. Queries belong to the last tokens of the sequence.
  */
 import * as mx from "@lazuli/core"
 
-/** The properties of a layer's attention. */
+/** The attention options of a layer. */
 export interface AttentionRules {
   readonly scale: number
-  /** The tokens that a query sees, itself included, or null for all. */
+  /** Size of the sliding window, including the query's own token; null for none. */
   readonly window: number | null
-  /** Scores become cap · tanh(score / cap): Gemma 2. */
+  /** Soft cap of scores, cap · tanh(score / cap); Gemma 2. */
   readonly cap: number | null
-  /** One more score a head, [heads]: GPT-OSS. */
+  /** Attention sinks, one extra score per head [heads]; GPT-OSS. */
   readonly sinks: mx.Array | null
 }
 
-/** One call of a model: masks are made once and shared by its layers. */
+/** The state of one forward pass: positions, and masks shared by the layers. */
 export class Pass {
   private readonly masks = new Map<string, mx.Array>()
-  /** Where the rows of a batch go on, with one token each; null where all begin at the same position. */
+  /** The position of each row's single token in a batch; null if all rows start at the cache's offset. */
   readonly rows: readonly number[] | null
-  /** The position of one more token, where a compiled step gets it as an array. */
+  /** The position of the next token as an array, in compiled steps. */
   readonly position: mx.Array | null
 
   /**
-   * @param padding - true for the tokens that are there [batch, keys]; null where all are
-   * @param causal - false for encoders, where everything is seen
-   * @param rows - where the rows of a batch go on, with one token each
-   * @param position - where all rows go on with one token each, or each row [rows], in a compiled step
+   * @param padding - mask [batch, keys], true for tokens and false for padding; null without padding
+   * @param causal - false for encoders
+   * @param rows - the position of each row's single token in a batch
+   * @param position - in compiled steps, the position of the next token, a scalar or one for each row [rows]
    */
   constructor(
     readonly padding: mx.Array | null = null,
@@ -38,22 +38,22 @@ export class Pass {
     this.position = position
   }
 
-  /** True for keys of a buffer with so much room that the token at `position` sees: [rows or 1, 1, 1, room]. */
-  maskUpTo(position: mx.Array, room: number, window: number | null): mx.Array {
-    return this.once(`${room},${window}`, () => {
-      const at = mx.arange(room, { dtype: mx.int32 })
+  /** Mask over a buffer of `capacity` keys for the token at `position`: [rows or 1, 1, 1, capacity]. */
+  maskUpTo(position: mx.Array, capacity: number, window: number | null): mx.Array {
+    return this.once(`${capacity},${window}`, () => {
+      const at = mx.arange(capacity, { dtype: mx.int32 })
       const last = position.reshape([-1, 1, 1, 1])
       const there = at.lessEqual(last)
       return window === null ? there : there.logicalAnd(at.greater(last.subtract(window)))
     })
   }
 
-  /** True where query i of the last `queries` of `keys` sees key j: j ≤ i, and i − j < window. */
+  /** Mask of the last `queries` of `keys` tokens: true if j ≤ i and i − j < window. */
   mask(queries: number, keys: number, window: number | null): mx.Array {
     return this.once(`${queries},${keys},${window}`, () => this.makeMask(queries, keys, window))
   }
 
-  /** The masks that were made so far. */
+  /** The cached masks. */
   held(): mx.Array[] {
     return [...this.masks.values()]
   }
@@ -85,7 +85,7 @@ export function attend(q: mx.Array, k: mx.Array, v: mx.Array, rules: AttentionRu
   const length = q.shape[2]
   let total = k.shape[2]
   let [keys, values] = [k, v]
-  // Keys that no query sees are left out.
+  // Keys outside the window of every query are skipped.
   if (window !== null && total > window + length - 1 && !pass.padding) {
     const from = total - (window + length - 1)
     keys = k.index(":", ":", mx.s(from, total))
@@ -108,7 +108,7 @@ export function attend(q: mx.Array, k: mx.Array, v: mx.Array, rules: AttentionRu
   return y
 }
 
-/** Attention over the keys that a mask shows. */
+/** Attention with an explicit mask. */
 export function masked(
   q: mx.Array,
   keys: mx.Array,
@@ -120,7 +120,7 @@ export function masked(
   return mx.fast.scaledDotProductAttention(q, keys, values, { scale, mask, sinks })
 }
 
-/** Attention whose scores are capped, for which there is no fused kernel. */
+/** Attention with soft-capped scores, for which there is no fused kernel. */
 function capped(
   q: mx.Array,
   k: mx.Array,

@@ -1,62 +1,62 @@
 /**
- * The keys and values that a model keeps of what it has read: one {@link LayerCache} a layer. Here is the contract and the plain form,
- * which keeps everything; others are in rotating-cache.ts and quantized-cache.ts.
+ * Key-value caches: the interface {@link LayerCache} of one layer's cache, and the plain one, which keeps all tokens. Others are in
+ * rotating-cache.ts, quantized-cache.ts and paged-cache.ts.
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
 import { type AttentionRules, attend, masked, type Pass } from "./attend"
 
-/** The memory of one layer. */
+/** The key-value cache of one layer. */
 export interface LayerCache {
-  /** Tokens seen: the position of the next one. */
+  /** Number of tokens so far, which is the position of the next one. */
   readonly offset: number
-  /** The bytes that it holds. */
+  /** Size in bytes. */
   readonly nbytes: number
-  /** Adds keys and values [batch, heads, length, features], and attends with the queries over all that may be seen. */
+  /** Adds keys and values [batch, heads, length, features], and computes the attention of the queries. */
   attend(q: mx.Array, k: mx.Array, v: mx.Array, rules: AttentionRules, pass: Pass): mx.Array
-  /** Forgets the last n tokens; false where that is not possible any more. */
+  /** Removes the last n tokens. Returns false, without a change, if it cannot. */
   trim(n: number): boolean
-  /** One that goes on by itself from here. No memory is copied until it does. */
+  /** An independent copy, copied on write. */
   clone(): LayerCache
-  /** Its arrays and numbers, to be saved. */
+  /** Its contents, to be saved. */
   state(): CacheState
-  /** The arrays that it holds, where others may hold them too. */
+  /** Its arrays, if other caches may share them. */
   held?(): mx.Array[]
 }
 
-/** The parts of a cache, as it is saved. */
+/** The contents of a saved cache. */
 export interface CacheState {
   readonly kind: string
   readonly numbers: Readonly<Record<string, number>>
   readonly arrays: Readonly<Record<string, mx.Array>>
 }
 
-/** A layer's shape, for those who make its cache. */
+/** The sizes of a layer that its cache depends on. */
 export interface LayerShape {
   readonly kvHeads: number
   readonly headDim: number
-  /** The tokens that a query sees, or null for all. */
+  /** Size of the sliding window, or null for none. */
   readonly window: number | null
 }
 
-/** A whole model's. */
+/** A model's cache: one for each layer. */
 export type Cache = readonly LayerCache[]
 
 /**
- * The tokens that a model's cache has seen.
+ * Number of tokens in a cache.
  * @example
  * const { network } = await load('my-model')
  * cacheLength(makeCache(network)) // => 0
  */
 export const cacheLength = (cache: Cache): number => cache[0]?.offset ?? 0
 /**
- * The bytes that a model's cache holds.
+ * Size of a cache in bytes.
  * @example
  * const { network } = await load('my-model')
  * cacheBytes(makeCache(network)) // => 0
  */
 export const cacheBytes = (cache: Cache): number => cache.reduce((sum, layer) => sum + layer.nbytes, 0)
-/** The bytes that several caches hold, what they share counted once. */
+/** Size of several caches in bytes, with shared arrays counted once. */
 export function heldBytes(caches: readonly Cache[]): number {
   const seen = new Set<mx.Array>()
   let sum = 0
@@ -70,9 +70,9 @@ export function heldBytes(caches: readonly Cache[]): number {
   }
   return sum
 }
-/** A cache that goes on by itself. */
+/** An independent copy, copied on write. */
 export const cloneCache = (cache: Cache): Cache => cache.map((layer) => layer.clone())
-/** Forgets the last n tokens in all layers; false, and unchanged, where one cannot. */
+/** Removes the last n tokens. Returns false, without a change, if a layer cannot. */
 export function trimCache(cache: Cache, n: number): boolean {
   if (n === 0) return true
   const copies = cloneCache(cache)
@@ -80,13 +80,13 @@ export function trimCache(cache: Cache, n: number): boolean {
   for (const layer of cache) layer.trim(n)
   return true
 }
-/** The arrays of a cache, to be evaluated. */
+/** A cache's arrays, for evaluation. */
 export const cacheArrays = (cache: Cache): mx.Array[] =>
   cache.flatMap((layer) => layer.held?.() ?? Object.values(layer.state().arrays))
 
 /**
- * A part of a layer, which gives up all arrays that it makes but for its result and what the owners hold: handles of the others would
- * keep a prompt's activations until the collector finds them.
+ * Runs a part of a layer, and disposes of the arrays it makes, except its result and those held by the cache and the owners. Otherwise a
+ * prompt's activations would stay until garbage collection.
  */
 export function tidyBeside(
   cache: LayerCache | null,
@@ -99,23 +99,23 @@ export function tidyBeside(
 
 /** Buffers grow by this many tokens. */
 const STEP = 256
-/** The tokens that a buffer has room for once it holds so many. */
+/** The capacity of a buffer for this many tokens. */
 export const capacityFor = (length: number): number => Math.ceil(length / STEP) * STEP
 
-/** Where tokens lie along the third axis. */
+/** Index of tokens along the third axis. */
 export const tokens = (from: number, to: number): [":", ":", ReturnType<typeof mx.s>] => [
   ":",
   ":",
   mx.s(from, to),
 ]
 
-/** The memory of one layer: keys and values [batch, heads, room, features]. */
+/** The buffers of one layer: keys and values [batch, heads, capacity, features]. */
 export interface Buffers {
   readonly keys: mx.Array
   readonly values: mx.Array
 }
 
-/** Writes x [rows, heads, 1, features] at one position, or at one for each row. */
+/** Writes x [rows, heads, 1, features] at a position, or at one for each row. */
 function putAt(buffer: mx.Array, x: mx.Array, position: mx.Array): mx.Array {
   if (position.ndim === 0) return mx.sliceUpdate(buffer, x, position.reshape([1]), [2])
   const written = buffer.index("...")
@@ -123,7 +123,7 @@ function putAt(buffer: mx.Array, x: mx.Array, position: mx.Array): mx.Array {
   return written
 }
 
-/** Writes one more token into buffers with room for it, and attends over all up to it: what a compiled step does. */
+/** The cache in a compiled step: writes a token into buffers with enough capacity, and attends over all tokens up to it. */
 export class StepCache implements LayerCache {
   readonly offset = 0
   constructor(public buffers: Buffers) {}
@@ -143,7 +143,7 @@ export class StepCache implements LayerCache {
     return new StepCache(this.buffers)
   }
   state(): never {
-    throw new ArgumentError("stream", "a step's caches are saved layer by layer")
+    throw new ArgumentError("stream", "the cache of a compiled step cannot be saved")
   }
 }
 
@@ -166,18 +166,18 @@ export class PlainCache implements LayerCache {
     return attendWithin(q, { keys: this.keys, values: this.values }, [0, to], rules, pass)
   }
 
-  /** Its memory, with room for one more token; null where it has none yet. */
+  /** Its buffers, with capacity for one more token; null if it is empty. */
   buffers(): Buffers | null {
     const { keys, values, offset } = this
     if (!keys || !values) return null
     return { keys: grown(keys, offset, offset + 1), values: grown(values, offset, offset + 1) }
   }
-  /** Takes memory that holds so many tokens. */
+  /** Takes over buffers with `offset` tokens. */
   take({ keys, values }: Buffers, offset: number): this {
     Object.assign(this, { keys, values, offset })
     return this
   }
-  /** Takes its memory back, with one more token in it. */
+  /** Takes over buffers with one more token. */
   advance({ keys, values }: Buffers): void {
     this.keys = keys
     this.values = values
@@ -192,7 +192,7 @@ export class PlainCache implements LayerCache {
 
   clone(): PlainCache {
     const copy = Object.assign(Object.create(Object.getPrototypeOf(this) as object) as this, this)
-    // Handles of its own: writes rebind the handle that is written.
+    // Own handles, because writes rebind the handle.
     copy.keys = this.keys?.index("...") ?? null
     copy.values = this.values?.index("...") ?? null
     return copy
@@ -209,10 +209,10 @@ export class PlainCache implements LayerCache {
     return { kind: "plain", numbers: { offset }, arrays }
   }
 
-  /** Takes what `state` gave. */
+  /** Restores the contents from {@link state}. */
   restore({ numbers, arrays }: CacheState): this {
     if (arrays.keys && arrays.keys.shape[2] !== numbers.offset)
-      throw new ArgumentError("loadPromptCache", "the file's keys do not belong to its number of tokens")
+      throw new ArgumentError("loadPromptCache", "the keys do not match the number of tokens")
     this.offset = numbers.offset
     this.keys = arrays.keys?.index("...") ?? null
     this.values = arrays.values?.index("...") ?? null
@@ -220,7 +220,7 @@ export class PlainCache implements LayerCache {
   }
 }
 
-/** Attention over the tokens [from, to) of buffers. Handles of views are given up, so that the next write finds nobody who reads. */
+/** Attention over the tokens [from, to) of buffers. Disposes of its views, so that the next write can be in place. */
 export function attendWithin(
   q: mx.Array,
   { keys, values }: Buffers,
@@ -235,8 +235,8 @@ export function attendWithin(
 }
 
 /**
- * Writes x [batch, heads, length, features] from a token on, into a buffer that grows as needed. The handle of the buffer before is given
- * up: what nobody else reads is written where it lies.
+ * Writes x [batch, heads, length, features] at token `from` into a buffer, which grows as needed. Disposes of the old handle, so that the
+ * write is in place if the buffer is not shared.
  */
 export function put(buffer: mx.Array | null, x: mx.Array, from: number): mx.Array {
   const [batch, heads, length, features] = x.shape
@@ -248,7 +248,7 @@ export function put(buffer: mx.Array | null, x: mx.Array, from: number): mx.Arra
   return written
 }
 
-/** A buffer with room for so many tokens, of which it holds the first ones. */
+/** A buffer with capacity for `length` tokens, with the first `held` ones copied. */
 export function grown(buffer: mx.Array, held: number, length: number): mx.Array {
   const [batch, heads, room, features] = buffer.shape
   if (room >= length) return buffer
@@ -256,7 +256,7 @@ export function grown(buffer: mx.Array, held: number, length: number): mx.Array 
   if (held === 0) return free
   const kept = buffer.index(...tokens(0, held))
   const all = mx.concatenate([kept, free], 2)
-  // Their handles would keep the buffer before until the collector finds them.
+  // Their handles would keep the old buffer until garbage collection.
   for (const part of [kept, free]) if (part !== buffer) part.dispose()
   return all
 }

@@ -1,6 +1,6 @@
 /**
- * The decoder that nearly all families are: embeddings, blocks of attention and feed-forward networks around a residual stream, a norm, and
- * a head. A family says by a {@link DecoderPlan} what its blocks are.
+ * The decoder of nearly all families: embeddings, blocks of attention and feed-forward networks, a norm and a head. A family describes its
+ * variant by a {@link DecoderPlan}.
  */
 import * as mx from "@lazuli/core"
 import * as nn from "@lazuli/nn"
@@ -9,10 +9,10 @@ import { type Cache, type LayerCache, type LayerShape, tidyBeside } from "./cach
 import { Attention, type AttentionSizes, type MakeNorm } from "./layers"
 import { CausalNetwork } from "./network"
 
-/** Where a block's norms are: before its two parts, after them, or both. */
+/** The position of norms in a block: before attention and feed-forward network, after them, or both. */
 export type NormOrder = "before" | "after" | "both"
 
-/** A decoder, as a family describes it. */
+/** A family's description of its decoder. */
 export interface DecoderPlan {
   readonly vocabulary: number
   readonly hidden: number
@@ -21,16 +21,16 @@ export interface DecoderPlan {
   readonly feedForward: (layer: number) => nn.Model
   readonly norm: MakeNorm
   readonly order?: NormOrder
-  /** The field that feed-forward networks have in checkpoints. */
+  /** The name of feed-forward networks in checkpoints. */
   readonly feedForwardName?: "mlp" | "blockSparseMoe"
-  /** The head is the table of embeddings. */
+  /** The head shares its weights with the embeddings. */
   readonly tied: boolean
   readonly headBias?: boolean
-  /** Factors of the embeddings, of what a block adds, and of the logits. */
+  /** Scales of the embeddings, the residual branches and the logits. */
   readonly embeddingScale?: number
   readonly residualScale?: number
   readonly logitScale?: number
-  /** Logits become cap · tanh(logit / cap). */
+  /** Soft cap of logits, cap · tanh(logit / cap). */
   readonly logitCap?: number | null
 }
 
@@ -76,13 +76,12 @@ class Block extends nn.Module {
   }
 }
 
-/** A table of vectors that may also be a head. */
-interface Table extends nn.Model {
+interface EmbeddingTable extends nn.Model {
   asLinear(x: mx.Array): mx.Array
 }
 
 class Body extends nn.Module {
-  embedTokens: Table
+  embedTokens: EmbeddingTable
   layers: Block[]
   norm: nn.Model
   private readonly scale: number
@@ -109,7 +108,7 @@ class Body extends nn.Module {
 }
 
 /**
- * A decoder that a family's plan describes.
+ * A decoder built from a family's plan.
  * @example
  * const attention = { hidden: 4, heads: 1, kvHeads: 1, headDim: 4, rope: null }
  * const decoder = new Decoder({

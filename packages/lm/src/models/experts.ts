@@ -1,13 +1,12 @@
 /**
- * Feed-forward networks of which each token takes a few: mixtures of experts. The experts' weights lie in one array a projection, and a
- * product gathers those that are chosen.
+ * Mixtures of experts. The experts' weights are stacked in one array per projection, from which a product gathers the selected ones.
  */
 import * as mx from "@lazuli/core"
 import * as nn from "@lazuli/nn"
 import { type Activation, GatedFeedForward } from "./layers"
 import type { Weights } from "./network"
 
-/** Linear maps without biases, of which each vector takes one. */
+/** Linear layers without biases, one per expert. */
 export class SwitchLinear extends nn.Module {
   /** [experts, out, in] */
   weight: mx.Array
@@ -15,11 +14,11 @@ export class SwitchLinear extends nn.Module {
     super()
     this.weight = mx.random.uniform(-(inner ** -0.5), inner ** -0.5, [experts, outer, inner])
   }
-  /** x [..., 1, in] by the experts of `chosen` [...]. */
+  /** Applies the experts `chosen` [...] to x [..., 1, in]. */
   forward(x: mx.Array, chosen: mx.Array): mx.Array {
     return mx.gatherMm(x, this.weight.swapaxes(-1, -2), { rhsIndices: chosen })
   }
-  /** This map with quantized weights. */
+  /** This layer with quantized weights. */
   toQuantized({ activations = "exact", ...format }: nn.ToQuantizedOptions): QuantizedSwitchLinear {
     const made = new QuantizedSwitchLinear(this.weight, format)
     made.activations = activations
@@ -35,7 +34,7 @@ export class QuantizedSwitchLinear extends nn.Module {
   readonly groupSize: number | null
   readonly bits: number | null
   readonly mode: mx.QuantizationMode
-  /** As {@link nn.QuantizedLinear} has it. */
+  /** See {@link nn.QuantizedLinear}. */
   activations: mx.ProductActivations = "exact"
 
   constructor(weight: mx.Array, { groupSize = null, bits = null, mode = "affine" }: nn.QuantizationOptions) {
@@ -55,7 +54,7 @@ export class QuantizedSwitchLinear extends nn.Module {
   }
 }
 
-/** A layer that takes vectors and the experts that are chosen for them. */
+/** A layer whose inputs are vectors and their experts. */
 type Switch = nn.Model<[x: mx.Array, chosen: mx.Array]>
 
 /** {@link GatedFeedForward} of experts. */
@@ -79,19 +78,19 @@ class SwitchFeedForward extends nn.Module {
   }
 }
 
-/** Sizes and choices of experts. */
+/** Sizes and options of experts. */
 export interface ExpertSizes {
   readonly hidden: number
   readonly inner: number
   readonly experts: number
-  /** Experts a token. */
+  /** Experts per token. */
   readonly chosen: number
-  /** The weights of the chosen ones sum to 1. */
+  /** Normalize the weights of the selected experts to sum to 1. */
   readonly normalized: boolean
   readonly activation: Activation
 }
 
-/** Σ weight · expert(x) over the experts that a gate finds likeliest. */
+/** Σ weight · expert(x) over the top-k experts of a gate. */
 export class SparseFeedForward extends nn.Module {
   gate: nn.Model
   switchMlp: SwitchFeedForward
@@ -116,7 +115,7 @@ export class SparseFeedForward extends nn.Module {
   }
 }
 
-/** {@link SparseFeedForward} and one expert that every token takes, as a gate of its own weighs it: Qwen 2. */
+/** {@link SparseFeedForward} with a shared expert, weighted by its own gate; Qwen 2. */
 export class SharedExperts extends SparseFeedForward {
   sharedExpert: GatedFeedForward
   sharedExpertGate: nn.Model
@@ -134,8 +133,8 @@ export class SharedExperts extends SparseFeedForward {
 const PROJECTIONS = ["gate_proj", "up_proj", "down_proj"] as const
 
 /**
- * Weights of single experts (`mlp.experts.3.gate_proj.weight`) as one array a projection (`mlp.switch_mlp.gate_proj.weight`).
- * @param names - the experts' names of the gate, the way up and the way down
+ * Stacks the weights of experts (`mlp.experts.3.gate_proj.weight`) in one array per projection (`mlp.switch_mlp.gate_proj.weight`).
+ * @param names - the experts' names of the gate, up and down projections
  */
 export function stackExperts(weights: Weights, block: string, names: readonly string[]): Weights {
   const pattern = new RegExp(`^(.*\\.${block})\\.experts\\.(\\d+)\\.(${names.join("|")})\\.(\\w+)$`)
@@ -154,7 +153,7 @@ export function stackExperts(weights: Weights, block: string, names: readonly st
   }
   for (const [target, stack] of stacks) {
     out[target] = mx.stack(stack)
-    // Now, so that the experts' own arrays can go.
+    // Evaluated now, to free the experts' own arrays.
     mx.eval(out[target])
     stack.length = 0
   }

@@ -1,6 +1,5 @@
 /**
- * The blocks that families share: attention with grouped heads, gated feed-forward networks, and norms. What config.json says is read by
- * the families.
+ * Layers that families share: grouped-query attention, gated feed-forward networks, and norms.
  */
 import * as mx from "@lazuli/core"
 import * as nn from "@lazuli/nn"
@@ -23,10 +22,10 @@ export class OffsetNorm extends nn.Module {
   }
 }
 
-/** Makes a layer's norm of so many features. */
+/** Creates a norm over `dims` features. */
 export type MakeNorm = (dims: number) => nn.Model
 
-/** Sizes and choices of {@link Attention}. */
+/** Sizes and options of {@link Attention}. */
 export interface AttentionSizes {
   readonly hidden: number
   readonly heads: number
@@ -39,15 +38,15 @@ export interface AttentionSizes {
   readonly outBias?: boolean
   readonly window?: number | null
   readonly cap?: number | null
-  /** One product for queries, keys and values. */
+  /** Fused projection of queries, keys and values. */
   readonly fused?: boolean
-  /** Norms of queries and keys, of each head or of all heads together. */
+  /** Norms of queries and keys, per head or over all heads. */
   readonly norm?: { readonly over: "head" | "all"; readonly make: MakeNorm }
-  /** A learned score a head that takes part in the softmax. */
+  /** Attention sinks: a learned score per head that takes part in the softmax. */
   readonly sinks?: boolean
 }
 
-/** Attention with grouped heads: softmax(q kᵀ) v of rotated queries and keys, between linear projections. */
+/** Grouped-query attention with rotary positions. */
 export class Attention extends nn.Module {
   qProj?: nn.Model
   kProj?: nn.Model
@@ -57,7 +56,7 @@ export class Attention extends nn.Module {
   qNorm?: nn.Model
   kNorm?: nn.Model
   sinks?: mx.Array
-  /** Those of this process, where the model is spread over several. */
+  /** Heads of this process, if the model is sharded. */
   heads: number
   kvHeads: number
   readonly headDim: number
@@ -121,7 +120,7 @@ export class Attention extends nn.Module {
     return [qProj!.forward(x), kProj!.forward(x), vProj!.forward(x)]
   }
 
-  /** [batch, length, heads · d] → [batch, heads, length, d], normed on the way. */
+  /** [batch, length, heads · d] → [batch, heads, length, d], with the norm applied. */
   private split(x: mx.Array, heads: number, norm?: nn.Model): mx.Array {
     const [batch, length] = x.shape
     const whole = norm && this.normOver === "all" ? norm.forward(x) : x
@@ -131,13 +130,13 @@ export class Attention extends nn.Module {
   }
 }
 
-/** A function of elements. */
+/** An elementwise function. */
 export type Activation = (x: mx.Array) => mx.Array
 
-/** The activation that a config names. */
+/** The activation with this name in config.json. */
 export function activationOf(name: string): Activation {
   const found = ACTIVATIONS[name]
-  if (!found) throw new mx.FormatError("load", `config.json: the activation "${name}" is not known`)
+  if (!found) throw new mx.FormatError("load", `config.json: the activation "${name}" is not supported`)
   return found
 }
 const ACTIVATIONS: Readonly<Record<string, Activation>> = {
@@ -156,7 +155,7 @@ const tanhGelu: Activation = (x) => {
   return x.multiply(0.5).multiply(inner.tanh().add(1))
 }
 
-/** Down(activation(gate(x)) · up(x)). */
+/** Gated feed-forward network: down(activation(gate(x)) · up(x)). */
 export class GatedFeedForward extends nn.Module {
   gateProj?: nn.Model
   upProj?: nn.Model

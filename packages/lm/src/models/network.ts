@@ -1,5 +1,5 @@
 /**
- * The contract of a network that predicts the next token, and of a family of them: what a package registers to add one of its own.
+ * The interfaces of networks and model families, which other packages implement to add models.
  */
 import type * as mx from "@lazuli/core"
 import * as nn from "@lazuli/nn"
@@ -8,7 +8,7 @@ import type { Cache, LayerShape } from "./cache"
 import type { Settings } from "./settings"
 
 /**
- * A network that gives the logits of the token after each one.
+ * A network that predicts the next token.
  * @example
  * class Bigram extends CausalNetwork {
  *   vocabulary = 8
@@ -28,52 +28,52 @@ import type { Settings } from "./settings"
 export abstract class CausalNetwork extends nn.Module {
   /** The shape of each layer's cache. */
   abstract layerShapes(): readonly LayerShape[]
-  /** The last layer's vectors of tokens [batch, length]; with a cache, of tokens that go on from it. */
+  /** The last layer's hidden states [batch, length, hidden] of tokens [batch, length], which continue the cache if there is one. */
   abstract hidden(tokens: mx.Array, cache: Cache | null, pass: Pass): mx.Array
-  /** The logits of such vectors. */
+  /** The logits of hidden states. */
   abstract logits(hidden: mx.Array): mx.Array
-  /** Words that there are logits for. */
+  /** Size of the vocabulary. */
   abstract readonly vocabulary: number
-  /** True where `hidden` takes the position of one more token from `pass.position`, so that steps can be compiled. */
+  /** True if `hidden` supports `pass.position`, so that decoding steps can be compiled. */
   get takesPositions(): boolean {
     return false
   }
 
-  /** The logits after each of the tokens [batch, length]. */
+  /** The logits [batch, length, vocabulary] after each token. */
   forward(tokens: mx.Array, cache: Cache | null = null, pass: Pass = new Pass()): mx.Array {
     return this.logits(this.hidden(tokens, cache, pass))
   }
 }
 
 /**
- * A network that turns texts into vectors, or pairs of texts into scores.
+ * A network that computes embeddings of texts, or scores of pairs of texts.
  * @example
  * const { network } = await load('my-reranker')
  * network instanceof EncoderNetwork && network.scores // => true
  */
 export abstract class EncoderNetwork extends nn.Module {
-  /** The last layer's vectors [batch, length, hidden]; `padding` is true for tokens that are there. */
+  /** The last layer's hidden states [batch, length, hidden]; `padding` is true for tokens and false for padding. */
   abstract hidden(tokens: mx.Array, types: mx.Array | null, padding: mx.Array | null): mx.Array
-  /** Scores of sequences [batch, labels], where the model has a classifier. */
+  /** Scores of sequences [batch, labels], if the model has a classifier. */
   abstract score(hidden: mx.Array): mx.Array
-  /** True where the model has a classifier. */
+  /** True if the model has a classifier. */
   abstract readonly scores: boolean
   forward(tokens: mx.Array): mx.Array {
     return this.hidden(tokens, null, null)
   }
 }
 
-/** A network that a family makes. */
+/** A network of any kind. */
 export type Network = CausalNetwork | EncoderNetwork
 /** Weights by their names in files. */
 export type Weights = Record<string, mx.Array>
 
-/** Models of one architecture: which config.json files are theirs, and how their networks are made. */
+/** A model family: the `model_type`s it supports, and how to create its networks. */
 export interface Family {
   /** The values of `model_type`. */
   readonly modelTypes: readonly string[]
-  /** A network with any weights. */
+  /** Creates a network with uninitialized or random weights. */
   make(config: Settings): Network
-  /** Weights as the network names them, from those of a file in the hub's form or in our own. */
+  /** Maps the weights of a checkpoint to the network's names and layouts. Must also accept weights saved by `save`. */
   sanitize?(weights: Weights, config: Settings): Weights
 }

@@ -1,6 +1,6 @@
 /**
- * A cache in pages of some tokens each: caches that began alike share their pages, and writing copies one page, not the whole. Attention
- * reads the pages in order, so that it sums them as the plain cache does.
+ * A cache in pages of a fixed number of tokens. Caches with a common prefix share pages, and a write copies one page at most. Attention
+ * concatenates the pages in order, so that its results equal those of the plain cache.
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
@@ -8,38 +8,37 @@ import { type AttentionRules, attend, type Pass } from "./attend"
 import { type CacheState, type LayerCache, tokens } from "./cache"
 import { SLACK } from "./rotating-cache"
 
-/** Some tokens of one layer. Its arrays are only replaced by the one cache that owns it. */
+/** A page of one layer. Only the cache that owns it replaces its arrays. */
 interface Page {
   keys: mx.Array
   values: mx.Array
 }
 
-/** Keeps tokens in pages: all, or those of a window. */
+/** Keeps all tokens, or those of a sliding window, in pages. */
 export class PagedCache implements LayerCache {
   offset = 0
   private pages: Page[] = []
-  /** Pages before the first that is kept. */
+  /** Number of pages dropped at the beginning. */
   private dropped = 0
-  /** The pages that no other cache reads. */
+  /** Pages that are not shared. */
   private own = new Set<Page>()
 
   /**
-   * @param size - tokens a page
-   * @param window - the tokens that a query sees, or null for all
+   * @param size - tokens per page
+   * @param window - size of the sliding window, or null for none
    */
   constructor(
     readonly size: number,
     readonly window: number | null = null,
   ) {
     if (!Number.isSafeInteger(size) || size < 1)
-      throw new ArgumentError("stream", `pageTokens must be a positive whole number, received ${size}`)
+      throw new ArgumentError("stream", `pageTokens must be a positive integer, received ${size}`)
   }
 
   get nbytes(): number {
     return this.pages.reduce((sum, { keys, values }) => sum + keys.nbytes + values.nbytes, 0)
   }
 
-  /** The arrays that it holds, some of which others may hold too. */
   held(): mx.Array[] {
     return this.pages.flatMap(({ keys, values }) => [keys, values])
   }
@@ -50,7 +49,7 @@ export class PagedCache implements LayerCache {
     const first = this.dropped * this.size
     const to = this.offset - first
     const window = rules.window ?? this.window
-    // Further back than the window of the first query nobody looks.
+    // Tokens before the first query's window are not needed.
     const from = window === null ? 0 : Math.max(0, to - (window + length - 1))
     const read = (which: keyof Page): mx.Array => {
       const begin = Math.floor(from / this.size)
@@ -59,11 +58,11 @@ export class PagedCache implements LayerCache {
       return all.index(...tokens(from - begin * this.size, to - begin * this.size))
     }
     const y = attend(q, read("keys"), read("values"), { ...rules, window }, pass)
-    this.forget()
+    this.dropPages()
     return y
   }
 
-  /** Writes tokens behind the last one, page by page. */
+  /** Appends tokens, page by page. */
   private append(k: mx.Array, v: mx.Array): void {
     const length = k.shape[2]
     for (let done = 0; done < length; ) {
@@ -78,13 +77,13 @@ export class PagedCache implements LayerCache {
     }
   }
 
-  /** A page to write: a new one, or a copy of one that others read too. */
+  /** A page to write to: a new one, or a copy if it is shared. */
   private pageAt(index: number, k: mx.Array, v: mx.Array): Page {
     const known = this.pages[index]
     if (known && this.own.has(known)) return known
     const empty = (x: mx.Array): mx.Array =>
       mx.zeros([x.shape[0], x.shape[1], this.size, x.shape[3]], x.dtype)
-    // Handles of its own: writes rebind the handle that is written.
+    // Own handles, because writes rebind the handle.
     const page = known
       ? { keys: known.keys.index("..."), values: known.values.index("...") }
       : { keys: empty(k), values: empty(v) }
@@ -93,8 +92,8 @@ export class PagedCache implements LayerCache {
     return page
   }
 
-  /** Lets pages go that no later token sees. */
-  private forget(): void {
+  /** Drops pages outside the window of all later tokens. */
+  private dropPages(): void {
     if (this.window === null) return
     const kept = this.window - 1 + SLACK
     while (this.offset - (this.dropped + 1) * this.size >= kept) {
@@ -106,7 +105,7 @@ export class PagedCache implements LayerCache {
 
   trim(n: number): boolean {
     const kept = this.offset - this.dropped * this.size
-    // The window before the new end must still be there.
+    // The window before the new end must still be available.
     if (n > kept || (this.dropped > 0 && this.window !== null && kept - n < this.window - 1)) return false
     this.offset -= n
     const pages = Math.ceil(this.offset / this.size) - this.dropped
@@ -119,7 +118,7 @@ export class PagedCache implements LayerCache {
     copy.offset = this.offset
     copy.dropped = this.dropped
     copy.pages = [...this.pages]
-    // From here on both read them.
+    // Both caches share all pages from here on.
     this.own.clear()
     return copy
   }
@@ -136,14 +135,14 @@ export class PagedCache implements LayerCache {
     return { kind: "paged", numbers, arrays: { keys: join("keys"), values: join("values") } }
   }
 
-  /** Takes what `state` gave. */
+  /** Restores the contents from {@link state}. */
   restore({ numbers, arrays }: CacheState): this {
     const { keys, values } = arrays
     this.offset = numbers.offset
     this.dropped = numbers.dropped
     const held = keys ? keys.shape[2] : 0
     if (held % this.size !== 0 || this.dropped * this.size + held < this.offset)
-      throw new ArgumentError("loadPromptCache", "the file's keys do not belong to its number of tokens")
+      throw new ArgumentError("loadPromptCache", "the keys do not match the number of tokens")
     for (let at = 0; at < held; at += this.size) {
       const part = (x: mx.Array): mx.Array => mx.contiguous(x.index(...tokens(at, at + this.size)))
       this.pages.push({ keys: part(keys), values: part(values) })

@@ -1,5 +1,5 @@
 /**
- * A cache whose keys and values are quantized: about a quarter of the memory at 4 bits, at the price of some accuracy.
+ * A cache with quantized keys and values: about a quarter of the memory at 4 bits, with some loss of accuracy.
  */
 import * as mx from "@lazuli/core"
 import type { AttentionRules, Pass } from "./attend"
@@ -10,7 +10,7 @@ type Packed = readonly [mx.Array, mx.Array, mx.Array]
 type Buffers = readonly [mx.Array | null, mx.Array | null, mx.Array | null]
 const NONE: Buffers = [null, null, null]
 
-/** The formats of quantized caches. */
+/** The format of a quantized cache. */
 export interface CacheFormat {
   readonly bits: number
   readonly groupSize: number
@@ -39,7 +39,7 @@ export class QuantizedCache implements LayerCache {
     const [keys, values] = [read(this.keys), read(this.values)]
     const y = this.attendPacked(q, keys, values, rules, pass)
     const own: readonly (mx.Array | null)[] = [...this.keys, ...this.values]
-    // The next write finds nobody who reads.
+    // Without views, the next write can be in place.
     for (const view of [...keys, ...values]) if (!own.includes(view)) view.dispose()
     return y
   }
@@ -105,7 +105,7 @@ export class QuantizedCache implements LayerCache {
     return { kind: "quantized", numbers: { offset: this.offset, ...this.format }, arrays }
   }
 
-  /** Takes what `state` gave. */
+  /** Restores the contents from {@link state}. */
   restore({ numbers, arrays }: CacheState): this {
     this.offset = numbers.offset
     const read = (name: string): Buffers =>

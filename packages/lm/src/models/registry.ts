@@ -1,5 +1,5 @@
 /**
- * The families that are known: those of the package, and what others register.
+ * The registry of model families.
  */
 import { ArgumentError } from "@lazuli/core/engine"
 import { bert } from "./families/bert"
@@ -17,7 +17,7 @@ import type { Settings } from "./settings"
 const families = new Map<string, Family>()
 
 /**
- * Adds a family of models: from then on `load` makes networks for its `model_type`s. A later one replaces an earlier one.
+ * Registers a model family, so that `load` supports its `model_type`s. It replaces earlier families with the same ones.
  * @example
  * class Bigram extends CausalNetwork {
  *   constructor(vocabulary) {
@@ -47,18 +47,18 @@ export function registerFamily(family: Family): void {
 for (const family of [bert, gemma, gpt2, llama, mixtral, olmo2, phi3, qwen, roberta]) registerFamily(family)
 
 /**
- * The `model_type`s for which there are families.
+ * The supported `model_type`s, sorted.
  * @example
  * modelTypes().includes('llama') // => true
  */
 export const modelTypes = (): string[] => [...families.keys()].sort()
 
-/** The family of a config. @throws ArgumentError for a model_type that is not known */
+/** The family of a config. @throws ArgumentError if its model_type is not supported */
 export function familyOf(config: Settings): Family {
   const type = config.string("model_type")
   const found = families.get(type)
   if (found) return found
-  throw new ArgumentError("load", `the model_type "${type}" is not known`, {
-    hint: `Known: ${modelTypes().join(", ")}; registerFamily adds one`,
+  throw new ArgumentError("load", `the model_type "${type}" is not supported`, {
+    hint: `Supported: ${modelTypes().join(", ")}; registerFamily adds others`,
   })
 }

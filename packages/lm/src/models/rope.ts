@@ -1,19 +1,19 @@
 /**
- * Rotary positions in all variants that config.json files name: default, linear, dynamic, llama3, yarn, longrope. The rotation itself is
- * `mx.fast.rope`; here are its frequencies.
+ * Rotary position embeddings (RoPE) with the scaling types of config.json files: default, linear, dynamic, llama3, yarn, longrope. This
+ * file computes the frequencies; the rotation is `mx.fast.rope`.
  */
 import * as mx from "@lazuli/core"
 import { FormatError } from "@lazuli/core/engine"
 import type { Settings } from "./settings"
 
-/** The frequencies for sequences of a length, and the factor of what is rotated. */
+/** Frequencies, and a scale of the rotated features. */
 interface Frequencies {
-  /** θ^(2i/d), stretched. */
+  /** θ^(2i/d), scaled. */
   readonly freqs: Float64Array
   readonly factor: number
 }
 
-/** A variant: frequencies that may depend on how long the sequence is. `bound` is the length up to which the answer holds. */
+/** A scaling type: frequencies by sequence length. They are the same for all lengths up to `bound`. */
 type Variant = (length: number) => Frequencies & { readonly bound: number }
 
 const plainFrequencies = (base: number, dims: number): Float64Array =>
@@ -24,12 +24,12 @@ const always = (frequencies: Frequencies): Variant => {
   return () => answer
 }
 
-/** Su et al. 2021, with a factor of the positions. */
+/** Su et al. 2021, with positions divided by a factor. */
 function linear(base: number, dims: number, factor: number): Variant {
   return always({ freqs: plainFrequencies(base, dims).map((f) => f * factor), factor: 1 })
 }
 
-/** The base grows with sequences that are longer than those of training ("NTK-aware"). */
+/** The base grows once sequences are longer than in training ("NTK-aware"). */
 function dynamic(base: number, dims: number, factor: number, trained: number): Variant {
   return (length) => {
     if (length <= trained) return { freqs: plainFrequencies(base, dims), factor: 1, bound: trained }
@@ -38,7 +38,7 @@ function dynamic(base: number, dims: number, factor: number, trained: number): V
   }
 }
 
-/** Low frequencies are stretched, high ones kept, those between blended: Llama 3.1. */
+/** Llama 3.1: low frequencies are scaled, high ones kept, and those between interpolated. */
 function llama3(base: number, dims: number, rope: Settings): Variant {
   const factor = rope.number("factor")
   const low = rope.number("low_freq_factor")
@@ -78,7 +78,7 @@ function yarn(base: number, dims: number, rope: Settings, most: number): Variant
   return always({ freqs, factor: attention })
 }
 
-/** One factor a frequency, another for long sequences: Phi 3. */
+/** Phi 3: a factor per frequency, with other factors for long sequences. */
 function longrope(base: number, dims: number, rope: Settings, config: Settings, most: number): Variant {
   const trained =
     rope.optionalCount("original_max_position_embeddings") ??
@@ -92,7 +92,7 @@ function longrope(base: number, dims: number, rope: Settings, config: Settings, 
     if (factors.length !== dims / 2)
       throw new FormatError(
         "load",
-        `${rope.source}: "${key}" must have ${dims / 2} numbers, received ${factors.length}`,
+        `${rope.source}: "${key}" must have ${dims / 2} numbers, but has ${factors.length}`,
       )
     return { freqs: plainFrequencies(base, dims).map((f, i) => f * factors[i]), factor: attention }
   }
@@ -100,29 +100,28 @@ function longrope(base: number, dims: number, rope: Settings, config: Settings, 
   return (length) => (length <= trained ? { ...short, bound: trained } : { ...long, bound: Infinity })
 }
 
-/** Arguments of {@link ropeOf} beside the config. */
+/** Options of {@link ropeOf}. */
 export interface RopeChoice {
-  /** The features of a head. */
   readonly headDim: number
-  /** The base where the config names none. */
+  /** The base if the config has none. */
   readonly base?: number
-  /** Pairs are neighbours, not halves. */
+  /** Rotate adjacent features instead of halves. */
   readonly traditional?: boolean
-  /** The kind of layer whose parameters are meant, where the config has several (Gemma 3). */
+  /** The layer type, if the config has separate parameters for each (Gemma 3). */
   readonly layerType?: string
 }
 
-/** The rotation that a config.json asks for. */
+/** RoPE parameters of a config.json. */
 interface RopeSettings {
   readonly kind: string
   readonly theta: number
-  /** The features of a head that are rotated. */
+  /** Number of rotated features of a head. */
   readonly dims: number
   readonly rope: Settings | null
 }
 
 /**
- * The settings of a rotation, in the forms of before and since transformers 5 (`rope_theta` and `rope_scaling`, or `rope_parameters`).
+ * RoPE parameters, as `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (earlier versions).
  */
 export function ropeSettings(
   config: Settings,
@@ -136,7 +135,7 @@ export function ropeSettings(
   return { kind, theta, dims: 2 * Math.floor((headDim * partial) / 2), rope }
 }
 
-/** The variant that a config.json asks for. */
+/** The scaling type of a config.json. */
 function chosenVariant(
   config: Settings,
   choice: RopeChoice,
@@ -147,15 +146,15 @@ function chosenVariant(
 }
 
 /**
- * The rotation that a config.json asks for.
- * @throws FormatError for a variant that is not known
+ * The RoPE of a config.json.
+ * @throws FormatError if its type is not supported
  */
 export function ropeOf(config: Settings, choice: RopeChoice): Rope {
   const { variant, dims } = chosenVariant(config, choice)
   return new Rope(variant, dims, choice.traditional ?? false)
 }
 
-/** The factors by which a variant stretches the plain frequencies, for the shortest and the longest sequences, and what it scales by. */
+/** The factors of the frequencies for the shortest and the longest sequences, and the attention factor. */
 export function frequencyFactors(
   config: Settings,
   choice: RopeChoice,
@@ -181,28 +180,28 @@ function variantOf(
   if (kind === "llama3") return llama3(theta, dims, rope)
   if (kind === "yarn") return yarn(theta, dims, rope, most)
   if (kind === "longrope" || kind === "su") return longrope(theta, dims, rope, config, most)
-  throw new FormatError("load", `${rope.source}: the rope_type "${kind}" is not known`, {
-    hint: "Known: default, linear, dynamic, llama3, yarn and longrope",
+  throw new FormatError("load", `${rope.source}: the rope_type "${kind}" is not supported`, {
+    hint: "Supported: default, linear, dynamic, llama3, yarn and longrope",
   })
 }
 
-/** A rotation of queries and keys by their positions. */
+/** Rotates queries and keys by their positions. */
 export class Rope {
-  // No part of a network's state, where programs look for what may change.
+  // Private, because it is not part of the network's state, which compiled programs watch for changes.
   readonly #made = new Map<number, { freqs: mx.Array; factor: number }>()
   constructor(
     private readonly variant: Variant,
-    /** The features that are rotated, the first ones of a head. */
+    /** Number of rotated features, the first ones of a head. */
     readonly dims: number,
     private readonly traditional: boolean,
   ) {
-    // Made here, not in a first call, whose `tidy` would dispose of them.
+    // Created here, because a `tidy` around the first call would dispose of them.
     if (this.isFixed) this.frequencies(1)
   }
 
   /**
    * Rotates x [batch, heads, length, features].
-   * @param at - the position of the first token: a number, or one for each example; an array of one where the rotation {@link isFixed}
+   * @param at - the position of the first token, or one for each row; as an array only if {@link isFixed}
    */
   forward(x: mx.Array, at: number | readonly number[] | mx.Array): mx.Array {
     const length = x.shape[2]
@@ -217,12 +216,12 @@ export class Rope {
     return mx.concatenate(rows, 0)
   }
 
-  /** True where frequencies do not depend on how long the sequence is. */
+  /** True if the frequencies do not depend on the sequence length. */
   get isFixed(): boolean {
     return this.variant(1).bound === Infinity
   }
 
-  /** The arrays that it keeps for later calls. */
+  /** The cached arrays. */
   held(): mx.Array[] {
     return [...this.#made.values()].map(({ freqs }) => freqs)
   }
@@ -245,7 +244,7 @@ export class Rope {
     const { freqs, factor, bound } = this.variant(total)
     const known = this.#made.get(bound)
     if (known) return known
-    // A variant whose base grows with every length would otherwise keep them all.
+    // A base that changes with every length would otherwise fill the memory.
     if (this.#made.size > 4) this.#made.clear()
     const made = { freqs: mx.array(Float32Array.from(freqs)), factor }
     this.#made.set(bound, made)

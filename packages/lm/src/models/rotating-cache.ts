@@ -1,23 +1,22 @@
 /**
- * A cache for layers with a window: it forgets what no later token sees. Tokens stay in order, so that attention sums them as the plain
- * cache does.
+ * A cache for layers with a sliding window. Tokens stay in order, so that results equal those of the plain cache.
  */
 import type * as mx from "@lazuli/core"
 import type { AttentionRules, Pass } from "./attend"
 import { attendWithin, type CacheState, capacityFor, type LayerCache, put, tokens } from "./cache"
 
-/** Tokens beyond the window that are kept, so that as many can be taken back. */
+/** Tokens kept beyond the window, so that as many can be trimmed. */
 export const SLACK = 64
-/** The most tokens that a buffer has room for, where at most so many come at once. */
+/** Maximum capacity of a buffer if at most `step` tokens are added at a time. */
 export function rotatingCapacity(window: number, step: number): number {
   const needed = window - 1 + SLACK
   return capacityFor(Math.max(2 * needed + SLACK, needed + step))
 }
 
-/** Keeps the last tokens of a window. */
+/** Keeps the tokens of a sliding window. */
 export class RotatingCache implements LayerCache {
   offset = 0
-  /** The position of the first token that is kept. */
+  /** The position of the first token in the buffer. */
   private first = 0
   private keys: mx.Array | null = null
   private values: mx.Array | null = null
@@ -36,14 +35,14 @@ export class RotatingCache implements LayerCache {
     this.values = put(this.values, v, from)
     this.offset += length
     const to = from + length
-    // Further back than the window of the first query nobody looks.
+    // Tokens before the first query's window are not needed.
     const begin = Math.max(0, to - (this.window + length - 1))
     const window = Math.min(rules.window ?? this.window, this.window)
     const { keys, values } = this
     return attendWithin(q, { keys, values }, [begin, to], { ...rules, window }, pass)
   }
 
-  /** Moves the last tokens to the front, once the buffer would pass twice the window. */
+  /** Moves the last tokens to the front when the buffer would exceed twice the window. */
   private makeRoom(length: number): void {
     const kept = this.offset - this.first
     const needed = this.window - 1 + SLACK
@@ -56,7 +55,7 @@ export class RotatingCache implements LayerCache {
 
   trim(n: number): boolean {
     const kept = this.offset - this.first
-    // The window before the new end must still be there.
+    // The window before the new end must still be available.
     if (n > kept || (this.first > 0 && kept - n < this.window - 1)) return false
     this.offset -= n
     return true
@@ -81,7 +80,7 @@ export class RotatingCache implements LayerCache {
     return { kind: "rotating", numbers, arrays: { keys: keys.index(...rows), values: values.index(...rows) } }
   }
 
-  /** Takes what `state` gave. */
+  /** Restores the contents from {@link state}. */
   restore({ numbers, arrays }: CacheState): this {
     this.offset = numbers.offset
     this.first = numbers.first

@@ -1,15 +1,15 @@
 /**
- * A model's config.json, read by name with types: what is missing or of another kind is an error that names the key.
+ * Typed access to config.json: missing values and wrong types are errors that name the key.
  */
 import { describe, FormatError, isPlainObject } from "@lazuli/core/engine"
 
-/** A value of JSON. */
+/** A JSON value. */
 export type Json = string | number | boolean | null | readonly Json[] | { readonly [key: string]: Json }
-/** An object of JSON. */
+/** A JSON object. */
 export type JsonObject = { readonly [key: string]: Json }
 
 /**
- * Values of a config.json by name. A getter takes a default for what may be missing or null.
+ * Typed access to the values of a config.json. Getters take a default for values that are missing or null.
  * @example
  * const settings = new Settings({ hidden_size: 64 })
  * settings.number('hidden_size') // => 64
@@ -18,17 +18,17 @@ export type JsonObject = { readonly [key: string]: Json }
 export class Settings {
   constructor(
     readonly values: JsonObject,
-    /** The file or part of one that errors name. */
+    /** The file, and part of it, for error messages. */
     readonly source = "config.json",
   ) {}
 
   number(key: string, otherwise?: number): number {
     return this.get(key, "a number", (v) => typeof v === "number" && Number.isFinite(v), otherwise)
   }
-  /** A positive whole number. */
+  /** A positive integer. */
   count(key: string, otherwise?: number): number {
     const isCount = (v: Json): boolean => Number.isSafeInteger(v) && (v as number) > 0
-    return this.get(key, "a positive whole number", isCount, otherwise)
+    return this.get(key, "a positive integer", isCount, otherwise)
   }
   boolean(key: string, otherwise?: boolean): boolean {
     return this.get(key, "true or false", (v) => typeof v === "boolean", otherwise)
@@ -36,11 +36,11 @@ export class Settings {
   string(key: string, otherwise?: string): string {
     return this.get(key, "a string", (v) => typeof v === "string", otherwise)
   }
-  /** A positive whole number, or null where there is none. */
+  /** A positive integer, or null if missing. */
   optionalCount(key: string): number | null {
     return this.has(key) ? this.count(key) : null
   }
-  /** A number, or null where there is none. */
+  /** A number, or null if missing. */
   optionalNumber(key: string): number | null {
     return this.has(key) ? this.number(key) : null
   }
@@ -48,12 +48,12 @@ export class Settings {
     const isList = (v: Json): boolean => Array.isArray(v) && v.every((x) => typeof x === "number")
     return this.get(key, "a list of numbers", isList, otherwise)
   }
-  /** A list of strings, or null where there is none. */
+  /** A list of strings, or null if missing. */
   optionalStrings(key: string): readonly string[] | null {
     const isList = (v: Json): boolean => Array.isArray(v) && v.every((x) => typeof x === "string")
     return this.has(key) ? this.get<readonly string[]>(key, "a list of strings", isList) : null
   }
-  /** An object within this one, or null where there is none. */
+  /** A nested object, or null if missing. */
   part(key: string): Settings | null {
     if (!this.has(key)) return null
     return new Settings(this.get<JsonObject>(key, "an object", isPlainObject), `${this.source}, ${key}`)
@@ -61,7 +61,7 @@ export class Settings {
   has(key: string): boolean {
     return Object.hasOwn(this.values, key) && this.values[key] !== null
   }
-  /** The values of a part over those here: a model's text_config. */
+  /** These settings, overridden by those of a nested object such as `text_config`. */
   within(key: string): Settings {
     const part = this.part(key)
     return part ? new Settings({ ...this.values, ...part.values }, part.source) : this

@@ -1,6 +1,6 @@
 /**
- * Tensor parallelism: attention's heads and the feed-forward networks' features spread over the processes of a group. Each block then
- * exchanges twice, and all processes have the same logits.
+ * Tensor parallelism: attention heads and feed-forward features are sharded over the processes of a group. Each block needs two
+ * all-reduces, and all processes get the same logits.
  */
 import * as mx from "@lazuli/core"
 import * as nn from "@lazuli/nn"
@@ -16,9 +16,9 @@ export interface ShardModelOptions {
 type Layer = nn.Linear | nn.QuantizedLinear
 
 /**
- * Spreads a network's weights over the processes of a group, in place: every one calls it, then generates with the same prompts and seeds.
- * Quantized networks are spread as they are.
- * @throws ShapeError where the group cannot divide the heads or the features; ArgumentError for networks with other parts, such as experts
+ * Shards a network, quantized or not, over the processes of a group, in place. Each process must call it, and then generate with the same
+ * prompts and seeds.
+ * @throws ShapeError if heads or features are not divisible by the number of processes; ArgumentError for other layers, such as experts
  * @example
  * const { network } = await load('my-model')
  * shardModel(network) === network // => true
@@ -34,7 +34,7 @@ export function shardModel<N extends CausalNetwork>(network: N, options: ShardMo
   if (parts.length !== 2 * layers)
     throw new mx.ArgumentError(
       "shardModel",
-      `expected attention and a gated feed-forward network in each of the ${layers} blocks`,
+      `only networks of attention and gated feed-forward layers can be sharded, which not all of the ${layers} blocks are`,
     )
   for (const shard of parts) shard()
   mx.eval(network.parameters())
@@ -47,10 +47,10 @@ function shardAttention(attention: Attention, group: mx.distributed.Group): void
   if (heads % size !== 0 || kvHeads % size !== 0)
     throw new mx.ShapeError(
       "shardModel",
-      `${heads} heads of queries and ${kvHeads} of keys cannot be divided among ${size} processes`,
+      `${heads} query heads and ${kvHeads} key-value heads are not divisible by ${size} processes`,
     )
   if (qNorm && attention.normOver === "all")
-    throw new mx.ArgumentError("shardModel", "a norm over all heads cannot be divided among processes")
+    throw new mx.ArgumentError("shardModel", "a norm over all heads cannot be sharded")
   if (qkvProj) {
     const segments = [heads * headDim, (heads + kvHeads) * headDim]
     attention.qkvProj = nn.shardLinear(qkvProj as Layer, "all-to-sharded", { group, segments })

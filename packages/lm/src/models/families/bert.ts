@@ -1,5 +1,5 @@
 /**
- * BERT: encoders for embeddings, and with a classifier rerankers of pairs. Its names are those of its checkpoints, in our spelling.
+ * BERT: encoders for embeddings, and rerankers if there is a classifier.
  */
 import * as mx from "@lazuli/core"
 import * as nn from "@lazuli/nn"
@@ -81,7 +81,7 @@ class Embeddings extends nn.Module {
   forward(tokens: mx.Array, types: mx.Array | null): mx.Array {
     const [, length] = tokens.shape
     const at = mx.arange(this.first, this.first + length, { dtype: mx.int32 }).expandDims(0)
-    // A model with one kind of text has it for both parts of a pair.
+    // Models with one token type use it for both texts of a pair.
     const kind = this.kinds > 1 && types !== null ? types : mx.zeros(tokens.shape, mx.int32)
     const kinds = this.tokenTypeEmbeddings.forward(kind)
     return this.norm.forward(
@@ -90,13 +90,13 @@ class Embeddings extends nn.Module {
   }
 }
 
-/** An encoder as BERT's: a classifier reads the first token, through a layer of its own. */
+/** A BERT encoder. The classifier reads the first token through the pooler. */
 export class Bert extends EncoderNetwork {
   embeddings: Embeddings
   layers: Layer[]
   pooler?: nn.Model
   classifier?: nn.Model
-  /** `firstPosition` is the number of the first token's position. */
+  /** @param firstPosition - index of the first token's position embedding */
   constructor(config: Settings, firstPosition = 0) {
     super()
     const hidden = config.count("hidden_size")
@@ -129,7 +129,7 @@ function labelsOf(config: Settings): number {
   return labels ? Object.keys(labels.values).length : config.count("num_labels", 2)
 }
 
-/** From the names of checkpoints to those of the fields. */
+/** Names in checkpoints, and the network's. */
 const NAMES: readonly (readonly [RegExp, string])[] = [
   [/^(bert|roberta)\./, ""],
   [/LayerNorm\.gamma$/, "LayerNorm.weight"],
@@ -147,12 +147,12 @@ const NAMES: readonly (readonly [RegExp, string])[] = [
   [/^classifier\.out_proj\./, "classifier."],
 ]
 
-/** Weights by the names of the fields. */
+/** Renames a checkpoint's weights. */
 export function sanitizeEncoder(weights: Weights, config: Settings): Weights {
   const out: Weights = {}
   for (const [name, array] of Object.entries(weights)) {
     const known = NAMES.reduce((text, [from, to]) => text.replace(from, to), name)
-    // Heads of training, buffers, and a pooler that nothing reads.
+    // Skips pretraining heads, buffers, and an unused pooler.
     if (/^(cls|lm_head)\./.test(known) || known.endsWith("position_ids")) continue
     if (known.startsWith("pooler.") && !classifies(config)) continue
     if (name.includes("pooler.dense.") && "classifier.dense.weight" in weights) continue

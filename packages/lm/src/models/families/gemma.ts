@@ -1,6 +1,6 @@
 /**
- * Gemma 1, 2 and 3 (its text): scaled embeddings, norms with 1 + weight; from 2 on norms before and after each part, windows in
- * some layers, and caps of scores and logits (2) or norms of queries and keys (3).
+ * Gemma 1, 2 and 3 (text only): scaled embeddings, and norms with 1 + weight. Gemma 2 adds norms after each part, sliding windows in some
+ * layers, and soft caps; Gemma 3 has norms of queries and keys instead of caps.
  */
 import { Decoder, type DecoderPlan } from "../decoder"
 import { activationOf, GatedFeedForward, OffsetNorm } from "../layers"
@@ -9,7 +9,7 @@ import { type Rope, ropeOf } from "../rope"
 import { Settings } from "../settings"
 import { llamaPlan, sanitizeDecoder, sizesOf, windowsOf } from "./llama"
 
-/** The settings of the text model, whose head is its table of embeddings unless they say otherwise. */
+/** The text model's settings, with tied embeddings by default. */
 function textOf(config: Settings): Settings {
   const { values, source } = config.within("text_config")
   return new Settings({ tie_word_embeddings: true, ...values }, source)
@@ -24,7 +24,7 @@ function planOf(config: Settings): DecoderPlan {
     norm,
     embeddingScale: Math.sqrt(config.count("hidden_size")),
     feedForward: () => {
-      // Gemma's "gelu" was always the one with tanh.
+      // In Gemma's configs, "gelu" means the tanh approximation.
       const named = config.string("hidden_activation", config.string("hidden_act", "gelu_pytorch_tanh"))
       const activation = activationOf(named === "gelu" ? "gelu_pytorch_tanh" : named)
       return new GatedFeedForward(config.count("hidden_size"), config.count("intermediate_size"), {
@@ -62,7 +62,7 @@ function attentionOf(config: Settings, norm: (dims: number) => OffsetNorm): Deco
   }
 }
 
-/** The rotation in layers with a window: another base, and never stretched. */
+/** RoPE of sliding-window layers: another base, without scaling. */
 function localRope(config: Settings, headDim: number): Rope {
   if (config.part("rope_parameters")?.part("sliding_attention"))
     return ropeOf(config, { headDim, layerType: "sliding_attention" })

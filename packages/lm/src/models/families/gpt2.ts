@@ -1,5 +1,5 @@
 /**
- * GPT-2: learned positions, layer norms with biases, and feed-forward networks without gates. Its names are those of its checkpoints.
+ * GPT-2: learned positions, layer norms with biases, and feed-forward networks without gates. Fields have the names of its checkpoints.
  */
 import * as mx from "@lazuli/core"
 import * as nn from "@lazuli/nn"
@@ -123,13 +123,13 @@ export const gpt2: Family = {
   make: (config) => new Gpt2(config),
   sanitize: (weights, config) => {
     const hidden = config.count("n_embd")
-    // The hub's checkpoints hold the transposes of all products' weights; of the first one's the shape tells.
+    // Checkpoints on the Hub have transposed weights, as the shape of the first one shows.
     const first = Object.entries(weights).find(([name]) => name.endsWith("h.0.attn.c_attn.weight"))?.[1]
     const transposed = first?.shape[0] === hidden
     const out: Weights = {}
     for (const [name, array] of Object.entries(weights)) {
       const plain = name.replace(/^(transformer|model)\./, "")
-      // Masks, and a head that is the table of embeddings.
+      // Skips masks and the tied head.
       if (/\.attn\.(bias|masked_bias)$/.test(plain) || plain.startsWith("lm_head.")) continue
       const product = /\.(c_attn|c_proj|c_fc)\.weight$/.test(plain)
       out[`model.${plain}`] = transposed && product ? mx.contiguous(array.T) : array

@@ -1,5 +1,5 @@
 /**
- * Llama 2 and 3, and those that are built as it is: Mistral and SmolLM.
+ * Llama 2 and 3, and models of the same architecture: Mistral and SmolLM.
  */
 import * as nn from "@lazuli/nn"
 import { Decoder, type DecoderPlan } from "../decoder"
@@ -8,13 +8,13 @@ import type { Family, Weights } from "../network"
 import { type Rope, type RopeChoice, ropeOf } from "../rope"
 import type { Settings } from "../settings"
 
-/** The norm of nearly all families. */
+/** RMS norm with the config's epsilon. */
 export const rmsNorm =
   (config: Settings, eps = 1e-6): MakeNorm =>
   (dims) =>
     new nn.RMSNorm(dims, config.number("rms_norm_eps", eps))
 
-/** The sizes that nearly all config.json files name alike. */
+/** Attention sizes, by the names in most config.json files. */
 export function sizesOf(config: Settings, choice: Partial<RopeChoice> = {}): AttentionSizes & { rope: Rope } {
   const hidden = config.count("hidden_size")
   const heads = config.count("num_attention_heads")
@@ -23,7 +23,7 @@ export function sizesOf(config: Settings, choice: Partial<RopeChoice> = {}): Att
   return { hidden, heads, kvHeads, headDim, rope: ropeOf(config, { headDim, ...choice }) }
 }
 
-/** The window of each layer: that of `layer_types`, or of all layers, or of none. */
+/** The sliding window of each layer, by `layer_types` or, if missing, by `slides`. */
 export function windowsOf(
   config: Settings,
   slides: (layer: number) => boolean,
@@ -33,7 +33,7 @@ export function windowsOf(
   return (layer) => ((types ? types[layer] === "sliding_attention" : slides(layer)) ? window : null)
 }
 
-/** A plan with gated feed-forward networks and norms before them. */
+/** The plan of a Llama-like decoder. */
 export function llamaPlan(config: Settings, attention: DecoderPlan["attention"]): DecoderPlan {
   const hidden = config.count("hidden_size")
   const activation = activationOf(config.string("hidden_act", "silu"))
@@ -50,7 +50,7 @@ export function llamaPlan(config: Settings, attention: DecoderPlan["attention"])
   }
 }
 
-/** Without what files have beside the network's own weights: frequencies, and a head that is the table of embeddings. */
+/** Removes RoPE frequencies and tied heads from a checkpoint. */
 export function sanitizeDecoder(weights: Weights, config: Settings): Weights {
   const tied = config.boolean("tie_word_embeddings", false)
   return Object.fromEntries(

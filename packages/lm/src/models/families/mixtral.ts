@@ -1,5 +1,5 @@
 /**
- * Mixtral: Mistral with experts.
+ * Mixtral: Mistral with mixtures of experts.
  */
 import { Decoder } from "../decoder"
 import { SparseFeedForward, stackExperts } from "../experts"

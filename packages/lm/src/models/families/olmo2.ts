@@ -1,5 +1,5 @@
 /**
- * OLMo 2: norms after each part and not before, and norms of all queries and of all keys together.
+ * OLMo 2: norms after attention and feed-forward network instead of before, and norms of queries and keys over all heads.
  */
 import { Decoder } from "../decoder"
 import type { Family } from "../network"

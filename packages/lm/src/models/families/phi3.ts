@@ -1,5 +1,5 @@
 /**
- * Phi 3 and 3.5: Llama with one product for queries, keys and values, one for gate and way up, and rotations of its own for long texts.
+ * Phi 3 and 3.5: Llama with fused query, key and value projections, fused gate and up projections, and longrope.
  */
 import { Decoder } from "../decoder"
 import { activationOf, GatedFeedForward } from "../layers"

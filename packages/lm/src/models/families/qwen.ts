@@ -1,5 +1,5 @@
 /**
- * Qwen 2 and 2.5, whose attention has biases, and 3, which norms queries and keys; dense, or with experts.
+ * Qwen 2 and 2.5, with biases in attention, and Qwen 3, with norms of queries and keys; dense or mixture of experts.
  */
 import { Decoder, type DecoderPlan } from "../decoder"
 import { SharedExperts, SparseFeedForward, stackExperts } from "../experts"
@@ -25,7 +25,7 @@ function attentionOf(config: Settings): DecoderPlan["attention"] {
   })
 }
 
-/** The feed-forward network of each layer, where some or all have experts. */
+/** The feed-forward network of each layer, dense or with experts. */
 function feedForwardOf(config: Settings): DecoderPlan["feedForward"] {
   const hidden = config.count("hidden_size")
   const activation = activationOf(config.string("hidden_act", "silu"))

@@ -1,5 +1,5 @@
 /**
- * RoBERTa and XLM-RoBERTa, multilingual embedders and rerankers: BERT whose positions begin behind the padding token's number.
+ * RoBERTa and XLM-RoBERTa: BERT with positions that start after the padding token's id.
  */
 import type { Family } from "../network"
 import { Bert, sanitizeEncoder } from "./bert"
