@@ -1,5 +1,5 @@
 /**
- * Folders in the hub's form: config.json, weights in one or several safetensors files, and the tokenizer's files.
+ * Model folders in Hugging Face format: config.json, safetensors weights, and tokenizer files.
  */
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs"
 import { basename, join } from "node:path"
@@ -9,61 +9,66 @@ import type { Weights } from "../models/network"
 import { type JsonObject, Settings } from "../models/settings"
 import { Tokenizer } from "../text/tokenizer"
 
-/** Told while something is loaded: the bytes that are done, of all. */
+/** Called during loading or saving, with bytes done and total. */
 export type Progress = (done: number, total: number, name: string) => void
 
-/** A file of JSON. @throws FormatError where it is none */
+/** Reads a JSON file. @throws FormatError if it is not a JSON object */
 export function readJson(file: string): JsonObject {
   let value: unknown
   try {
     value = JSON.parse(readFileSync(file, "utf8"))
   } catch (cause) {
-    throw new FormatError("load", `${file}: is not JSON`, { cause })
+    throw new FormatError("load", `${file} is not valid JSON`, { cause })
   }
-  if (!isPlainObject(value)) throw new FormatError("load", `${file}: must hold an object`)
+  if (!isPlainObject(value)) throw new FormatError("load", `${file} must be a JSON object`)
   return value as JsonObject
 }
 
 const readIfThere = (file: string): JsonObject | null => (existsSync(file) ? readJson(file) : null)
 
-/** config.json of a folder. */
+/** Reads config.json. */
 export function readConfig(folder: string): Settings {
   const file = join(folder, "config.json")
   if (!existsSync(file))
     throw new ArgumentError("load", `${folder} has no config.json`, {
-      hint: "A model is a folder, a .gguf file or a name on the hub",
+      hint: "A model is a folder, a .gguf file or a name on the Hub",
     })
   return new Settings(readJson(file), file)
 }
 
-/** The files of a folder that hold weights, in order. */
+/** The weight files of a folder, in order. */
 export function weightFiles(folder: string): string[] {
   const index = readIfThere(join(folder, "model.safetensors.index.json"))
   if (index) {
     const map = index.weight_map
-    if (!isPlainObject(map)) throw new FormatError("load", `${folder}: the index has no weight_map`)
+    if (!isPlainObject(map))
+      throw new FormatError("load", `${folder}: model.safetensors.index.json has no weight_map`)
     const names = [...new Set(Object.values(map as Record<string, unknown>))].sort()
     return names.map((name) => {
-      // A name from a file must not lead out of the folder.
+      // Names must not escape the folder.
       if (typeof name !== "string" || name !== basename(name))
         throw new FormatError(
           "load",
-          `${folder}: the index names ${JSON.stringify(name)}, which is not a file of that folder`,
+          `${folder}: model.safetensors.index.json lists ${JSON.stringify(name)}, which is not a file in the folder`,
         )
       const file = join(folder, name)
-      if (!existsSync(file)) throw new FormatError("load", `${folder}: lacks ${name}, which the index names`)
+      if (!existsSync(file))
+        throw new FormatError(
+          "load",
+          `${folder}: ${name}, listed in model.safetensors.index.json, is missing`,
+        )
       return file
     })
   }
   const found = readdirSync(folder).filter((name) => /^(model|weights).*\.safetensors$/.test(name))
   if (found.length === 0)
     throw new ArgumentError("load", `${folder} has no model*.safetensors`, {
-      hint: "Checkpoints in PyTorch's own form (.bin) are not supported: loading them can run code",
+      hint: "PyTorch checkpoints (.bin) are not supported, because loading them can run code",
     })
   return found.sort().map((name) => join(folder, name))
 }
 
-/** The weights of a folder, file by file. */
+/** Reads the weights of a folder. */
 export function readWeights(folder: string, onProgress?: Progress): Weights {
   const files = weightFiles(folder)
   const total = files.reduce((sum, file) => sum + statSync(file).size, 0)
@@ -78,7 +83,7 @@ export function readWeights(folder: string, onProgress?: Progress): Weights {
   return weights
 }
 
-/** Ends of a text, as generation_config.json or config.json name them. */
+/** End-of-text tokens from generation_config.json or config.json. */
 function eosIds(folder: string, config: Settings): number[] {
   const given =
     readIfThere(join(folder, "generation_config.json"))?.eos_token_id ?? config.values.eos_token_id
@@ -86,7 +91,7 @@ function eosIds(folder: string, config: Settings): number[] {
   return list.filter((id): id is number => typeof id === "number")
 }
 
-/** The tokenizer of a folder; null where it has none. */
+/** Reads a folder's tokenizer; null if it has none. */
 export function readTokenizer(folder: string, config: Settings): Tokenizer | null {
   const tokenizer = readIfThere(join(folder, "tokenizer.json"))
   if (!tokenizer) return null

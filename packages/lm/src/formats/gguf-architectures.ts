@@ -1,36 +1,35 @@
 /**
- * The architectures of GGUF files that are families here: their tensors' names and their metadata's keys beside those of config.json, for
- * reading and for writing alike. Names: https://github.com/ggml-org/llama.cpp/blob/master/src/llama-arch.cpp
+ * GGUF architectures: how tensor names and metadata keys map to those of Hugging Face checkpoints, for reading and writing.
+ * Names: https://github.com/ggml-org/llama.cpp/blob/master/src/llama-arch.cpp
  */
 import type { Json, JsonObject } from "../models/settings"
 
-/** Layers' names: GGUF's and ours; `#` is the number of a block. */
-export type Names = readonly (readonly [gguf: string, ours: string])[]
+/** Layer names in GGUF and in Hugging Face checkpoints; `#` is the block's number. */
+export type Names = readonly (readonly [gguf: string, hf: string])[]
 
-/** A key of the metadata, less the architecture's name, with that of config.json; a fraction is a float32 and others uint32. */
+/** A metadata key, without the architecture's name, and the one in config.json. Values are float32 if `fraction`, and otherwise uint32. */
 export interface Key {
   readonly gguf: string
-  readonly ours: string
+  readonly hf: string
   readonly fraction?: boolean
-  /** The value where there is none. */
+  /** The default. */
   readonly otherwise?: (config: JsonObject) => Json | undefined
-  /** It may be missing. */
   readonly optional?: boolean
 }
 
-/** An architecture and the families that it stands for. */
+/** A GGUF architecture, and its families. */
 export interface Architecture {
   readonly name: string
   readonly modelTypes: readonly string[]
   readonly tensors: Names
   readonly keys: readonly Key[]
-  /** The rows of a head's queries and keys are neighbours in files, and halves here. */
-  readonly neighbours?: boolean
-  /** Norms are stored as 1 + weight, and here as weight. */
+  /** GGUF files interleave the rotated pairs of query and key rows; here a head's halves are rotated. */
+  readonly interleaved?: boolean
+  /** GGUF files store 1 + weight for norms. */
   readonly offsetNorms?: boolean
-  /** Fields of config.json that such models have, with the value where it is missing. Others cannot be written. */
+  /** Values of config.json that GGUF files cannot change, and their defaults. Models with other values cannot be saved. */
   readonly fixed?: Readonly<Record<string, readonly [value: Json, otherwise: Json]>>
-  /** The base of rotary positions where config.json names none. */
+  /** The RoPE base if config.json has none. */
   readonly ropeBase?: number
 }
 
@@ -38,30 +37,30 @@ const number = (value: Json | undefined): number | undefined =>
   typeof value === "number" ? value : undefined
 
 const SIZES: readonly Key[] = [
-  { gguf: "embedding_length", ours: "hidden_size" },
-  { gguf: "feed_forward_length", ours: "intermediate_size" },
-  { gguf: "block_count", ours: "num_hidden_layers" },
-  { gguf: "context_length", ours: "max_position_embeddings", otherwise: () => 2048 },
-  { gguf: "attention.head_count", ours: "num_attention_heads" },
+  { gguf: "embedding_length", hf: "hidden_size" },
+  { gguf: "feed_forward_length", hf: "intermediate_size" },
+  { gguf: "block_count", hf: "num_hidden_layers" },
+  { gguf: "context_length", hf: "max_position_embeddings", otherwise: () => 2048 },
+  { gguf: "attention.head_count", hf: "num_attention_heads" },
 ]
 const headDim = (config: JsonObject): number | undefined =>
   number(config.head_dim) ?? Number(config.hidden_size) / Number(config.num_attention_heads)
 const ROTARY: readonly Key[] = [
   ...SIZES,
-  { gguf: "attention.head_count_kv", ours: "num_key_value_heads", otherwise: (c) => c.num_attention_heads },
-  { gguf: "attention.key_length", ours: "head_dim", otherwise: headDim },
-  { gguf: "attention.value_length", ours: "head_dim", otherwise: headDim },
+  { gguf: "attention.head_count_kv", hf: "num_key_value_heads", otherwise: (c) => c.num_attention_heads },
+  { gguf: "attention.key_length", hf: "head_dim", otherwise: headDim },
+  { gguf: "attention.value_length", hf: "head_dim", otherwise: headDim },
   {
     gguf: "attention.layer_norm_rms_epsilon",
-    ours: "rms_norm_eps",
+    hf: "rms_norm_eps",
     fraction: true,
     otherwise: () => 1e-6,
   },
 ]
-const WINDOW: Key = { gguf: "attention.sliding_window", ours: "sliding_window", optional: true }
+const WINDOW: Key = { gguf: "attention.sliding_window", hf: "sliding_window", optional: true }
 const EXPERTS = (count: string): readonly Key[] => [
-  { gguf: "expert_count", ours: count },
-  { gguf: "expert_used_count", ours: "num_experts_per_tok" },
+  { gguf: "expert_count", hf: count },
+  { gguf: "expert_used_count", hf: "num_experts_per_tok" },
 ]
 
 const OUTER: Names = [
@@ -69,8 +68,8 @@ const OUTER: Names = [
   ["output_norm", "model.norm"],
   ["output", "lm_head"],
 ]
-const within = (names: Names, gguf: string, ours: string): Names =>
-  names.map(([a, b]) => [`${gguf}.${a}`, `${ours}.${b}`])
+const within = (names: Names, gguf: string, hf: string): Names =>
+  names.map(([a, b]) => [`${gguf}.${a}`, `${hf}.${b}`])
 const block = (...names: Names): Names => within(names, "blk.#", "model.layers.#")
 
 const ATTENTION: Names = [
@@ -100,14 +99,14 @@ const FOUR_NORMS = block(
   ["post_ffw_norm", "post_feedforward_layernorm"],
 )
 
-/** Fields of GPT-2's config.json have names of their own. */
+/** GPT-2's config.json has its own names. */
 const GPT2_KEYS: readonly Key[] = [
-  { gguf: "embedding_length", ours: "n_embd" },
-  { gguf: "feed_forward_length", ours: "n_inner", otherwise: (c) => 4 * Number(c.n_embd) },
-  { gguf: "block_count", ours: "n_layer" },
-  { gguf: "context_length", ours: "n_positions", otherwise: () => 1024 },
-  { gguf: "attention.head_count", ours: "n_head" },
-  { gguf: "attention.layer_norm_epsilon", ours: "layer_norm_epsilon", fraction: true, otherwise: () => 1e-5 },
+  { gguf: "embedding_length", hf: "n_embd" },
+  { gguf: "feed_forward_length", hf: "n_inner", otherwise: (c) => 4 * Number(c.n_embd) },
+  { gguf: "block_count", hf: "n_layer" },
+  { gguf: "context_length", hf: "n_positions", otherwise: () => 1024 },
+  { gguf: "attention.head_count", hf: "n_head" },
+  { gguf: "attention.layer_norm_epsilon", hf: "layer_norm_epsilon", fraction: true, otherwise: () => 1e-5 },
 ]
 
 const dense: Pick<Architecture, "tensors" | "keys"> = {
@@ -122,14 +121,14 @@ const wide: Architecture["fixed"] = { use_sliding_window: [false, false] }
 const sparse: Architecture["fixed"] = { ...wide, decoder_sparse_step: [1, 1], mlp_only_layers: [[], []] }
 
 export const ARCHITECTURES: readonly Architecture[] = [
-  { name: "llama", modelTypes: ["llama", "smollm"], ...dense, neighbours: true },
-  { name: "llama", modelTypes: ["mistral"], ...dense, keys: [...ROTARY, WINDOW], neighbours: true },
+  { name: "llama", modelTypes: ["llama", "smollm"], ...dense, interleaved: true },
+  { name: "llama", modelTypes: ["mistral"], ...dense, keys: [...ROTARY, WINDOW], interleaved: true },
   {
     name: "llama",
     modelTypes: ["mixtral"],
     tensors: [...ATTENTION, ...BEFORE, ...experts("block_sparse_moe")],
     keys: [...ROTARY, WINDOW, ...EXPERTS("num_local_experts")],
-    neighbours: true,
+    interleaved: true,
     ropeBase: 1e6,
   },
   { name: "qwen2", modelTypes: ["qwen2"], ...dense, fixed: wide },
@@ -151,8 +150,8 @@ export const ARCHITECTURES: readonly Architecture[] = [
     keys: [
       ...ROTARY,
       ...EXPERTS("num_experts"),
-      { gguf: "expert_feed_forward_length", ours: "moe_intermediate_size" },
-      { gguf: "expert_shared_feed_forward_length", ours: "shared_expert_intermediate_size" },
+      { gguf: "expert_feed_forward_length", hf: "moe_intermediate_size" },
+      { gguf: "expert_shared_feed_forward_length", hf: "shared_expert_intermediate_size" },
     ],
     fixed: { ...sparse, norm_topk_prob: [false, false] },
   },
@@ -163,7 +162,7 @@ export const ARCHITECTURES: readonly Architecture[] = [
     keys: [
       ...ROTARY,
       ...EXPERTS("num_experts"),
-      { gguf: "expert_feed_forward_length", ours: "moe_intermediate_size" },
+      { gguf: "expert_feed_forward_length", hf: "moe_intermediate_size" },
     ],
     fixed: { ...sparse, norm_topk_prob: [true, false] },
   },
@@ -175,8 +174,8 @@ export const ARCHITECTURES: readonly Architecture[] = [
     keys: [
       ...ROTARY,
       WINDOW,
-      { gguf: "attn_logit_softcapping", ours: "attn_logit_softcapping", fraction: true, optional: true },
-      { gguf: "final_logit_softcapping", ours: "final_logit_softcapping", fraction: true, optional: true },
+      { gguf: "attn_logit_softcapping", hf: "attn_logit_softcapping", fraction: true, optional: true },
+      { gguf: "final_logit_softcapping", hf: "final_logit_softcapping", fraction: true, optional: true },
     ],
   },
   {
@@ -187,10 +186,10 @@ export const ARCHITECTURES: readonly Architecture[] = [
     keys: [
       ...ROTARY,
       WINDOW,
-      { gguf: "attention.sliding_window_pattern", ours: "sliding_window_pattern", otherwise: () => 6 },
+      { gguf: "attention.sliding_window_pattern", hf: "sliding_window_pattern", otherwise: () => 6 },
       {
         gguf: "rope.freq_base_swa",
-        ours: "rope_local_base_freq",
+        hf: "rope_local_base_freq",
         fraction: true,
         otherwise: () => 10000,
       },
@@ -276,7 +275,7 @@ export const ARCHITECTURES: readonly Architecture[] = [
       ...SIZES,
       {
         gguf: "attention.layer_norm_epsilon",
-        ours: "layer_norm_eps",
+        hf: "layer_norm_eps",
         fraction: true,
         otherwise: () => 1e-12,
       },
@@ -284,7 +283,7 @@ export const ARCHITECTURES: readonly Architecture[] = [
   },
 ]
 
-/** A name's layer in the other naming, or null: `from` is the side that it is of. */
+/** Maps a layer's name to the other naming, or null; `from` is the side that it is from. */
 export function renameLayer(names: Names, layer: string, from: 0 | 1): string | null {
   const [, number] = /\.(\d+)\./.exec(layer) ?? []
   const general = number === undefined ? layer : layer.replace(`.${number}.`, ".#.")

@@ -1,6 +1,6 @@
 /**
- * Blocks of GGUF files as packed weights, beyond those that `mx.load` keeps packed: Q5_0, Q5_1, Q4_K and Q5_K are groups of 32 with a
- * scale and a bias each, Q2_K, Q3_K and Q6_K groups of 16; MXFP4 is the mode of that name.
+ * Reads quantized blocks of GGUF files as packed weights, in addition to the types of `mx.load`: Q5_0, Q5_1, Q4_K and Q5_K become groups
+ * of 32 with a scale and a bias, Q2_K, Q3_K and Q6_K groups of 16, and MXFP4 the mode of that name.
  * Layouts: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
  */
 import * as mx from "@lazuli/core"
@@ -8,7 +8,7 @@ import { arrayFromStore, type BlockFormat, fromFloat16Bits, blockFormats as know
 
 const half = (data: Uint8Array, at: number): number => fromFloat16Bits(data[at] | (data[at + 1] << 8))
 
-/** One block: its codes, and for each of its groups a scale and a bias. */
+/** Decodes a block to its codes, and a scale and a bias for each group. */
 type Decode = (
   data: Uint8Array,
   at: number,
@@ -17,10 +17,10 @@ type Decode = (
   biases: Float32Array,
 ) => void
 
-/** Bits of a code that is packed. */
+/** Bits per packed code. */
 type Bits = 2 | 4 | 5 | 6
 
-/** Blocks of groups that are scale · code + bias, with codes of so many bits in one stream. */
+/** Blocks of groups with values scale · code + bias. */
 function affine(
   name: string,
   [bits, group]: readonly [Bits, 16 | 32],
@@ -55,7 +55,7 @@ function affine(
   }
 }
 
-/** Codes as one stream of bits, least significant first. */
+/** Packs codes as one stream of bits, minimum significant first. */
 function pack(codes: Uint8Array, bits: Bits, out: Uint8Array, to: number): void {
   if (bits === 4) {
     for (let i = 0; i < codes.length; i += 2) out[to + (i >> 1)] = codes[i] | (codes[i + 1] << 4)
@@ -88,7 +88,7 @@ function packFive(codes: Uint8Array, out: Uint8Array, to: number): void {
   }
 }
 
-/** The fifth bits lie in four bytes, the others as in Q4_0. */
+/** The fifth bits are in four bytes, the others as in Q4_0. */
 function fiveBits(data: Uint8Array, high: number, codes: Uint8Array): void {
   const low = high + 4
   for (let j = 0; j < 16; j++) {
@@ -98,19 +98,19 @@ function fiveBits(data: Uint8Array, high: number, codes: Uint8Array): void {
   }
 }
 
-/** Eight groups of 32, whose scales and minima have six bits each, packed into twelve bytes. */
+/** Eight groups of 32, whose 6-bit scales and minima are packed in twelve bytes. */
 function scalesOf(data: Uint8Array, at: number, scales: Float32Array, biases: Float32Array): void {
-  const [scale, least] = [half(data, at), half(data, at + 2)]
+  const [scale, minimum] = [half(data, at), half(data, at + 2)]
   const six = at + 4
   for (let j = 0; j < 8; j++) {
     const [a, b] = [data[six + j], data[six + j + 4]]
     const before = data[six + j - 4]
     scales[j] = scale * (j < 4 ? a & 63 : (b & 15) | ((before >> 6) << 4))
-    biases[j] = -least * (j < 4 ? b & 63 : (b >> 4) | ((a >> 6) << 4))
+    biases[j] = -minimum * (j < 4 ? b & 63 : (b >> 4) | ((a >> 6) << 4))
   }
 }
 
-/** Pairs of groups share bytes: the one has their low halves, the other their high ones. `high` has a fifth bit for each. */
+/** Pairs of groups share bytes, one in the low and one in the high four bits. `high` is the offset of the fifth bits. */
 function largeCodes(data: Uint8Array, low: number, high: number | null, codes: Uint8Array): void {
   for (let i = 0; i < 256; i++) {
     const group = i >> 5
@@ -120,7 +120,7 @@ function largeCodes(data: Uint8Array, low: number, high: number | null, codes: U
   }
 }
 
-/** Codes of four bits with a power of two a group. */
+/** 4-bit codes with a power of two per group. */
 const mxfp4: BlockFormat = {
   name: "MXFP4",
   elements: 32,
@@ -146,18 +146,18 @@ const mxfp4: BlockFormat = {
   },
 }
 
-/** Sixteen groups of 16, with a scale and a minimum of four bits each under two common ones. */
+/** Sixteen groups of 16, with 4-bit scales and minima relative to common ones. */
 const twoBits: Decode = (data, at, codes, scales, biases) => {
-  const [scale, least] = [half(data, at + 80), half(data, at + 82)]
+  const [scale, minimum] = [half(data, at + 80), half(data, at + 82)]
   for (let j = 0; j < 16; j++) {
     scales[j] = scale * (data[at + j] & 15)
-    biases[j] = -least * (data[at + j] >> 4)
+    biases[j] = -minimum * (data[at + j] >> 4)
   }
   for (let i = 0; i < 256; i++)
     codes[i] = (data[at + 16 + (i >> 7) * 32 + (i & 31)] >> (((i >> 5) & 3) * 2)) & 3
 }
 
-/** Sixteen groups of 16 around 0: the scales have six bits, the codes two and a third in bytes of their own. */
+/** Sixteen symmetric groups of 16, with 6-bit scales; the third bits of codes are separate. */
 const threeBits: Decode = (data, at, codes, scales, biases) => {
   const [low, packed] = [at + 32, at + 96]
   const scale = half(data, at + 108)
@@ -173,7 +173,7 @@ const threeBits: Decode = (data, at, codes, scales, biases) => {
   }
 }
 
-/** Sixteen groups of 16 around 0, with scales of eight bits; the codes have four bits, and two in bytes of their own. */
+/** Sixteen symmetric groups of 16, with 8-bit scales; the upper two bits of codes are separate. */
 const sixBits: Decode = (data, at, codes, scales, biases) => {
   const scale = half(data, at + 208)
   for (let j = 0; j < 16; j++) {
@@ -210,7 +210,7 @@ const formats: readonly (readonly [number, BlockFormat])[] = [
     }),
   ],
   [10, affine("Q2_K", [2, 16], [256, 84], twoBits)],
-  // Their third bits lie apart: codes of three bits do not fill words by sixteens.
+  // Stored as 4-bit codes, because sixteen 3-bit codes do not fill 32-bit words.
   [11, affine("Q3_K", [4, 16], [256, 110], threeBits)],
   [
     12,
@@ -230,5 +230,5 @@ const formats: readonly (readonly [number, BlockFormat])[] = [
   [39, mxfp4],
 ]
 
-/** The ways of reading blocks, by the number of the ggml type: all of them stay packed. */
+/** Block formats by the number of the ggml type, all of which stay packed. */
 export const blockFormats: ReadonlyMap<number, BlockFormat> = new Map([...known, ...formats])

@@ -1,14 +1,14 @@
 /**
- * Weights as blocks of GGUF files: rows of numbers, quantized, and weights that are packed here already, as they are.
+ * Writes weights as quantized blocks of GGUF files: quantizes dense ones, and copies packed ones unchanged.
  */
 import { fromFloat16Bits } from "@lazuli/core/engine"
 
-/** A type of ggml: its number, and the elements and bytes of a block. */
+/** A ggml type: its number, and the size of a block. */
 export interface BlockType {
   readonly type: number
   readonly elements: number
   readonly bytes: number
-  /** Writes one block of these values. */
+  /** Writes one block. */
   encode(values: Float32Array, out: DataView): void
 }
 
@@ -21,39 +21,38 @@ export function float16Bits(value: number): number {
   const sign = (bits[0] >>> 16) & 0x8000
   scratch[0] = Math.abs(value)
   if (!(scratch[0] < 65520)) return sign | 0x7c00
-  if (scratch[0] < 2 ** -14) return sign | evenly(scratch[0] * 2 ** 24)
+  if (scratch[0] < 2 ** -14) return sign | roundHalfEven(scratch[0] * 2 ** 24)
   const rest = bits[0] & 0x1fff
   let top = bits[0] >>> 13
   if (rest > 0x1000 || (rest === 0x1000 && top & 1)) top++
   return sign | (top - (112 << 10))
 }
 
-/** Rounds halves to even. */
-function evenly(x: number): number {
+/** Rounds to the nearest integer, halves to even. */
+function roundHalfEven(x: number): number {
   const below = Math.floor(x)
   const over = x - below
   return over > 0.5 || (over === 0.5 && below % 2 === 1) ? below + 1 : below
 }
 
-/** Writes a float16, and gives its value. */
+/** Writes a float16. Returns its value. */
 function putHalf(out: DataView, at: number, value: number): number {
   const rounded = float16Bits(value)
   out.setUint16(at, rounded, true)
   return fromFloat16Bits(rounded)
 }
 
-const clamp = (x: number, least: number, most: number): number =>
-  Math.min(most, Math.max(least, Math.round(x)))
+const clamp = (x: number, min: number, max: number): number => Math.min(max, Math.max(min, Math.round(x)))
 const over = (x: number, scale: number): number => (scale === 0 ? 0 : x / scale)
 
-/** The value that lies furthest from 0. */
+/** The value with the largest magnitude. */
 function extreme(values: Float32Array): number {
   let found = 0
   for (const x of values) if (Math.abs(x) > Math.abs(found)) found = x
   return found
 }
 
-/** Codes of four bits in low and high halves, and with five bits the fifth ones before them. */
+/** Writes 4-bit codes, two per byte; with `five`, the fifth bits come first. */
 function putCodes(out: DataView, at: number, codes: ArrayLike<number>, five: boolean): void {
   const low = five ? at + 4 : at
   if (five) {
@@ -64,8 +63,8 @@ function putCodes(out: DataView, at: number, codes: ArrayLike<number>, five: boo
   for (let j = 0; j < 16; j++) out.setUint8(low + j, (codes[j] & 15) | ((codes[j + 16] & 15) << 4))
 }
 
-/** Groups of 32 around 0: scale · (code − middle). */
-function centred(type: number, five: boolean): BlockType {
+/** Symmetric groups of 32: scale · (code − middle). */
+function symmetric(type: number, five: boolean): BlockType {
   const middle = five ? 16 : 8
   return {
     type,
@@ -83,21 +82,21 @@ function centred(type: number, five: boolean): BlockType {
   }
 }
 
-/** Groups of 32: scale · code + least. */
+/** Groups of 32: scale · code + minimum. */
 function affine(type: number, five: boolean): BlockType {
-  const most = five ? 31 : 15
+  const max = five ? 31 : 15
   return {
     type,
     elements: 32,
     bytes: five ? 24 : 20,
     encode(values, out) {
-      const least = Math.min(...values)
-      const scale = putHalf(out, 0, (Math.max(...values) - least) / most)
-      const base = putHalf(out, 2, least)
+      const minimum = Math.min(...values)
+      const scale = putHalf(out, 0, (Math.max(...values) - minimum) / max)
+      const base = putHalf(out, 2, minimum)
       putCodes(
         out,
         4,
-        Array.from(values, (x) => clamp(over(x - base, scale), 0, most)),
+        Array.from(values, (x) => clamp(over(x - base, scale), 0, max)),
         five,
       )
     },
@@ -116,9 +115,9 @@ const q8: BlockType = {
   },
 }
 
-/** Eight groups of 32: scale · code − least, with scales and minima of six bits under two common ones. */
+/** Eight groups of 32: scale · code − minimum, with 6-bit scales and minima relative to common ones. */
 function large(type: number, five: boolean): BlockType {
-  const most = five ? 31 : 15
+  const max = five ? 31 : 15
   return {
     type,
     elements: 256,
@@ -126,11 +125,11 @@ function large(type: number, five: boolean): BlockType {
     encode(values, out) {
       const groups = Array.from({ length: 8 }, (_, j) => values.subarray(j * 32, j * 32 + 32))
       const minima = groups.map((group) => Math.max(0, -Math.min(...group)))
-      const scales = groups.map((group, j) => (Math.max(...group) + minima[j]) / most)
+      const scales = groups.map((group, j) => (Math.max(...group) + minima[j]) / max)
       const scale = putHalf(out, 0, Math.max(0, ...scales) / 63)
-      const least = putHalf(out, 2, Math.max(...minima) / 63)
+      const minimum = putHalf(out, 2, Math.max(...minima) / 63)
       const sixScales = scales.map((s) => clamp(over(s, scale), 0, 63))
-      const sixMinima = minima.map((m) => clamp(over(m, least), 0, 63))
+      const sixMinima = minima.map((m) => clamp(over(m, minimum), 0, 63))
       for (let j = 0; j < 4; j++) {
         out.setUint8(4 + j, sixScales[j] | ((sixScales[j + 4] >> 4) << 6))
         out.setUint8(8 + j, sixMinima[j] | ((sixMinima[j + 4] >> 4) << 6))
@@ -138,7 +137,7 @@ function large(type: number, five: boolean): BlockType {
       }
       const codes = Array.from(values, (x, i) => {
         const j = i >> 5
-        return clamp(over(x + least * sixMinima[j], scale * sixScales[j]), 0, most)
+        return clamp(over(x + minimum * sixMinima[j], scale * sixScales[j]), 0, max)
       })
       const low = five ? 48 : 16
       for (let i = 0; i < 32; i++) {
@@ -155,7 +154,7 @@ function large(type: number, five: boolean): BlockType {
   }
 }
 
-/** Sixteen groups of 16 around 0, with scales of eight bits under a common one. */
+/** Sixteen symmetric groups of 16, with 8-bit scales relative to a common one. */
 const q6k: BlockType = {
   type: 14,
   elements: 256,
@@ -178,11 +177,11 @@ const q6k: BlockType = {
   },
 }
 
-/** The types in which dense weights can be written. */
+/** The types that dense weights can be quantized to. */
 export const BLOCK_TYPES = {
-  Q4_0: centred(2, false),
+  Q4_0: symmetric(2, false),
   Q4_1: affine(3, false),
-  Q5_0: centred(6, true),
+  Q5_0: symmetric(6, true),
   Q5_1: affine(7, true),
   Q8_0: q8,
   Q4_K: large(12, false),
@@ -190,7 +189,7 @@ export const BLOCK_TYPES = {
   Q6_K: q6k,
 } as const satisfies Readonly<Record<string, BlockType>>
 
-/** Rows of numbers in blocks. */
+/** Quantizes values to blocks. */
 export function encodeBlocks(values: Float32Array, format: BlockType): Uint8Array {
   const blocks = values.length / format.elements
   const out = new Uint8Array(blocks * format.bytes)
@@ -202,11 +201,11 @@ export function encodeBlocks(values: Float32Array, format: BlockType): Uint8Arra
   return out
 }
 
-/** Weights that are packed here: codes in a stream of bits, with a scale a group of 32 and a bias where the format has one. */
+/** Packed weights: a stream of codes, with a scale and, in some formats, a bias per group of 32. */
 export interface PackedRows {
   readonly bits: 4 | 5 | 8
   readonly codes: Uint8Array
-  /** Bits of float16, or for MXFP4 exponents. */
+  /** Bits of float16, or exponents for MXFP4. */
   readonly scales: Uint16Array | Uint8Array
   readonly biases: Uint16Array | null
 }
@@ -217,7 +216,7 @@ function codeAt(codes: Uint8Array, bits: number, n: number): number {
   return (((codes[at >> 3] | ((codes[(at >> 3) + 1] ?? 0) << 8)) >> (at & 7)) & ((1 << bits) - 1)) >>> 0
 }
 
-/** Packed weights in blocks, without a change: Q8_0 without biases, Q4_1 and Q5_1 with them, MXFP4 with exponents. */
+/** Copies packed weights to blocks, unchanged. */
 export function copyBlocks({ bits, codes, scales, biases }: PackedRows): Uint8Array {
   const groups = scales.length
   const bytes = (scales.BYTES_PER_ELEMENT === 1 ? 1 : 2) + (biases ? 2 : 0) + bits * 4

@@ -1,10 +1,9 @@
 /**
- * The metadata of GGUF files: typed values by name.
+ * Typed access to the metadata of GGUF files.
  */
 import * as mx from "@lazuli/core"
 import { FormatError } from "@lazuli/core/engine"
 
-/** Metadata of a GGUF file, read by name. */
 export class GgufMetadata {
   constructor(
     readonly values: Readonly<Record<string, mx.Array | string | string[]>>,

@@ -1,5 +1,5 @@
 /**
- * Rotary positions in the metadata of GGUF files: the base, the kind of scaling, and factors of single frequencies as tensors.
+ * RoPE in GGUF files: base and scaling in the metadata, and factors of frequencies as tensors.
  */
 import * as mx from "@lazuli/core"
 import type { Weights } from "../models/network"
@@ -9,7 +9,7 @@ import type { GgufMetadata } from "./gguf-metadata"
 
 const list = (array: mx.Array): Json => Array.from(array.astype(mx.float32).toTypedArray() as Float32Array)
 
-/** The fields of config.json that tell the rotation. */
+/** The RoPE fields of config.json. */
 export function readRope(metadata: GgufMetadata, architecture: string, arrays: Weights): JsonObject {
   const key = (name: string): string => `${architecture}.rope.${name}`
   const context = metadata.number(`${architecture}.context_length`) ?? 2048
@@ -18,7 +18,7 @@ export function readRope(metadata: GgufMetadata, architecture: string, arrays: W
   const factors = arrays["rope_freqs.weight"]
   const [short, long] = [arrays["rope_factors_short.weight"], arrays["rope_factors_long.weight"]]
   if (factors || (short && long)) {
-    // Llama 3's frequencies are factors of the plain ones, whatever the length.
+    // Llama 3's factors are the same for all lengths.
     const each = factors
       ? { short_factor: list(factors), long_factor: list(factors), attention_factor: 1 }
       : {
@@ -34,7 +34,7 @@ export function readRope(metadata: GgufMetadata, architecture: string, arrays: W
   const factor = metadata.number(key("scaling.factor")) ?? older ?? 1
   if (kind === "none" || factor === 1) return theta
   if (kind !== "linear" && kind !== "yarn")
-    throw metadata.error(`scales rotary positions as "${kind}", which is unknown`)
+    throw metadata.error(`the RoPE scaling type "${kind}" is not supported`)
   const rope: Record<string, Json> = { rope_type: kind, factor }
   if (kind === "yarn") {
     rope.original_max_position_embeddings = trained ?? context
@@ -46,15 +46,15 @@ export function readRope(metadata: GgufMetadata, architecture: string, arrays: W
   return { ...theta, rope_scaling: rope }
 }
 
-/** The metadata and tensors of a rotation. */
+/** RoPE in a GGUF file. */
 export interface RopeParts {
   readonly metadata: Record<string, mx.Array | string>
   readonly tensors: Weights
 }
 
 /**
- * The metadata and tensors of a config's rotation.
- * @throws FormatError for a variant that llama.cpp does not have
+ * The metadata and tensors of a config's RoPE.
+ * @throws FormatError for types that llama.cpp does not support
  */
 export function writeRope(config: Settings, architecture: string, headDim: number, base?: number): RopeParts {
   const layerType = architecture === "gemma3" ? "full_attention" : undefined
@@ -68,23 +68,23 @@ export function writeRope(config: Settings, architecture: string, headDim: numbe
   }
   const tensors: Weights = {}
   if (kind === "default" || rope === null) return { metadata, tensors }
-  const most = config.count("max_position_embeddings", 2048)
+  const maxPositions = config.count("max_position_embeddings", 2048)
   const trained =
     rope.optionalCount("original_max_position_embeddings") ??
     config.optionalCount("original_max_position_embeddings") ??
-    most
+    maxPositions
   if (kind === "linear" || kind === "yarn") {
     metadata[key("scaling.type")] = kind
-    metadata[key("scaling.factor")] = f32(rope.number("factor", most / trained))
+    metadata[key("scaling.factor")] = f32(rope.number("factor", maxPositions / trained))
     if (kind === "linear") return { metadata, tensors }
     metadata[key("scaling.original_context_length")] = u32(trained)
-    for (const [name, ours] of [
+    for (const [name, hf] of [
       ["yarn_beta_fast", "beta_fast"],
       ["yarn_beta_slow", "beta_slow"],
     ])
-      if (rope.has(ours)) metadata[key(`scaling.${name}`)] = f32(rope.number(ours))
+      if (rope.has(hf)) metadata[key(`scaling.${name}`)] = f32(rope.number(hf))
     if (rope.has("attention_factor") || rope.has("mscale") || !rope.boolean("truncate", true))
-      throw new mx.FormatError("save", `${rope.source}: this form of yarn cannot be written to a GGUF file`)
+      throw new mx.FormatError("save", `${rope.source}: GGUF files do not support these yarn parameters`)
     return { metadata, tensors }
   }
   if (kind === "llama3" || kind === "longrope" || kind === "su") {
@@ -96,11 +96,9 @@ export function writeRope(config: Settings, architecture: string, headDim: numbe
       tensors["rope_factors_long.weight"] = mx.array(long)
       metadata[key("scaling.attn_factor")] = f32(attention)
       metadata[key("scaling.original_context_length")] = u32(trained)
-    } else throw new mx.FormatError("save", `${rope.source}: only Phi 3 has factors by length in GGUF files`)
+    } else
+      throw new mx.FormatError("save", `${rope.source}: GGUF files support factors by length only for Phi 3`)
     return { metadata, tensors }
   }
-  throw new mx.FormatError(
-    "save",
-    `${rope.source}: GGUF files have no rotary positions of the kind "${kind}"`,
-  )
+  throw new mx.FormatError("save", `${rope.source}: GGUF files do not support the rope_type "${kind}"`)
 }

@@ -1,5 +1,5 @@
 /**
- * A tokenizer.json as metadata of a GGUF file: what gguf-tokenizer.ts reads, the other way.
+ * Writes tokenizer.json as metadata of a GGUF file, the reverse of gguf-tokenizer.ts.
  */
 import * as mx from "@lazuli/core"
 import { FormatError, isPlainObject } from "@lazuli/core/engine"
@@ -14,14 +14,14 @@ const list = (value: Json | undefined): readonly Json[] => (Array.isArray(value)
 
 /**
  * The metadata of a tokenizer.
- * @param words - rows of the table of embeddings, of which the tokenizer may have fewer
- * @throws FormatError for one that llama.cpp has no kind for
+ * @param vocabulary - number of embeddings; the tokenizer may have fewer tokens
+ * @throws FormatError for a tokenizer that llama.cpp does not support
  */
-export function tokenizerMetadata(tokenizer: Tokenizer, words: number): Metadata {
+export function tokenizerMetadata(tokenizer: Tokenizer, vocabulary: number): Metadata {
   const { tokenizer: json, config, template } = tokenizer.files
   const model = part(json.model)
   const kind = kindOf(json, model)
-  const { tokens, types } = tokensOf(json, model, words)
+  const { tokens, types } = tokensOf(json, model, vocabulary)
   const texts = kind === "bert" ? tokens.map((text, id) => wordOf(text, types[id])) : tokens
   const out: Metadata = {
     "tokenizer.ggml.model": kind,
@@ -32,7 +32,7 @@ export function tokenizerMetadata(tokenizer: Tokenizer, words: number): Metadata
     out["tokenizer.ggml.pre"] = splitOf(part(json.pre_tokenizer))
     out["tokenizer.ggml.merges"] = mergesOf(model)
   } else if (kind === "llama") {
-    out["tokenizer.ggml.scores"] = mx.array(scoresOf(model, words))
+    out["tokenizer.ggml.scores"] = mx.array(scoresOf(model, vocabulary))
     out["tokenizer.ggml.add_space_prefix"] = mx.array(
       JSON.stringify(json.normalizer ?? null).includes('"Prepend"'),
     )
@@ -71,18 +71,20 @@ function kindOf(json: JsonObject, model: JsonObject): "gpt2" | "llama" | "bert" 
   const pre = JSON.stringify(json.pre_tokenizer ?? null)
   if (model.type === "BPE" && model.byte_fallback === true) return "llama"
   if (model.type === "BPE" && pre.includes('"ByteLevel"')) return "gpt2"
-  throw new FormatError(
-    "save",
-    `a tokenizer of the type ${JSON.stringify(model.type)} cannot be written to a GGUF file`,
-  )
+  throw new FormatError("save", `GGUF files do not support the tokenizer type ${JSON.stringify(model.type)}`)
 }
 
-/** All tokens by their ids, and what they are. */
-function tokensOf(json: JsonObject, model: JsonObject, words: number): { tokens: string[]; types: number[] } {
-  const tokens: string[] = Array.from({ length: words }, (_, id) => `[PAD${id}]`)
+/** All tokens by id, and their types. */
+function tokensOf(
+  json: JsonObject,
+  model: JsonObject,
+  vocabulary: number,
+): { tokens: string[]; types: number[] } {
+  const tokens: string[] = Array.from({ length: vocabulary }, (_, id) => `[PAD${id}]`)
   const types: number[] = tokens.map(() => TOKEN_TYPES.unused)
   const put = (text: string, id: number, type: number): void => {
-    if (id >= words) throw new FormatError("save", `the token ${id} has no row among ${words}`)
+    if (id >= vocabulary)
+      throw new FormatError("save", `the token ${id} has no embedding, there are ${vocabulary}`)
     tokens[id] = text
     types[id] = type
   }
@@ -99,7 +101,7 @@ function tokensOf(json: JsonObject, model: JsonObject, words: number): { tokens:
   return { tokens, types }
 }
 
-/** BERT's words have a mark before them, and their further parts none. */
+/** A WordPiece token in GGUF's form: `##` is dropped, and beginnings of words are marked. */
 function wordOf(text: string, type: number): string {
   if (type !== TOKEN_TYPES.normal || /^\[.*\]$/.test(text)) return text
   return text.startsWith("##") ? text.slice(2) : `${WORD}${text}`
@@ -108,10 +110,10 @@ function wordOf(text: string, type: number): string {
 const mergesOf = (model: JsonObject): string[] =>
   list(model.merges).map((merge) => (Array.isArray(merge) ? merge.join(" ") : String(merge)))
 
-/** Scores by which tokens are joined in the order of the merges. */
-function scoresOf(model: JsonObject, words: number): Float32Array {
+/** Scores that result in the order of the merges. */
+function scoresOf(model: JsonObject, vocabulary: number): Float32Array {
   const vocab = part(model.vocab)
-  const scores = new Float32Array(words).fill(-1e9)
+  const scores = new Float32Array(vocabulary).fill(-1e9)
   mergesOf(model).forEach((merge, rank) => {
     const id = Number(vocab[merge.replace(" ", "")])
     scores[id] = Math.max(scores[id], -rank)
@@ -119,7 +121,7 @@ function scoresOf(model: JsonObject, words: number): Float32Array {
   return scores
 }
 
-/** llama.cpp's name of the pattern that splits texts. */
+/** llama.cpp's name of the pre-tokenizer. */
 function splitOf(pre: JsonObject): string {
   const parts = pre.type === "Sequence" ? list(pre.pretokenizers).map(part) : [pre]
   const [first] = parts
@@ -128,5 +130,5 @@ function splitOf(pre: JsonObject): string {
   const pattern = part(first?.pattern).Regex
   const found = Object.entries(SPLITS).find(([, regex]) => regex === pattern)
   if (found) return found[0]
-  throw new FormatError("save", "llama.cpp has no name for how the tokenizer splits texts")
+  throw new FormatError("save", "llama.cpp has no name for the tokenizer's pre-tokenizer")
 }

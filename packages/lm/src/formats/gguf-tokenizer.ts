@@ -1,17 +1,17 @@
 /**
- * The tokenizer in a GGUF file's metadata, as a tokenizer.json: byte-level ones ("gpt2"), those of SentencePiece ("llama"), whose scores
- * become merges, and those of BERT ("bert").
+ * Reads the tokenizer of a GGUF file as tokenizer.json: byte-level BPE ("gpt2"), SentencePiece ("llama"), whose scores become merges, and
+ * WordPiece ("bert").
  */
 import type { JsonObject } from "../models/settings"
 import type { TokenizerFiles } from "../text/tokenizer"
 import type { GgufMetadata } from "./gguf-metadata"
 
-/** The numbers by which GGUF says what a token is. */
+/** GGUF's token types. */
 export const TOKEN_TYPES = { normal: 1, unknown: 2, control: 3, userDefined: 4, unused: 5, byte: 6 } as const
-/** The mark before words in BERT's vocabulary; their further parts have none. */
+/** The mark before beginnings of words in BERT's vocabulary. */
 export const WORD = "▁"
 
-/** The patterns by which byte-level tokenizers split texts, by llama.cpp's names; what has none splits as GPT-2 does. */
+/** Patterns of byte-level pre-tokenizers, by llama.cpp's names; others are those of GPT-2. */
 export const SPLITS: Readonly<Record<string, string>> = {
   "llama-bpe":
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
@@ -19,7 +19,7 @@ export const SPLITS: Readonly<Record<string, string>> = {
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
 }
 
-/** The files of a tokenizer, from metadata. */
+/** The tokenizer's files. */
 export function ggufTokenizer(metadata: GgufMetadata, tokens: readonly string[]): TokenizerFiles {
   const kind = metadata.text("tokenizer.ggml.model")
   const vocab = Object.fromEntries(tokens.map((token, id) => [token, id]))
@@ -43,7 +43,7 @@ export function ggufTokenizer(metadata: GgufMetadata, tokens: readonly string[])
   const ends = [eos, id("eot"), id("eom")].filter((n) => n !== null)
   if (kind === "gpt2") {
     const merges = metadata.texts("tokenizer.ggml.merges")
-    if (!merges) throw metadata.error("lacks tokenizer.ggml.merges")
+    if (!merges) throw metadata.error("tokenizer.ggml.merges is missing")
     const pre = metadata.text("tokenizer.ggml.pre") ?? ""
     return {
       tokenizer: { ...common, post_processor, ...byteLevel(vocab, merges, SPLITS[pre], pre === "smollm") },
@@ -53,7 +53,7 @@ export function ggufTokenizer(metadata: GgufMetadata, tokens: readonly string[])
   }
   if (kind === "llama") {
     const scores = metadata.numbers("tokenizer.ggml.scores")
-    if (!scores) throw metadata.error("lacks tokenizer.ggml.scores")
+    if (!scores) throw metadata.error("tokenizer.ggml.scores is missing")
     const unknown = tokens[id("unknown") ?? 0]
     const prefix = metadata.flag("tokenizer.ggml.add_space_prefix") ?? true
     const parts = sentencePiece(vocab, mergesOf(tokens, scores, vocab), unknown, prefix)
@@ -61,13 +61,13 @@ export function ggufTokenizer(metadata: GgufMetadata, tokens: readonly string[])
   }
   if (kind === "bert") {
     const [cls, sep] = [id("cls") ?? bos, id("seperator") ?? eos]
-    if (cls === null || sep === null) throw metadata.error("lacks the tokens that begin and end a text")
+    if (cls === null || sep === null) throw metadata.error("the CLS or SEP token is missing")
     const lowercase = metadata.flag("tokenizer.ggml.normalizer.lowercase") ?? true
     const parts = wordPieces(tokens, types, tokens[id("unknown") ?? 100] ?? "[UNK]", lowercase)
     const around = { post_processor: between([tokens[cls], cls], [tokens[sep], sep]) }
     return { tokenizer: { ...common, ...around, ...parts }, config, eosIds: ends }
   }
-  throw metadata.error(`has a tokenizer of the unknown kind ${JSON.stringify(kind)}`)
+  throw metadata.error(`the tokenizer type ${JSON.stringify(kind)} is not supported`)
 }
 
 const beginWith = (token: string, id: number): JsonObject => ({
@@ -89,7 +89,7 @@ const model = (vocab: JsonObject, merges: readonly string[], unknown: string | n
   merges,
 })
 
-/** A text between two tokens, or two texts with the second one behind each. */
+/** A post-processor that puts texts between two tokens: [CLS] A [SEP] B [SEP]. */
 function between([first, firstId]: [string, number], [last, lastId]: [string, number]): JsonObject {
   const token = (id: string, type_id: number): JsonObject => ({ SpecialToken: { id, type_id } })
   const text = (id: string, type_id: number): JsonObject => ({ Sequence: { id, type_id } })
@@ -185,7 +185,7 @@ function sentencePiece(
   }
 }
 
-/** All ways to join two tokens to a third, those of better scores first. */
+/** All pairs of tokens that form another token, by descending score. */
 function mergesOf(tokens: readonly string[], scores: readonly number[], vocab: JsonObject): string[] {
   const found: { readonly pair: string; readonly score: number; readonly order: number }[] = []
   tokens.forEach((token, id) => {

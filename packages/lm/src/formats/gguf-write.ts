@@ -1,5 +1,5 @@
 /**
- * A model as a GGUF file: what gguf.ts reads, the other way. Packed weights stay packed where GGUF has their form.
+ * Writes models as GGUF files, the reverse of gguf.ts. Quantized weights are copied if GGUF has their format.
  */
 import * as mx from "@lazuli/core"
 import { asPath, FormatError, type GgufTensor, ggufParts, writeBeside } from "@lazuli/core/engine"
@@ -13,7 +13,7 @@ import { tokenizerMetadata } from "./gguf-tokenizer-write"
 import type { LoadedModel } from "./load"
 import { type PackedLayer, packedLayers, weightsOf } from "./packed"
 
-/** The types that matrices can have in a GGUF file. */
+/** Types of matrices in GGUF files. */
 export type GgufType = "F32" | "F16" | "BF16" | keyof typeof BLOCK_TYPES
 
 const PLAIN = { F32: [0, mx.float32], F16: [1, mx.float16], BF16: [30, mx.bfloat16] } as const
@@ -24,7 +24,7 @@ const u32 = (value: number): mx.Array => mx.array(value, mx.uint32)
 
 /**
  * Writes a model as a GGUF file.
- * @throws FormatError for a model that llama.cpp has no architecture for, or whose config says what GGUF files cannot
+ * @throws FormatError for models that GGUF files cannot represent
  */
 export function writeGgufModel(
   model: LoadedModel,
@@ -35,7 +35,7 @@ export function writeGgufModel(
   const path = asPath("save", file, ".gguf")
   const config = model.config.within("text_config")
   const architecture = architectureOf(config)
-  if (!model.tokenizer) throw new FormatError("save", "a GGUF file has a tokenizer, and the model none")
+  if (!model.tokenizer) throw new FormatError("save", "GGUF files need a tokenizer, and the model has none")
   const heads = config.optionalCount("head_dim") ?? headDimOf(config)
   const rotates = architecture.name !== "gpt2" && architecture.name !== "bert"
   const rope = rotates ? writeRope(config, architecture.name, heads, architecture.ropeBase) : null
@@ -53,7 +53,7 @@ export function writeGgufModel(
   }
   const total = tensors.reduce((sum, { nbytes }) => sum + nbytes, 0)
   let done = 0
-  const told = tensors.map((tensor) => ({
+  const reporting = tensors.map((tensor) => ({
     ...tensor,
     *parts() {
       yield* tensor.parts()
@@ -61,7 +61,7 @@ export function writeGgufModel(
       onProgress?.(done, total, tensor.name)
     },
   }))
-  writeBeside(path, ggufParts("save", told, metadata))
+  writeBeside(path, ggufParts("save", reporting, metadata))
 }
 
 const headDimOf = (config: Settings): number =>
@@ -73,12 +73,12 @@ const vocabularyOf = ({ config }: LoadedModel): number => config.within("text_co
 function architectureOf(config: Settings): Architecture {
   const type = config.string("model_type")
   const found = ARCHITECTURES.find(({ modelTypes }) => modelTypes.includes(type))
-  if (!found) throw new FormatError("save", `the model_type "${type}" has no architecture in GGUF files`)
+  if (!found) throw new FormatError("save", `GGUF files do not support the model_type "${type}"`)
   for (const [key, [value, otherwise]] of Object.entries(found.fixed ?? {}))
     if (JSON.stringify(config.values[key] ?? otherwise) !== JSON.stringify(value))
       throw new FormatError(
         "save",
-        `"${key}" is ${JSON.stringify(config.values[key] ?? otherwise)}, and ${found.name} in GGUF files has always ${JSON.stringify(value)}`,
+        `"${key}" is ${JSON.stringify(config.values[key] ?? otherwise)}, but GGUF files of ${found.name} imply ${JSON.stringify(value)}`,
       )
   return found
 }
@@ -96,31 +96,31 @@ function metadataOf(config: Settings, architecture: Architecture): Metadata {
       .optionalStrings("architectures")
       ?.some((each) => each.endsWith("ForSequenceClassification"))
     out["bert.attention.causal"] = mx.array(false)
-    // A mean, or a classifier's scores.
+    // 1 is mean, 4 is rank.
     out["bert.pooling_type"] = u32(scores ? 4 : 1)
   }
   if (name === "gemma2" || name === "gemma3") checkGemma(values, name)
   return out
 }
 
-function valueOf(config: JsonObject, { ours, otherwise, optional }: Key): number | null {
-  const value: Json | undefined = config[ours] ?? otherwise?.(config)
+function valueOf(config: JsonObject, { hf, otherwise, optional }: Key): number | null {
+  const value: Json | undefined = config[hf] ?? otherwise?.(config)
   if (typeof value === "number") return value
   if (optional) return null
-  throw new FormatError("save", `the config lacks "${ours}"`)
+  throw new FormatError("save", `"${hf}" is missing from the config`)
 }
 
-/** Gemma's windows as one period: every nth layer sees everything. */
+/** The period of Gemma's layers with full attention. */
 function patternOf(config: Settings, name: string): JsonObject {
   const types = name.startsWith("gemma") ? config.optionalStrings("layer_types") : null
   if (!types) return {}
   const period = types.indexOf("full_attention") + 1 || types.length + 1
   const regular = types.every((type, i) => (type === "full_attention") === ((i + 1) % period === 0))
-  if (!regular) throw new FormatError("save", '"layer_types" has no period, which GGUF files need')
+  if (!regular) throw new FormatError("save", 'GGUF files need periodic "layer_types"')
   return { sliding_window_pattern: period }
 }
 
-/** Refuses what llama.cpp would compute otherwise. */
+/** Rejects configs for which llama.cpp would compute something else. */
 function checkGemma(config: JsonObject, name: "gemma2" | "gemma3"): void {
   const headDim = config.head_dim ?? Number(config.hidden_size) / Number(config.num_attention_heads)
   const scalar = attentionScalar(name, { ...config, head_dim: headDim })
@@ -130,11 +130,11 @@ function checkGemma(config: JsonObject, name: "gemma2" | "gemma3"): void {
   if (caps.length !== (name === "gemma2" ? 2 : 0))
     throw new FormatError(
       "save",
-      `${name} ${name === "gemma2" ? "must have" : "cannot have"} caps in a GGUF file`,
+      `${name} ${name === "gemma2" ? "must have" : "cannot have"} soft caps in a GGUF file`,
     )
 }
 
-/** The tables and gates that llama.cpp adds or compares rather than multiplies with: they stay in float32. */
+/** Matrices that llama.cpp needs in float32. */
 const SMALL = /^(position_embd|token_types|.*\.ffn_gate_inp(_shexp)?)$/
 
 function tensorsOf(
@@ -153,11 +153,11 @@ function tensorsOf(
     const [layer, leaf] = [name.slice(0, at), name.slice(at + 1)]
     const known = renameLayer(architecture.tensors, layer, 1)
     if (known === null)
-      throw new FormatError("save", `${name} has no name in GGUF files of ${architecture.name}`, {
-        hint: "Adapters are fused first",
+      throw new FormatError("save", `GGUF files of ${architecture.name} have no tensor for ${name}`, {
+        hint: "Fuse adapters first",
       })
     const [, which] = /\.self_attn\.([qk])_proj$/.exec(layer) ?? []
-    const rows = which && architecture.neighbours ? inNeighbours(heads(which)) : null
+    const rows = which && architecture.interleaved ? interleave(heads(which)) : null
     const form = packed.get(layer)
     if (form && leaf !== "bias")
       return leaf === "weight" ? [packedTensor(`${known}.weight`, form, type, rows)] : []
@@ -173,8 +173,8 @@ function tensorsOf(
   })
 }
 
-/** Rows of a head as neighbours (0, h, 1, h + 1, …), from halves. */
-const inNeighbours =
+/** Reorders the rows of each head from halves to interleaved pairs: 0, h, 1, h + 1, … */
+const interleave =
   (heads: number) =>
   (array: mx.Array): mx.Array =>
     array
@@ -185,7 +185,7 @@ const inNeighbours =
 const plainTypeOf = (dtype: mx.Dtype): keyof typeof PLAIN =>
   dtype === mx.float16 ? "F16" : dtype === mx.bfloat16 ? "BF16" : "F32"
 
-/** A tensor of numbers, in rows or in blocks. Rows that no block fits become float16. */
+/** A dense tensor. Rows that cannot be divided into blocks become float16. */
 function plainTensor(
   name: string,
   array: mx.Array,
@@ -224,14 +224,14 @@ function bytesOf(array: mx.Array): Uint8Array {
   return new Uint8Array(values.buffer, values.byteOffset, values.byteLength)
 }
 
-/** The numbers of ggml's types for packed weights: around 0, and with biases. */
-const COPIED: Readonly<Record<number, readonly [centred: number, affine: number | null]>> = {
+/** ggml's types for packed weights by bits: symmetric, and with biases. */
+const COPIED: Readonly<Record<number, readonly [symmetric: number, affine: number | null]>> = {
   4: [2, 3],
   5: [6, 7],
   8: [8, null],
 }
 
-/** A packed layer's weight: as it is where GGUF has its form, or as numbers. */
+/** A packed weight, copied if GGUF has its format, and otherwise dequantized. */
 function packedTensor(
   name: string,
   layer: PackedLayer,
@@ -244,12 +244,12 @@ function packedTensor(
     const dense = mx.dequantize(weight, scales, biases, { groupSize, bits, mode })
     return plainTensor(name, dense, type ?? "F16", () => (rows ? rows(dense) : dense))
   }
-  const { number, centred } = form
+  const { number, symmetric } = form
   const bits = layer.bits as 4 | 5 | 8
   const [words, scales] = [layer.weight, layer.scales]
   const shape = [...words.shape.slice(0, -1), (words.shape[words.ndim - 1] * 32) / bits]
   const groups = shape.reduce((a, b) => a * b, 1) / 32
-  const head = layer.mode === "mxfp4" ? 1 : centred ? 2 : 4
+  const head = layer.mode === "mxfp4" ? 1 : symmetric ? 2 : 4
   return {
     name,
     shape,
@@ -268,26 +268,26 @@ function packedTensor(
           layer.mode === "mxfp4"
             ? (mx.contiguous(move(scales)).toTypedArray() as Uint8Array)
             : halves(scales),
-        biases: layer.biases && !centred ? halves(layer.biases) : null,
+        biases: layer.biases && !symmetric ? halves(layer.biases) : null,
       }
       yield copyBlocks(packed)
     },
   }
 }
 
-/** The type that holds a layer's packed weight without a change, or null. */
+/** The ggml type that a packed weight can be copied to, or null. */
 function copiedForm({
   bits,
   mode,
   groupSize,
   scales,
   biases,
-}: PackedLayer): { number: number; centred: boolean } | null {
-  if (mode === "mxfp4") return { number: 39, centred: true }
+}: PackedLayer): { number: number; symmetric: boolean } | null {
+  if (mode === "mxfp4") return { number: 39, symmetric: true }
   const types = mode === "affine" && bits !== null ? COPIED[bits] : undefined
   if (!types || !biases || bits === null || (groupSize ?? 64) % 32 !== 0) return null
   const middle = scales.multiply(-(2 ** (bits - 1)))
-  const centred = mx.all(biases.equal(middle)).item() as boolean
-  const number = types[centred ? 0 : 1]
-  return number === null ? null : { number, centred }
+  const symmetric = mx.all(biases.equal(middle)).item() as boolean
+  const number = types[symmetric ? 0 : 1]
+  return number === null ? null : { number, symmetric }
 }

@@ -261,9 +261,9 @@ describe("refused are", () => {
   })
 
   test.each([
-    ["llama-dynamic", /no rotary positions of the kind "dynamic"/],
+    ["llama-dynamic", /do not support the rope_type "dynamic"/],
     ["gemma2", /"query_pre_attn_scalar" must be 16 in a GGUF file/],
-    ["qwen3-moe", /"mlp_only_layers" is \[1\], and qwen3moe in GGUF files has always \[\]/],
+    ["qwen3-moe", /"mlp_only_layers" is \[1\], but GGUF files of qwen3moe imply \[\]/],
   ] as const)("%s, which llama.cpp would compute otherwise", async (name, reason) => {
     const model = await lm.load(writeCheckpoint(name, at(`refused-${name}`)))
     expect(() => lm.save(model, at("refused.gguf"))).toThrow(reason)
@@ -273,6 +273,6 @@ describe("refused are", () => {
     const model = await lm.load(writeCheckpoint("llama", at("adapted")))
     expect(() => lm.save(model, at("folder"), { type: "Q8_0" })).toThrow(/\.gguf/)
     lm.addAdapters(model.network, { rank: 2 })
-    expect(() => lm.save(model, at("adapted.gguf"))).toThrow(/Adapters are fused first/)
+    expect(() => lm.save(model, at("adapted.gguf"))).toThrow(/Fuse adapters first/)
   })
 })

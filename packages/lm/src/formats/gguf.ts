@@ -1,6 +1,5 @@
 /**
- * Models in GGUF files: their metadata as a config, their tensors under our names, their tokenizer. Blocks of quantized
- * elements stay quantized, as packed weights.
+ * Reads models from GGUF files: config, weights with Hugging Face names, and tokenizer. Quantized weights stay quantized.
  */
 import * as mx from "@lazuli/core"
 import { asPath, readGguf, withFile } from "@lazuli/core/engine"
@@ -14,7 +13,7 @@ import { GgufMetadata } from "./gguf-metadata"
 import { readRope } from "./gguf-rope"
 import { ggufTokenizer } from "./gguf-tokenizer"
 
-/** A model's parts from a GGUF file. */
+/** The contents of a GGUF file. */
 export interface GgufModel {
   readonly config: Settings
   readonly weights: Weights
@@ -23,19 +22,19 @@ export interface GgufModel {
 
 /**
  * Reads a GGUF file.
- * @throws FormatError for an architecture that is not known, and for metadata that are missing
+ * @throws FormatError for architectures that are not supported, and missing metadata
  */
 export function readGgufModel(file: string, onProgress?: Progress): GgufModel {
   const { arrays, metadata: values } = withFile("load", asPath("load", file), (open) => {
-    if (onProgress) tellReading(open, onProgress)
+    if (onProgress) reportReading(open, onProgress)
     return readGguf(open, blockFormats)
   })
   const metadata = new GgufMetadata(values, file)
   const architecture = architectureOf(metadata)
   const tokens = metadata.texts("tokenizer.ggml.tokens")
-  if (!tokens) throw metadata.error("has no tokenizer")
+  if (!tokens) throw metadata.error("tokenizer.ggml.tokens is missing")
   const base = configOf(metadata, architecture, arrays)
-  const weights = renamed(arrays, architecture, base)
+  const weights = convertTensors(arrays, architecture, base)
   const quantization = quantizationOf(weights)
   return {
     config: new Settings(quantization ? { ...base, quantization } : base, file),
@@ -44,33 +43,33 @@ export function readGgufModel(file: string, onProgress?: Progress): GgufModel {
   }
 }
 
-/** Parts of a file of which each is told. */
-const PARTS = 200
+/** Maximum number of progress reports while reading a file. */
+const REPORTS = 200
 
-/** Tells how far a file is read, from its first tensor to its last. */
-function tellReading(
+/** Reports progress while the tensors of a file are read. */
+function reportReading(
   file: { readonly size: number; readonly path: string; readInto(offset: number, out: Uint8Array): void },
   onProgress: Progress,
 ): void {
   const read = file.readInto.bind(file)
-  let told = 0
+  let reported = 0
   file.readInto = (offset, out) => {
     read(offset, out)
     const done = offset + out.length
-    if (done - told < file.size / PARTS && done < file.size) return
-    told = done
+    if (done - reported < file.size / REPORTS && done < file.size) return
+    reported = done
     onProgress(done, file.size, file.path)
   }
 }
 
-/** The architecture of a file. Several families share one name: what they have beside it tells them apart. */
+/** The architecture of a file. Families that share a name differ in their metadata. */
 function architectureOf(metadata: GgufMetadata): Architecture {
   const name = metadata.text("general.architecture")
   const named = ARCHITECTURES.filter((each) => each.name === name)
   if (named.length === 0)
     throw metadata.error(
       `the architecture ${JSON.stringify(name)} is not supported in GGUF files`,
-      `Known: ${[...new Set(ARCHITECTURES.map((each) => each.name))].join(", ")}; others load from folders in the hub's format`,
+      `Supported: ${[...new Set(ARCHITECTURES.map((each) => each.name))].join(", ")}; load others from folders in Hugging Face format`,
     )
   const has = (key: string): boolean => (metadata.number(`${name}.${key}`) ?? 0) > 0
   const type = has("expert_count") ? "mixtral" : has("attention.sliding_window") ? "mistral" : "llama"
@@ -80,10 +79,10 @@ function architectureOf(metadata: GgufMetadata): Architecture {
 function configOf(metadata: GgufMetadata, architecture: Architecture, arrays: Weights): JsonObject {
   const { name, keys, fixed = {} } = architecture
   const config: Record<string, Json> = { model_type: architecture.modelTypes[0] }
-  for (const { gguf, ours, otherwise, optional } of keys) {
+  for (const { gguf, hf, otherwise, optional } of keys) {
     const value = metadata.number(`${name}.${gguf}`) ?? otherwise?.(config) ?? null
-    if (value === null && !optional) throw metadata.error(`lacks ${name}.${gguf}`)
-    if (value !== null) config[ours] ??= value
+    if (value === null && !optional) throw metadata.error(`${name}.${gguf} is missing`)
+    if (value !== null) config[hf] ??= value
   }
   for (const [key, [value]] of Object.entries(fixed)) config[key] = value
   config.vocab_size = arrays["token_embd.weight"]?.shape[0] ?? 0
@@ -109,21 +108,21 @@ function bertConfig(arrays: Weights): JsonObject {
   }
 }
 
-/** Gemma's scale of attention is 1/√ of this: llama.cpp tells its largest models by their layers. */
+/** Gemma's query_pre_attn_scalar, which llama.cpp derives for the largest models from their number of layers. */
 export function attentionScalar(architecture: "gemma2" | "gemma3", config: JsonObject): number {
   const largest = config.num_hidden_layers === (architecture === "gemma2" ? 46 : 62)
   return largest ? Number(config.hidden_size) / Number(config.num_attention_heads) : Number(config.head_dim)
 }
 
-/** Experts that are tensors of their own, as older files have them. */
+/** Separate tensors of experts, in older files. */
 const SINGLE = /^blk\.(\d+)\.ffn_(gate|up|down)\.(\d+)$/
 const SINGLE_NAMES: Readonly<Record<string, string>> = { gate: "w1", up: "w3", down: "w2" }
 
-/** Tensors under our names, and as they lie here. */
-function renamed(arrays: Weights, architecture: Architecture, config: JsonObject): Weights {
+/** Tensors with the names and layouts of Hugging Face checkpoints. */
+function convertTensors(arrays: Weights, architecture: Architecture, config: JsonObject): Weights {
   const out: Weights = {}
   for (const [name, array] of Object.entries(arrays)) {
-    // MXFP4 has no biases.
+    // MXFP4's biases are null.
     if (name.startsWith("rope_") || !array) continue
     const at = name.lastIndexOf(".")
     const [layer, leaf] = [name.slice(0, at), name.slice(at + 1)]
@@ -131,15 +130,15 @@ function renamed(arrays: Weights, architecture: Architecture, config: JsonObject
     const known = number
       ? `model.layers.${number}.block_sparse_moe.experts.${expert}.${SINGLE_NAMES[which]}`
       : (renameLayer(architecture.tensors, layer, 0) ?? layer)
-    out[`${known}.${leaf}`] = asHere(array, known, leaf, architecture, config)
-    // Packed arrays go as soon as what is made of them is there.
+    out[`${known}.${leaf}`] = convertLayout(array, known, leaf, architecture, config)
+    // Evaluated now, to free the original array.
     if (out[`${known}.${leaf}`] !== array) mx.eval(out[`${known}.${leaf}`])
     delete arrays[name]
   }
   return out
 }
 
-function asHere(
+function convertLayout(
   array: mx.Array,
   layer: string,
   leaf: string,
@@ -147,15 +146,18 @@ function asHere(
   config: JsonObject,
 ): mx.Array {
   const [, which] = /\.self_attn\.([qk])_proj$/.exec(layer) ?? []
-  if (which && architecture.neighbours)
-    return inHalves(array, Number(which === "q" ? config.num_attention_heads : config.num_key_value_heads))
+  if (which && architecture.interleaved)
+    return deinterleave(
+      array,
+      Number(which === "q" ? config.num_attention_heads : config.num_key_value_heads),
+    )
   if (architecture.offsetNorms && /norm$/.test(layer) && leaf === "weight") return array.subtract(1)
   if (layer.endsWith(".shared_expert_gate") && array.ndim === 1) return array.expandDims(0)
   return array
 }
 
-/** Rows of a head in halves (0, 2, 4, … 1, 3, 5, …), from neighbours: what the two ways to rotate pairs differ in. */
-function inHalves(array: mx.Array, heads: number): mx.Array {
+/** Reorders the rows of each head from interleaved pairs to halves: 0, 2, 4, … 1, 3, 5, … */
+function deinterleave(array: mx.Array, heads: number): mx.Array {
   const rest = array.shape.slice(1)
   return array
     .reshape([heads, array.shape[0] / heads / 2, 2, ...rest])
@@ -163,7 +165,7 @@ function inHalves(array: mx.Array, heads: number): mx.Array {
     .reshape(array.shape)
 }
 
-/** The formats of packed weights, by the words of a group: groups of 16 have codes of 2, 4 or 6 bits, those of 32 more words. */
+/** The formats of packed weights, by the words per group: fewer than 4 in groups of 16, which have 2, 4 or 6 bits. */
 function quantizationOf(weights: Weights): JsonObject | null {
   const formats: Record<string, JsonObject> = {}
   for (const [name, scales] of Object.entries(weights)) {

@@ -112,15 +112,15 @@ test("a model comes from the hub, then from its cache, then without a network", 
   const dead = "http://127.0.0.1:9"
   expect((await lm.load("tiny/llama", { hubUrl: dead, cacheDir })).source).toBe(model.source)
   expect((await lm.load("tiny/llama", { hubUrl: dead, cacheDir, offline: true })).source).toBe(model.source)
-  await expect(lm.load("tiny/other", { hubUrl, cacheDir })).rejects.toThrow(/fetching it from the hub failed/)
-  await expect(lm.load("tiny/other", { cacheDir, offline: true })).rejects.toThrow(/not in the hub's cache/)
+  await expect(lm.load("tiny/other", { hubUrl, cacheDir })).rejects.toThrow(/downloading it from the Hub failed/)
+  await expect(lm.load("tiny/other", { cacheDir, offline: true })).rejects.toThrow(/not in the cache/)
 })
 
 test("a damaged file is refused, and is not there the next time", async () => {
   const cacheDir = join(scratch, "damaged")
   damaged = true
   await expect(lm.load("tiny/llama", { hubUrl, cacheDir })).rejects.toThrow(
-    /does not match the hub's checksum/,
+    /does not match the Hub's checksum/,
   )
   damaged = false
   await lm.load("tiny/llama", { hubUrl, cacheDir })
@@ -155,7 +155,7 @@ test("a small file whose sum is wrong is refused too", async () => {
   const { bytes } = config
   config.bytes = Buffer.from(bytes.toString().replace("llama", "lLama"))
   await expect(lm.load("tiny/llama", { hubUrl, cacheDir: join(scratch, "small") })).rejects.toThrow(
-    /config.json does not match the hub's checksum/,
+    /config.json does not match the Hub's checksum/,
   )
   config.bytes = bytes
 })

@@ -1,6 +1,6 @@
 /**
- * Models by their name on the hub: downloaded into the hub's own cache by `@huggingface/hub`, gone on with after a cut, checked, and found
- * there again without a network.
+ * Models from the Hugging Face Hub: downloads to the Hub's own cache by `@huggingface/hub`, resumed after interruptions and verified by
+ * checksums. Cached models load offline.
  */
 import { createHash } from "node:crypto"
 import { createReadStream, createWriteStream, existsSync, readFileSync, rmSync, statSync } from "node:fs"
@@ -21,28 +21,28 @@ import {
 import { ArgumentError, FormatError } from "@lazuli/core/engine"
 import { type Progress, weightFiles } from "./folder"
 
-/** Options of a model from the hub. */
+/** Options of models on the Hub. */
 export interface HubOptions {
   /** A branch, a tag or a commit; `main` by default. */
   readonly revision?: string
-  /** The hub's address; HF_ENDPOINT is another way to give it. */
+  /** The Hub's URL; by default HF_ENDPOINT. */
   readonly hubUrl?: string
-  /** The folder of the cache; that of Hugging Face's own tools by default. */
+  /** The cache folder; by default that of Hugging Face's tools. */
   readonly cacheDir?: string
-  /** For models that need one; HF_TOKEN is another way to give it. */
+  /** Access token for private and gated models; by default HF_TOKEN. */
   readonly token?: string
-  /** Only what is in the cache. HF_HUB_OFFLINE=1 is another way to say it. */
+  /** Use only the cache; true by default with HF_HUB_OFFLINE=1. */
   readonly offline?: boolean
 }
 
-/** True for what can be a model's name on the hub. */
+/** True if this may be a model's name on the Hub. */
 export const isHubName = (name: string): boolean => /^[\w.-]+\/[\w.-]+$/.test(name) && !name.startsWith(".")
 
-/** The files of a repository that a model is loaded from. */
+/** True for the files of a repository that `load` reads. */
 const isNeeded = (path: string): boolean =>
   !path.includes("/") && /\.(safetensors|json|jinja)$/.test(path) && !/^(consolidated|adapter)/.test(path)
 
-/** The folder of a commit in the cache, where it is complete. */
+/** The cached folder of a revision, if it is complete. */
 function cached(storage: string, revision: string): string | null {
   const ref = join(storage, "refs", revision.replaceAll("/", "--"))
   const commit = existsSync(ref) ? readFileSync(ref, "utf8").trim() : revision
@@ -56,8 +56,8 @@ function cached(storage: string, revision: string): string | null {
 }
 
 /**
- * The folder of a model in the hub's cache; downloaded where it is not there yet. Without a network the last one that was there.
- * @throws ArgumentError where it is neither there nor to be had; FormatError for a file that does not match the hub's checksum
+ * Downloads a model unless it is cached. Resolves to its folder. If the Hub cannot be reached, this is the cached version.
+ * @throws ArgumentError if the model is neither cached nor available; FormatError if a checksum does not match
  */
 export async function download(
   name: string,
@@ -71,7 +71,7 @@ export async function download(
   const offline = options.offline ?? process.env.HF_HUB_OFFLINE === "1"
   if (offline) {
     if (known) return known
-    throw new ArgumentError("load", `${name} is not in the hub's cache, and offline is set`)
+    throw new ArgumentError("load", `${name} is not in the cache, and offline is set`)
   }
   const hub = { hubUrl, accessToken }
   let commit: string
@@ -87,7 +87,7 @@ export async function download(
     const reason = cause instanceof Error ? cause.message : String(cause)
     throw new ArgumentError(
       "load",
-      `${name} is not a folder, and fetching it from the hub failed: ${reason}`,
+      `${name} is not a folder, and downloading it from the Hub failed: ${reason}`,
       {
         cause,
       },
@@ -100,7 +100,7 @@ export async function download(
   for (const file of files) {
     const from = { repo: name, path: file.path, revision: commit, ...hub }
     const before = done
-    // With its content in place the hub's own function only links it.
+    // With the blob in place, this only links it.
     await fetchBlob(from, file, join(storage, "blobs"), (bytes) =>
       options.onProgress?.(before + bytes, total, file.path),
     )
@@ -117,16 +117,15 @@ export async function download(
 
 type FileAt = Parameters<typeof downloadFile>[0]
 
-/** The name of a file's content in the cache. */
+/** The name of a file's blob in the cache. */
 const etagOf = (file: ListFileEntry): string => file.lfs?.oid ?? file.xetHash ?? file.oid ?? ""
 
-/** Tries in a row that brought nothing before a download is given up. */
+/** Maximum number of consecutive attempts without progress. */
 const TRIES = 4
 
 /**
- * Brings a file's content into the cache, where it is not there. What an earlier run or a cut connection left is gone on from, and the
- * whole is compared with the hub's sum.
- * @throws FormatError where it does not match the hub's checksum
+ * Downloads a file's blob to the cache, unless it is there. Resumes partial downloads, and verifies the checksum.
+ * @throws FormatError if the checksum does not match
  */
 async function fetchBlob(
   from: FileAt,
@@ -143,7 +142,7 @@ async function fetchBlob(
     const have = sizeOf()
     try {
       const content = await downloadFile(from)
-      if (!content) throw new ArgumentError("load", `the hub has no ${file.path}`)
+      if (!content) throw new ArgumentError("load", `${file.path} was not found on the Hub`)
       const rest = Readable.fromWeb(content.slice(have).stream() as ReadableStream)
       const counted = new Transform({
         transform(part: Buffer, _encoding, callback) {
@@ -161,10 +160,10 @@ async function fetchBlob(
   }
   if (await isWhole(partial, file)) return rename(partial, target)
   rmSync(partial, { force: true })
-  throw new FormatError("load", `${from.path} does not match the hub's checksum`, { hint: "Try again" })
+  throw new FormatError("load", `${from.path} does not match the Hub's checksum`, { hint: "Try again" })
 }
 
-/** True for a file of the size and sum that the hub says: SHA-256, or for small files git's. */
+/** True if size and checksum match: SHA-256 for LFS files, and git's SHA-1 for others. */
 async function isWhole(path: string, file: ListFileEntry): Promise<boolean> {
   const { size } = statSync(path)
   if (size !== file.size) return false

@@ -1,5 +1,5 @@
 /**
- * `load`: a model from a folder, a GGUF file or the hub, with its network, tokenizer and config.
+ * `load`: models from folders, GGUF files and the Hugging Face Hub.
  */
 import { existsSync, statSync } from "node:fs"
 import * as mx from "@lazuli/core"
@@ -14,39 +14,39 @@ import { readGgufModel } from "./gguf"
 import { download, type HubOptions, isHubName } from "./hub"
 import { packedLayers, pathInFiles } from "./packed"
 
-/** A network and what is needed to use it. */
+/** A network with its tokenizer and config. */
 export interface LoadedModel<N extends Network = Network> {
   readonly network: N
-  /** Null where the folder has none: prompts are then tokens. */
+  /** Null if the folder has none; prompts must then be token ids. */
   readonly tokenizer: Tokenizer | null
   readonly config: Settings
-  /** The folder or file that it came from. */
+  /** The folder or file that it was loaded from. */
   readonly source: string
 }
 
 /** Options of {@link load}. */
 export interface LoadModelOptions extends HubOptions {
-  /** Told as weights are read. */
+  /** Called as weights are loaded. */
   readonly onProgress?: Progress
-  /** The dtype of weights that are not quantized; as they lie by default. */
+  /** Dtype of weights that are not quantized; by default that of the file. */
   readonly dtype?: mx.Dtype
-  /** The rounding of what meets packed weights, as `mx.quantizedMatmul` takes it: `'int8'` is faster and less exact. None by default. */
+  /** `activations` of `mx.quantizedMatmul` for quantized layers: `'int8'` is faster and less exact than the default, `'exact'`. */
   readonly activations?: mx.ProductActivations
 }
 
 /**
- * Loads a model from a folder in the hub's form, from a GGUF file, or by its name on the hub.
- * @throws ArgumentError for a folder without a model, or of a kind that is not known; FormatError for files that are not what they claim
+ * Loads a model from a folder in Hugging Face format, a GGUF file, or the Hugging Face Hub.
+ * @throws ArgumentError if there is no model, or its type is not supported; FormatError for invalid files
  * @example
  * const model = await load('my-model')
  * model.config.string('model_type') // => 'llama'
  */
 export async function load(source: string, options: LoadModelOptions = {}): Promise<LoadedModel> {
   if (typeof source !== "string" || source === "")
-    throw new ArgumentError("load", `expected a folder, received ${describe(source)}`)
+    throw new ArgumentError("load", `expected a folder, a .gguf file or a name, received ${describe(source)}`)
   if (!existsSync(source)) {
     if (isHubName(source)) return load(await download(source, options), { ...options, onProgress: undefined })
-    throw new ArgumentError("load", `${source} is neither a folder or file nor a name on the hub`)
+    throw new ArgumentError("load", `${source} is neither a folder, a file nor a name on the Hub`)
   }
   if (!statSync(source).isDirectory()) return loadGguf(source, options)
   const config = readConfig(source)
@@ -57,9 +57,10 @@ export async function load(source: string, options: LoadModelOptions = {}): Prom
 }
 
 /**
- * A model with random weights, of a config as config.json has it: to be trained, or to measure with.
- * @param dtype - that of its weights; float32 by default
- * @throws ArgumentError for a model_type that is not known; FormatError for a config that lacks something
+ * Creates a model with random weights, for training or benchmarks.
+ * @param config - as in config.json
+ * @param dtype - dtype of the weights; float32 by default
+ * @throws ArgumentError for a model_type that is not supported; FormatError for missing values
  * @example
  * const config = { model_type: 'gpt2', vocab_size: 8, n_embd: 4, n_head: 2, n_layer: 1 }
  * fromConfig(config, mx.bfloat16).network.vocabulary // => 8
@@ -69,12 +70,12 @@ export function fromConfig(config: JsonObject, dtype: mx.Dtype = mx.float32): Lo
   const network = familyOf(settings).make(settings)
   network.setDtype(dtype)
   network.eval()
-  // One after another: a weight in float32 goes as soon as it is what it becomes.
+  // One by one, to free each float32 weight as soon as it is converted.
   for (const [, weight] of mx.treeFlatten(network.parameters()) as [string, mx.Array][]) mx.eval(weight)
   return { network, tokenizer: null, config: settings, source: "config" }
 }
 
-/** A model from a GGUF file, whose weights have one dtype: that of the option, or else that of its largest tensors. */
+/** Loads a GGUF file. Its weights are converted to one dtype. */
 function loadGguf(source: string, { dtype, activations, onProgress }: LoadModelOptions): LoadedModel {
   if (!source.endsWith(".gguf"))
     throw new ArgumentError("load", `${source} is neither a folder nor a .gguf file`)
@@ -94,7 +95,7 @@ function setActivations(network: Network, activations: mx.ProductActivations = "
   for (const layer of packedLayers(network).values()) layer.activations = activations
 }
 
-/** Files have norms in float32 whatever the others are, which decide: 16 bits as they lie, or where weights are packed. */
+/** The dtype of a GGUF file's weights: norms are always float32, so any 16-bit tensor decides; float16 for quantized files. */
 function commonDtype(weights: Weights): mx.Dtype {
   const all = Object.entries(weights)
   if (all.some(([, { dtype }]) => dtype === mx.bfloat16)) return mx.bfloat16
@@ -103,7 +104,7 @@ function commonDtype(weights: Weights): mx.Dtype {
     : mx.float32
 }
 
-/** A network of a config with these weights. */
+/** Creates a config's network with these weights. */
 export function assemble(config: Settings, given: Weights, dtype?: mx.Dtype): Network {
   const family = familyOf(config)
   const network = family.make(config)
@@ -118,11 +119,11 @@ export function assemble(config: Settings, given: Weights, dtype?: mx.Dtype): Ne
   return network
 }
 
-/** True for the scales and biases of a quantized weight. */
+/** True for scales and biases of quantized weights. */
 const isPacked = (name: string, weights: Weights): boolean =>
   /\.(scales|biases)$/.test(name) && `${name.replace(/\.\w+$/, "")}.weight` in weights
 
-/** Makes the layers quantized whose weights are, as the config's `quantization` says: for all, and by name. */
+/** Replaces layers with quantized weights, by the config's `quantization`, which may have entries for single layers. */
 function quantizeAs(network: Network, config: Settings, weights: Weights): void {
   const part = config.part("quantization") ?? null
   if (!part) return

@@ -1,5 +1,5 @@
 /**
- * `quantize` and `save`: a model with packed weights, and folders in the hub's form that hold it.
+ * `quantize` and `save`.
  */
 import { mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
@@ -15,11 +15,11 @@ import { isPacked, type PackedLayer, packedLayers, pathInFiles, weightsOf } from
 
 /** Options of {@link quantize}. */
 export interface QuantizeModelOptions extends nn.QuantizationOptions {
-  /** Decides about a layer by its name in files (`model.layers.0.mlp.down_proj`), as `nn.quantize` takes it. */
+  /** Selects layers and their formats by name (`model.layers.0.mlp.down_proj`), as in `nn.quantize`. */
   readonly choose?: (name: string) => boolean | nn.QuantizationOptions
 }
 
-/** A packed layer's format as config.json has it. */
+/** A layer's format, as in config.json. */
 const formatOf = ({ groupSize, bits, mode }: PackedLayer): JsonObject => ({
   group_size: groupSize,
   bits,
@@ -27,9 +27,9 @@ const formatOf = ({ groupSize, bits, mode }: PackedLayer): JsonObject => ({
 })
 
 /**
- * Quantizes a model's linear layers, embeddings and experts, in place, and gives it with a config that says so. Layers whose rows have
- * no multiple of the group's size stay as they are.
- * @throws ArgumentError where a layer is quantized already, or none can be
+ * Quantizes a model's linear layers, embeddings and experts in place. Returns it with an updated config. Layers whose input size is not a
+ * multiple of the group size are skipped.
+ * @throws ArgumentError if the model is already quantized, or no layer can be
  * @example
  * const small = quantize(await load('my-model'), { bits: 4 })
  * small.config.part('quantization').values // => { group_size: 64, bits: 4, mode: 'affine' }
@@ -41,7 +41,7 @@ export function quantize(model: LoadedModel, options: QuantizeModelOptions = {})
   const { network } = model
   if (network.modules().some(isPacked))
     throw new ArgumentError("quantize", "the model is already quantized", {
-      hint: "Start from one that is not",
+      hint: "Load the original model",
     })
   nn.quantize(network, {
     classPredicate: (path, module) => {
@@ -57,7 +57,7 @@ export function quantize(model: LoadedModel, options: QuantizeModelOptions = {})
   return { ...model, config: withQuantization(model) }
 }
 
-/** The config of a model, with the formats that its layers have. */
+/** The model's config with the formats of its layers. */
 function withQuantization({ network, config }: LoadedModel): Settings {
   const layers = [...packedLayers(network)]
   if (layers.length === 0) throw new ArgumentError("quantize", "the model has no layer that can be quantized")
@@ -72,18 +72,18 @@ function withQuantization({ network, config }: LoadedModel): Settings {
 
 /** Options of {@link save}. */
 export interface SaveOptions {
-  /** The most bytes of a file; 5 GB by default. */
+  /** Maximum size of a weight file in bytes; 5 GB by default. */
   readonly maxShardBytes?: number
-  /** Told as weights are written. */
+  /** Called as weights are written. */
   readonly onProgress?: Progress
-  /** The type of matrices in a GGUF file: the weights' own by default. Packed weights stay packed where GGUF has their form. */
+  /** Type of matrices in a GGUF file; by default that of the weights. Quantized weights are copied if GGUF has their format. */
   readonly type?: GgufType
 }
 
 /**
- * Saves a model as a folder that `load` and mlx-lm read (config, weights in one or several files, tokenizer), or where the name ends in
- * `.gguf` as a file that `load` and llama.cpp read. What was there before is replaced only once the new one is complete.
- * @throws FormatError for a model that GGUF files cannot hold
+ * Saves a model as a folder for `load` and mlx-lm, or, if the name ends in `.gguf`, as a GGUF file for `load` and llama.cpp. An existing
+ * folder or file is replaced only once the new one is complete.
+ * @throws FormatError for models that GGUF files cannot represent
  * @example
  * save(await load('my-model'), 'my-model.gguf', { type: 'Q8_0' })
  * const again = await load('my-model.gguf')
@@ -95,7 +95,7 @@ export function save(model: LoadedModel, folder: string, options: SaveOptions = 
     writeGgufModel(model, folder, type, onProgress)
     return
   }
-  if (type !== undefined) throw new ArgumentError("save", "type is for files whose names end in .gguf")
+  if (type !== undefined) throw new ArgumentError("save", "type is only supported for .gguf files")
   const beside = `${folder}.${process.pid}.tmp`
   rmSync(beside, { recursive: true, force: true })
   mkdirSync(beside, { recursive: true })
@@ -119,7 +119,7 @@ export function save(model: LoadedModel, folder: string, options: SaveOptions = 
   }
 }
 
-/** Puts a folder in another's place. */
+/** Replaces a folder by another. */
 function replaceFolder(from: string, to: string): void {
   const old = `${to}.${process.pid}.old`
   rmSync(old, { recursive: true, force: true })
@@ -132,11 +132,11 @@ function replaceFolder(from: string, to: string): void {
   rmSync(old, { recursive: true, force: true })
 }
 
-function writeWeights(weights: Weights, folder: string, most: number, onProgress?: Progress): void {
+function writeWeights(weights: Weights, folder: string, maxBytes: number, onProgress?: Progress): void {
   const shards: Weights[] = [{}]
   let size = 0
   for (const [name, array] of Object.entries(weights)) {
-    if (size > 0 && size + array.nbytes > most) {
+    if (size > 0 && size + array.nbytes > maxBytes) {
       shards.push({})
       size = 0
     }
