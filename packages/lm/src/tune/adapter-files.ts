@@ -1,5 +1,5 @@
 /**
- * Adapters in files: in mlx-lm's form (adapters.safetensors) and in PEFT's (adapter_model.safetensors), each with its adapter_config.json.
+ * Saving and loading adapters in the formats of mlx-lm (adapters.safetensors) and PEFT (adapter_model.safetensors).
  */
 import { existsSync, mkdirSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
@@ -10,17 +10,17 @@ import type { Network } from "../models/network"
 import { Settings } from "../models/settings"
 import { adaptersOf, addAdapters, type LoraLinear } from "./lora"
 
-/** The form of adapters' files. */
+/** The file format of adapters. */
 export type AdapterForm = "mlx" | "peft"
 
 const PREFIX = "base_model.model."
 const FILES = { mlx: "adapters.safetensors", peft: "adapter_model.safetensors" } as const
 
-/** The ends of names that layers of different blocks share. */
+/** The part of a layer's name after the block's number. */
 const keyOf = (name: string): string => name.replace(/^.*?\.(?:layers|h)\.\d+\./, "")
 
 /**
- * Saves a network's adapters into a folder.
+ * Saves a network's adapters to a folder.
  * @example
  * const { network } = await load('my-model')
  * addAdapters(network, { rank: 4 })
@@ -68,8 +68,8 @@ export function saveAdapters(network: Network, folder: string, form: AdapterForm
 }
 
 /**
- * Puts the adapters of a folder beside a network's layers, in mlx-lm's form or PEFT's.
- * @throws FormatError where they belong to another network, or are of another kind
+ * Loads adapters from a folder in mlx-lm's or PEFT's format, and adds them to a network.
+ * @throws FormatError if they do not fit the network, or are of another type
  * @example
  * const { network } = await load('my-model')
  * addAdapters(network, { rank: 4 })
@@ -96,13 +96,13 @@ export function loadAdapters(network: Network, folder: string): void {
   for (const [name, { a, b }] of pairs) {
     const layer = adapters.get(name)
     if (!layer || !a || !b || !fits(layer, a, b))
-      throw new FormatError(op, `${folder}: the adapter of ${JSON.stringify(name)} does not fit the model`)
+      throw new FormatError(op, `${folder}: the adapter for ${JSON.stringify(name)} does not fit the model`)
     layer.loraA = a
     layer.loraB = b
   }
   for (const [name, layer] of adapters)
     if (!pairs.has(name)) {
-      // A layer that the file leaves out adds nothing.
+      // Disables adapters that are not in the file.
       layer.loraB = mx.zerosLike(layer.loraB)
     }
   mx.eval(network.trainableParameters())
@@ -114,14 +114,14 @@ const fits = ({ loraB }: LoraLinear, a: mx.Array, b: mx.Array): boolean =>
 function formOf(config: Settings, form: AdapterForm): { rank: number; scale: number; dropout: number } {
   if (form === "peft") {
     if (config.string("peft_type") !== "LORA" || config.boolean("use_dora", false))
-      throw new FormatError("loadAdapters", `${config.source}: only adapters of type LORA are read`)
+      throw new FormatError("loadAdapters", `${config.source}: only adapters of type LORA are supported`)
     const rank = config.count("r")
     const alpha = config.number("lora_alpha")
     const scale = alpha / (config.boolean("use_rslora", false) ? Math.sqrt(rank) : rank)
     return { rank, scale, dropout: config.number("lora_dropout", 0) }
   }
   if (config.string("fine_tune_type", "lora") !== "lora")
-    throw new FormatError("loadAdapters", `${config.source}: only adapters of type lora are read`)
+    throw new FormatError("loadAdapters", `${config.source}: only adapters of type lora are supported`)
   const given = config.part("lora_parameters") ?? config
   return { rank: given.count("rank"), scale: given.number("scale"), dropout: given.number("dropout", 0) }
 }
@@ -137,7 +137,7 @@ function pairsOf(
       : /^(?:base_model\.model\.)?(.*)\.lora_([AB])(?:\.default)?\.weight$/
   for (const [name, array] of Object.entries(arrays)) {
     const [, layer, which] = pattern.exec(name) ?? []
-    if (!layer) throw new FormatError("loadAdapters", `${JSON.stringify(name)} is not an array of an adapter`)
+    if (!layer) throw new FormatError("loadAdapters", `${JSON.stringify(name)} is not an adapter's weight`)
     const pair = pairs.get(layer) ?? {}
     pair[which.toLowerCase() as "a" | "b"] = form === "mlx" ? array : mx.contiguous(array.T)
     pairs.set(layer, pair)

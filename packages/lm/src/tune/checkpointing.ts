@@ -1,6 +1,6 @@
 /**
- * Gradient checkpointing block by block: of each block only the input is kept for the gradient, and the rest computed again when the
- * gradient reaches it. Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016: https://arxiv.org/abs/1604.06174
+ * Gradient checkpointing: only the input of each block is kept, and its activations are recomputed for the gradient.
+ * Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016: https://arxiv.org/abs/1604.06174
  */
 import type * as mx from "@lazuli/core"
 import * as nn from "@lazuli/nn"
@@ -8,10 +8,10 @@ import type { Network } from "../models/network"
 
 type Block = nn.Model<[x: mx.Array, ...rest: unknown[]]>
 
-/** Lists of blocks are fields named `layers` or `h`. */
+/** Blocks are in lists named `layers` or `h`. */
 const BLOCK = /(^|\.)(layers|h)\.\d+$/
 
-/** Makes the blocks of a network checkpoints. Gives what makes them as they were. */
+/** Enables checkpointing for a network's blocks. Returns a function that disables it. */
 export function checkpointBlocks(network: Network): () => void {
   const blocks = network
     .namedModules()
@@ -23,7 +23,7 @@ export function checkpointBlocks(network: Network): () => void {
       nn.utils.checkpoint(block as nn.Model, (y: mx.Array) => forward(y, ...rest))(x)
   }
   return () => {
-    // The class's own method comes to light again.
+    // Uncovers the class's method.
     for (const block of blocks) Reflect.deleteProperty(block, "forward")
   }
 }

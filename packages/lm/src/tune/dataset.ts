@@ -1,27 +1,28 @@
 /**
- * Examples for training, from lines of JSON: conversations, prompts with completions, or texts.
+ * Training examples from JSON Lines files: conversations, prompts with completions, or texts.
  */
 import { readFileSync } from "node:fs"
 import { FormatError, isPlainObject } from "@lazuli/core/engine"
 import type { Message, Tokenizer } from "../text/tokenizer"
 
-/** The tokens of an example, and the first one that counts. */
+/** A training example. */
 export interface Example {
   readonly tokens: readonly number[]
+  /** Index of the first token in the loss. */
   readonly from: number
 }
 
 /** Options of {@link readDataset}. */
 export interface DatasetOptions {
-  /** Prompts do not count, only answers: the last message, or the completion. */
+  /** Compute the loss only on completions and last messages. */
   readonly maskPrompt?: boolean
-  /** Longer examples are cut; 2048 tokens by default. */
+  /** Longer examples are truncated; 2048 tokens by default. */
   readonly maxTokens?: number
 }
 
 /**
- * Reads a file with one object a line: `{"messages": […]}`, `{"prompt": …, "completion": …}` or `{"text": …}`.
- * @throws FormatError that names the line
+ * Reads a file with one JSON object per line: `{"messages": […]}`, `{"prompt": …, "completion": …}` or `{"text": …}`.
+ * @throws FormatError with the line's number
  * @example
  * const { tokenizer } = await load('my-model')
  * readDataset('train.jsonl', tokenizer, { maskPrompt: true }).length // => 3
@@ -38,13 +39,12 @@ export function readDataset(file: string, tokenizer: Tokenizer, options: Dataset
       try {
         value = JSON.parse(line)
       } catch (cause) {
-        throw error("is not JSON", cause)
+        throw error("is not valid JSON", cause)
       }
       const example = isPlainObject(value)
         ? exampleOf(value as Record<string, unknown>, tokenizer, options)
         : null
-      if (!example)
-        throw error('expected an object with "messages", with "prompt" and "completion", or with "text"')
+      if (!example) throw error('expected an object with "messages", "prompt" and "completion", or "text"')
       if (example.tokens.length < 2) throw error("has fewer than two tokens")
       examples.push(example)
     })
@@ -90,7 +90,7 @@ const isMessage = (value: unknown): value is Message =>
   typeof (value as { role?: unknown }).role === "string" &&
   typeof (value as { content?: unknown }).content === "string"
 
-/** The token that ends a text, where there is one. */
+/** The end-of-text token, if there is one. */
 function ending(tokenizer: Tokenizer): number[] {
   const id = tokenizer.eosToken === null ? undefined : tokenizer.idOf(tokenizer.eosToken)
   return id === undefined ? [] : [id]

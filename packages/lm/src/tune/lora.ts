@@ -1,6 +1,5 @@
 /**
- * Adapters of low rank: y = W x + scale · B A x beside a linear layer that stays as it is, packed or not. Hu et al., "LoRA", 2021:
- * https://arxiv.org/abs/2106.09685
+ * Low-rank adapters (LoRA): y = W x + scale · B A x, with frozen W, quantized or not. Hu et al., 2021: https://arxiv.org/abs/2106.09685
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
@@ -8,24 +7,24 @@ import * as nn from "@lazuli/nn"
 import { pathInFiles } from "../formats/packed"
 import type { Network } from "../models/network"
 
-/** The form of adapters. */
+/** Options of {@link addAdapters}. */
 export interface LoraOptions {
   /** 8 by default. */
   readonly rank?: number
-  /** The factor of what adapters add; 20 by default, as in mlx-lm. PEFT's is alpha / rank. */
+  /** Scale of the adapters' output; 20 by default, as in mlx-lm. In PEFT it is alpha / rank. */
   readonly scale?: number
-  /** Inputs that adapters leave out in training; none by default. */
+  /** Dropout on the adapters' input; 0 by default. */
   readonly dropout?: number
-  /** The last blocks that get adapters; all by default. */
+  /** Adapt only the last n blocks; all by default. */
   readonly layers?: number
-  /** The ends of the names of linear layers in a block; by default the attention's queries and values. */
+  /** Linear layers to adapt, by the ends of their names; by default query and value projections. */
   readonly keys?: readonly string[]
 }
 
 const KEYS = ["self_attn.q_proj", "self_attn.v_proj", "self_attn.qkv_proj", "attn.c_attn"]
 
 /**
- * A layer with an adapter. Only `loraA` [in, rank] and `loraB` [rank, out] are trained.
+ * A linear layer with an adapter. Only `loraA` [in, rank] and `loraB` [rank, out] are trained.
  * @example
  * const layer = new LoraLinear(new nn.Linear(4, 3), 2, 20)
  * layer.forward(mx.ones([1, 4])).shape // => [1, 3]
@@ -55,22 +54,22 @@ export class LoraLinear extends nn.Module {
     return y.add(added.multiply(this.scale).astype(y.dtype))
   }
 
-  /** The layer alone, with what the adapter adds in its weight; packed again as it was. */
+  /** The linear layer with the adapter merged into its weight; quantized again if it was. */
   fused(): nn.Module {
     const { linear, loraA, loraB, scale } = this
     const delta = mx.matmul(loraA, loraB).T.multiply(scale)
-    const packed = linear instanceof nn.QuantizedLinear
-    const weight = packed ? unpacked(linear) : linear.weight
+    const isQuantized = linear instanceof nn.QuantizedLinear
+    const weight = isQuantized ? dequantized(linear) : linear.weight
     const dense = new nn.Linear(weight.shape[1], weight.shape[0], false)
     dense.weight = weight.add(delta.astype(weight.dtype))
     if (linear.bias) dense.bias = linear.bias
-    if (!packed) return dense
+    if (!isQuantized) return dense
     const { groupSize, bits, mode } = linear
     return nn.QuantizedLinear.fromLinear(dense, { groupSize, bits, mode })
   }
 }
 
-function unpacked({ weight, scales, biases, groupSize, bits, mode }: nn.QuantizedLinear): mx.Array {
+function dequantized({ weight, scales, biases, groupSize, bits, mode }: nn.QuantizedLinear): mx.Array {
   return mx.dequantize(weight, scales, biases, { groupSize, bits, mode })
 }
 
@@ -82,13 +81,13 @@ function sizesOf(linear: nn.Linear | nn.QuantizedLinear): [out: number, inner: n
 const isLinear = (module: nn.Module): module is nn.Linear | nn.QuantizedLinear =>
   module instanceof nn.Linear || module instanceof nn.QuantizedLinear
 
-/** The number of the block in a layer's name, or null. */
+/** The block's number in a layer's name, or null. */
 function blockOf(name: string): number | null {
   const found = /\.(?:layers|h)\.(\d+)\./.exec(`.${name}`)
   return found ? Number(found[1]) : null
 }
 
-/** Replaces modules by others, by their paths. */
+/** Replaces modules by path. */
 export function replaceModules(network: Network, by: ReadonlyMap<string, nn.Module>): void {
   for (const [path, module] of by) {
     const names = path.split(".")
@@ -99,8 +98,8 @@ export function replaceModules(network: Network, by: ReadonlyMap<string, nn.Modu
 }
 
 /**
- * Freezes a network and puts adapters beside its layers. Gives the names of those layers in files.
- * @throws ArgumentError where no layer is meant
+ * Freezes a network, and adds adapters to its layers. Returns the names of the layers in files.
+ * @throws ArgumentError if no layer is selected
  * @example
  * const { network } = await load('my-model')
  * addAdapters(network, { rank: 4, layers: 1 }) // => ['model.layers.1.self_attn.v_proj', 'model.layers.1.self_attn.q_proj']
@@ -121,8 +120,8 @@ export function addAdapters(network: Network, options: LoraOptions = {}): string
     names.push(name)
   }
   if (chosen.size === 0)
-    throw new ArgumentError("lora", `no linear layer ends in ${keys.join(", ")}`, {
-      hint: "keys names the ends of layers, such as self_attn.q_proj",
+    throw new ArgumentError("lora", `no linear layer's name ends in ${keys.join(", ")}`, {
+      hint: "keys are ends of names, such as self_attn.q_proj",
     })
   replaceModules(network, chosen)
   return names
@@ -137,7 +136,7 @@ export function adaptersOf(network: Network): Map<string, LoraLinear> {
 }
 
 /**
- * Adds what adapters learned to the weights, and takes them away.
+ * Merges adapters into the weights, and removes them.
  * @example
  * const { network } = await load('my-model')
  * addAdapters(network, { rank: 4 })

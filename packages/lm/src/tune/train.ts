@@ -1,6 +1,6 @@
 /**
- * Training of a network's trainable parameters, such as adapters: batches in an order that the seed alone decides, gradients of several
- * batches together, checkpoints from which a run goes on as if it had never stopped.
+ * Training of a network's trainable parameters, such as adapters: deterministic order of examples, gradient accumulation, and saved states
+ * from which a run continues exactly.
  */
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
@@ -15,41 +15,40 @@ import type { Example } from "./dataset"
 
 /** Options of {@link train}. */
 export interface TrainOptions {
-  /** Updates of the parameters, those of an earlier run counted. */
+  /** Total number of updates, including those of an earlier run. */
   readonly steps: number
-  /** Examples a batch; 4 by default. */
+  /** Examples per batch; 4 by default. */
   readonly batchSize?: number
-  /** Batches an update; 1 by default. */
+  /** Batches per update; 1 by default. */
   readonly accumulate?: number
   /** 1e-5 by default. */
   readonly learningRate?: number
-  /** Decides the order of examples and what dropout draws; 0 by default. */
+  /** Random seed for the order of examples and dropout; 0 by default. */
   readonly seed?: number
-  /** Keep only each block's input for the gradient, and compute the rest again instead: less memory, more time. */
+  /** Gradient checkpointing: less memory, more time. */
   readonly checkpointing?: boolean
   /**
-   * The same bits at every run, on GPUs too, where sums of floats may otherwise take any order: a run that stopped goes on as if it had
-   * not. Slower where rows of a table are learned.
+   * Reproducible results on GPUs too, where sums may otherwise be in any order. Slower if embeddings are trained.
    */
   readonly deterministic?: boolean
-  /** A folder for the state of the run: it goes on from there, if it holds one. */
+  /** Folder for the training state. If it has one, the run continues from there. */
   readonly state?: string
-  /** Updates between two savings of the state; only at the end by default. */
+  /** Number of updates between saved states; by default it is saved only at the end. */
   readonly saveEvery?: number
-  /** Told after each update. */
+  /** Called after each update. */
   readonly onStep?: (report: StepReport) => void
-  /** Ends the run after an update; its state is saved. */
+  /** Stops the run after the current update, and saves its state. */
   readonly signal?: AbortSignal
 }
 
-/** One update. */
+/** The result of an update. */
 export interface StepReport {
   readonly step: number
   readonly loss: number
   readonly tokens: number
 }
 
-/** Examples as arrays: inputs, targets one further, and 1 where a target counts. */
+/** Examples as padded arrays, with weights of 1 for targets in the loss and 0 for others. */
 function batchOf(examples: readonly Example[]): [inputs: mx.Array, targets: mx.Array, weights: mx.Array] {
   const length = Math.max(...examples.map(({ tokens }) => tokens.length)) - 1
   const make = (value: (example: Example, i: number) => number): Float32Array =>
@@ -65,14 +64,14 @@ function batchOf(examples: readonly Example[]): [inputs: mx.Array, targets: mx.A
   ]
 }
 
-/** The sum of the losses of tokens that count. */
+/** The sum of weighted losses. */
 function lossOf(network: CausalNetwork, inputs: mx.Array, targets: mx.Array, weights: mx.Array): mx.Array {
   const logits = network.forward(inputs, null, new Pass()).astype(mx.float32)
   return nn.losses.crossEntropy(logits, targets, { reduction: "none" }).multiply(weights).sum()
 }
 
 /**
- * The mean loss of a token over examples.
+ * The mean loss per token over examples.
  * @example
  * const { network, tokenizer } = await load('my-model')
  * const loss = await evaluate(network, readDataset('train.jsonl', tokenizer))
@@ -98,7 +97,7 @@ export async function evaluate(
   return sum / count
 }
 
-/** The examples of a batch: of each epoch an order of its own. */
+/** The examples of a batch, shuffled anew in each epoch. */
 function batchAt(examples: readonly Example[], batch: number, size: number, seed: number): Example[] {
   return Array.from({ length: Math.min(size, examples.length) }, (_, i) => {
     const at = batch * size + i
@@ -109,7 +108,7 @@ function batchAt(examples: readonly Example[], batch: number, size: number, seed
 
 let lastOrder: { readonly name: string; readonly order: readonly number[] } | null = null
 
-/** A permutation that the seed and the epoch decide. */
+/** The permutation of an epoch. */
 function orderOf(n: number, seed: number, epoch: number): readonly number[] {
   const name = `${n},${seed},${epoch}`
   if (lastOrder?.name === name) return lastOrder.order
@@ -119,7 +118,7 @@ function orderOf(n: number, seed: number, epoch: number): readonly number[] {
   return order
 }
 
-/** Runs `body`, whose draws without a key come from `random` instead of the global state. */
+/** Runs `body` with `random` in place of the global random state. */
 function drawingFrom<T>(random: { key: mx.Array }, body: () => T): T {
   const { state } = mx.random
   const [before] = state
@@ -133,9 +132,9 @@ function drawingFrom<T>(random: { key: mx.Array }, body: () => T): T {
 }
 
 /**
- * Trains what is trainable in a network. With a `state` folder a stopped run goes on, bit for bit on the CPU, and with `deterministic` on
- * GPUs. It draws nothing from `mx.random.state`.
- * @throws ArgumentError where nothing is trainable; FormatError for the state of another run
+ * Trains a network's trainable parameters with AdamW. With a `state` folder, a stopped run continues as if it had not stopped, bit for bit
+ * on the CPU, and with `deterministic` on GPUs. Does not use `mx.random.state`.
+ * @throws ArgumentError if nothing is trainable; FormatError for the state of another run
  * @example
  * const { network, tokenizer } = await load('my-model')
  * const examples = readDataset('train.jsonl', tokenizer)
@@ -153,7 +152,7 @@ export async function train(
   if (examples.length === 0) throw new ArgumentError("train", "there are no examples")
   if (mx.treeFlatten(network.trainableParameters()).length === 0)
     throw new ArgumentError("train", "the network has no trainable parameters", {
-      hint: "addAdapters gives it adapters",
+      hint: "Call addAdapters",
     })
   const optimizer = new AdamW(learningRate)
   optimizer.init(network.trainableParameters())
@@ -169,7 +168,7 @@ export async function train(
   const endDeterminism = options.deterministic ? determinism.ask() : () => {}
   try {
     while (step < steps && !signal?.aborted) {
-      // Drawn anew for each update, so that dropout too is the same in a run that goes on.
+      // A key for each update, so that dropout is the same in a continued run.
       const random = { key: mx.random.key(seed + step) }
       let total: object | null = null
       let [sum, count] = [mx.array(0), mx.array(0)]
@@ -210,7 +209,7 @@ interface Identity {
 const flat = (tree: object): Record<string, mx.Array> =>
   Object.fromEntries(mx.treeFlatten(tree) as [string, mx.Array][])
 
-/** Saves parameters, the optimizer's state and the step, the last of which makes the others valid. */
+/** Saves parameters and optimizer state, and then run.json, which refers to them. */
 function store(
   folder: string,
   network: CausalNetwork,
@@ -226,7 +225,7 @@ function store(
   writeFileSync(join(folder, "run.json"), `${JSON.stringify(run)}\n`)
 }
 
-/** The step from which a run goes on: 0 where none was saved. */
+/** Restores a saved state. Returns its step, 0 if there is none. */
 function restore(folder: string, network: CausalNetwork, optimizer: AdamW, identity: Identity): number {
   const file = join(folder, "run.json")
   if (!existsSync(file)) return 0
@@ -234,13 +233,13 @@ function restore(folder: string, network: CausalNetwork, optimizer: AdamW, ident
   try {
     run = JSON.parse(readFileSync(file, "utf8")) as typeof run
   } catch (cause) {
-    throw new FormatError("train", `${file}: is not JSON`, { cause })
+    throw new FormatError("train", `${file} is not valid JSON`, { cause })
   }
   for (const [key, value] of Object.entries(identity))
     if (run[key as keyof Identity] !== value)
       throw new FormatError(
         "train",
-        `${file}: is from a run with ${key} ${run[key as keyof Identity]}, not ${value}`,
+        `${file} is from a run with ${key} ${run[key as keyof Identity]}, not ${value}`,
       )
   const arrays = mx.load(join(folder, `state-${run.step}.safetensors`), "safetensors")
   const part = (prefix: string): [string, mx.Array][] =>
