@@ -1,9 +1,9 @@
 #!/usr/bin/env node
 /**
- * The command `lazuli-lm`: each subcommand is a file of commands/.
+ * The command `lazuli-lm`; each subcommand is a file in commands/.
  */
 import { run } from "./commands/program"
 
-// The hub's client says so what it downloads, on the output that belongs to the answer.
+// The Hub's client logs downloads to stdout, which is for the command's output.
 console.debug = () => {}
 process.exitCode = await run(process.argv.slice(2))

@@ -1,11 +1,11 @@
 /**
- * `lazuli-lm bench`: how fast a model reads and writes here, for one stream and for several.
+ * `lazuli-lm bench`: speed of prompt processing and generation, for one stream or several.
  */
 import * as mx from "@lazuli/core"
 import { type Command, InvalidArgumentError } from "commander"
 import { Batcher } from "../generate/batch"
 import { causal } from "../generate/stream"
-import { addModel, loadShown, type ModelFlags, whole } from "./options"
+import { addModel, integer, loadShown, type ModelFlags } from "./options"
 import { bytesText, type Terminal } from "./terminal"
 
 interface Flags extends ModelFlags {
@@ -17,15 +17,15 @@ interface Flags extends ModelFlags {
 function counts(text: string): number[] {
   const all = text.split(",").map(Number)
   if (!all.every((n) => Number.isSafeInteger(n) && n > 0))
-    throw new InvalidArgumentError("Not a list of numbers.")
+    throw new InvalidArgumentError("Not a list of positive integers.")
   return all
 }
 
 export function addBench(program: Command, terminal: Terminal): void {
   addModel(program.command("bench").description("measure tokens per second on random prompts"))
-    .option("--prompt-tokens <n>", "tokens in each prompt", whole, 512)
-    .option("--tokens <n>", "tokens in each answer", whole, 64)
-    .option("--streams <list>", "numbers of simultaneous answers, such as 1,4,16", counts, [1])
+    .option("--prompt-tokens <n>", "tokens in each prompt", integer, 512)
+    .option("--tokens <n>", "tokens to generate per stream", integer, 64)
+    .option("--streams <list>", "numbers of concurrent streams, such as 1,4,16", counts, [1])
     .action(async ({ model, activations, promptTokens, tokens, streams }: Flags) => {
       const loaded = await loadShown(model, terminal, { activations })
       const { vocabulary } = causal("bench", loaded)
@@ -36,22 +36,22 @@ export function addBench(program: Command, terminal: Terminal): void {
         )
         const begin = performance.now()
         const times: number[] = []
-        let read = 0
+        /** The time from which all streams generate. */
+        let prefilled = 0
         const run = async (prompt: number[]): Promise<void> => {
           let first = true
           for await (const _piece of batch.stream(prompt, { maxTokens: tokens, ignoreEos: true })) {
             times.push(performance.now())
-            if (first) read = times[times.length - 1]
+            if (first) prefilled = times[times.length - 1]
             first = false
           }
         }
         await Promise.all(prompts.map(run))
         const end = performance.now()
-        // From the last first token on, all write.
         const rate = (count: number, ms: number): string => (count / (ms / 1000)).toFixed(1)
         terminal.out(
-          `${n} ${n === 1 ? "stream" : "streams"}: all ${rate(n * (promptTokens + tokens), end - begin)} tokens/s, ` +
-            `after the last prompt ${rate(times.filter((time) => time > read).length, end - read)} tokens/s, peak memory ${bytesText(mx.getPeakMemory())}\n`,
+          `${n} ${n === 1 ? "stream" : "streams"}: overall ${rate(n * (promptTokens + tokens), end - begin)} tokens/s, ` +
+            `after the last prompt ${rate(times.filter((time) => time > prefilled).length, end - prefilled)} tokens/s, peak memory ${bytesText(mx.getPeakMemory())}\n`,
         )
         batch.close()
       }

@@ -1,5 +1,5 @@
 /**
- * `lazuli-lm chat`: a conversation in the terminal. What was read stays in the cache from one answer to the next.
+ * `lazuli-lm chat`: a conversation in the terminal. The cache is kept from turn to turn.
  */
 import type { Command } from "commander"
 import { makeCache } from "../generate/caches"
@@ -21,38 +21,38 @@ interface Flags extends GenerationFlags, ModelFlags {
 }
 
 export function addChat(program: Command, terminal: Terminal): void {
-  const command = addModel(program.command("chat").description("talk with a model")).option(
+  const command = addModel(program.command("chat").description("chat with a model")).option(
     "--system <text>",
-    "system message before the conversation",
+    "system message",
   )
   addGeneration(command).action(async (flags: Flags) => {
     const model = await loadShown(flags.model, terminal, { activations: flags.activations })
     const network = causal("chat", model)
-    const read = new PrefixStore(Number.MAX_SAFE_INTEGER)
+    const store = new PrefixStore(Number.MAX_SAFE_INTEGER)
     const messages: Message[] = flags.system ? [{ role: "system", content: flags.system }] : []
     for await (const line of terminal.lines("> ")) {
       if (line.trim() === "") continue
       messages.push({ role: "user", content: line })
       const tokens = promptTokens(model, messages)
-      const cache = read.find(tokens) ?? makeCache(network)
-      const written: number[] = []
+      const cache = store.find(tokens) ?? makeCache(network)
+      const generated: number[] = []
       let answer = ""
       await terminal.interruptible(async (signal) => {
         try {
           for await (const piece of stream(model, tokens, { ...generationOf(flags), cache, signal })) {
-            written.push(piece.token)
+            generated.push(piece.token)
             answer += piece.text
             terminal.out(piece.text)
           }
         } catch (error) {
-          // The text that was made stays in the conversation.
+          // The partial answer stays in the conversation.
           if (!(error instanceof Interrupted)) throw error
         }
       })
       terminal.out("\n")
       messages.push({ role: "assistant", content: answer })
-      read.clear()
-      read.add([...tokens, ...written], cache)
+      store.clear()
+      store.add([...tokens, ...generated], cache)
     }
   })
 }

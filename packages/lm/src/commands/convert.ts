@@ -1,11 +1,11 @@
 /**
- * `lazuli-lm convert` and `lazuli-lm quantize`: a model from one form into another.
+ * `lazuli-lm convert` and `lazuli-lm quantize`: write a model in another format.
  */
 import * as mx from "@lazuli/core"
 import { type Command, Option } from "commander"
 import type { GgufType } from "../formats/gguf-write"
 import { quantize, save } from "../formats/save"
-import { loadShown, number, whole } from "./options"
+import { integer, loadShown, MODEL_HELP, number } from "./options"
 import { bytesText, progressBar, type Terminal } from "./terminal"
 
 const DTYPES = { float32: mx.float32, float16: mx.float16, bfloat16: mx.bfloat16 } as const
@@ -29,28 +29,30 @@ const TYPES: readonly GgufType[] = [
 export function addConvert(program: Command, terminal: Terminal): void {
   const common = (command: Command): Command =>
     command
-      .requiredOption("-m, --model <model>", "a folder, a .gguf file or a name on the hub")
-      .requiredOption("-o, --out <path>", "output folder, or a file that ends in .gguf")
+      .requiredOption("-m, --model <model>", MODEL_HELP)
+      .requiredOption("-o, --out <path>", "output folder or .gguf file")
       .addOption(new Option("--dtype <dtype>", "dtype of the weights").choices(Object.keys(DTYPES)))
-      .option("--max-shard-bytes <n>", "most bytes in one file", number)
+      .option("--max-shard-bytes <n>", "maximum bytes per weight file", number)
   common(
     program
       .command("convert")
-      .description("write a model as a folder in the hub's format, or as a GGUF file"),
+      .description("write a model as a folder in Hugging Face format, or as a GGUF file"),
   )
-    .addOption(new Option("--type <type>", "type of the matrices in a GGUF file").choices(TYPES))
+    .addOption(new Option("--type <type>", "type of matrices in a GGUF file").choices(TYPES))
     .action((flags: Flags) => convert(flags, false, terminal))
   common(program.command("quantize").description("write a model with quantized weights"))
-    .option("--bits <n>", "bits per weight", whole)
-    .option("--group-size <n>", "number of weights that share a scale", whole)
-    .addOption(new Option("--mode <mode>", "the format").choices(["affine", "mxfp4", "nvfp4", "mxfp8"]))
+    .option("--bits <n>", "bits per weight", integer)
+    .option("--group-size <n>", "weights per scale", integer)
+    .addOption(
+      new Option("--mode <mode>", "quantization mode").choices(["affine", "mxfp4", "nvfp4", "mxfp8"]),
+    )
     .action((flags: Flags) => convert(flags, true, terminal))
 }
 
-async function convert(flags: Flags, packs: boolean, terminal: Terminal): Promise<void> {
+async function convert(flags: Flags, quantizes: boolean, terminal: Terminal): Promise<void> {
   const { model, out, dtype, maxShardBytes, bits, groupSize, mode, type } = flags
   const loaded = await loadShown(model, terminal, { dtype: dtype && DTYPES[dtype] })
-  const made = packs ? quantize(loaded, { bits, groupSize, mode }) : loaded
+  const made = quantizes ? quantize(loaded, { bits, groupSize, mode }) : loaded
   save(made, out, { maxShardBytes, type, onProgress: progressBar(terminal, "writing") })
   terminal.out(`${out}\n`)
   terminal.err(`peak memory ${bytesText(mx.getPeakMemory())}\n`)

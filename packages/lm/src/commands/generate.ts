@@ -1,5 +1,5 @@
 /**
- * `lazuli-lm generate`: writes on from a prompt.
+ * `lazuli-lm generate`: generates text after a prompt.
  */
 import type { Command } from "commander"
 import { type Prompt, promptTokens, stream } from "../generate/stream"
@@ -20,9 +20,9 @@ interface Flags extends GenerationFlags, ModelFlags {
 }
 
 export function addGenerate(program: Command, terminal: Terminal): void {
-  const command = addModel(program.command("generate").description("continue a prompt"))
+  const command = addModel(program.command("generate").description("generate text from a prompt"))
     .requiredOption("-p, --prompt <text>", "the prompt")
-    .option("--system <text>", "system message before it")
+    .option("--system <text>", "system message")
     .option("--raw", "use the prompt as given, without the chat template")
   addGeneration(command).action(async (flags: Flags) => {
     const model = await loadShown(flags.model, terminal, { activations: flags.activations })
@@ -38,7 +38,6 @@ export function addGenerate(program: Command, terminal: Terminal): void {
           terminal.out(piece.text)
         }
       } catch (error) {
-        // The text that was made stays.
         if (!(error instanceof Interrupted)) throw error
       }
     })

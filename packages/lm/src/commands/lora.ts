@@ -1,5 +1,5 @@
 /**
- * `lazuli-lm lora` and `lazuli-lm eval`: adapters from lines of JSON, and the loss of a model.
+ * `lazuli-lm lora` and `lazuli-lm eval`: train adapters, and measure a model's loss.
  */
 import { type Command, Option } from "commander"
 import { save } from "../formats/save"
@@ -8,7 +8,7 @@ import { type AdapterForm, loadAdapters, saveAdapters } from "../tune/adapter-fi
 import { readDataset } from "../tune/dataset"
 import { addAdapters, fuseAdapters } from "../tune/lora"
 import { evaluate, train } from "../tune/train"
-import { loadShown, number, tokenizerOf, whole } from "./options"
+import { integer, loadShown, MODEL_HELP, number, tokenizerOf } from "./options"
 import type { Terminal } from "./terminal"
 
 interface Flags {
@@ -39,43 +39,38 @@ export function addLora(program: Command, terminal: Terminal): void {
   program
     .command("lora")
     .description("train LoRA adapters; run it again to continue")
-    .requiredOption(
-      "-m, --model <model>",
-      "a folder, a .gguf file or a name on the hub; packed weights stay packed",
-    )
+    .requiredOption("-m, --model <model>", `${MODEL_HELP}; quantized weights stay quantized`)
     .requiredOption(
       "-d, --data <file>",
-      "examples, one JSON object per line: messages, prompt and completion, or text",
+      "JSON Lines file of examples with messages, prompt and completion, or text",
     )
-    .requiredOption("-o, --out <folder>", "folder for the adapters and the state of the run")
-    .option("--valid <file>", "examples to evaluate on before and after training")
-    .option("--steps <n>", "number of updates, including those of earlier runs", whole, 100)
-    .option("--batch-size <n>", "examples per batch", whole, 4)
-    .option("--accumulate <n>", "batches per update", whole, 1)
+    .requiredOption("-o, --out <folder>", "output folder for adapters and training state")
+    .option("--valid <file>", "validation examples, evaluated before and after training")
+    .option("--steps <n>", "total number of updates, including those of earlier runs", integer, 100)
+    .option("--batch-size <n>", "examples per batch", integer, 4)
+    .option("--accumulate <n>", "gradient accumulation: batches per update", integer, 1)
     .option("--learning-rate <x>", "learning rate", number, 1e-5)
-    .option("--rank <n>", "rank of the adapters", whole, 8)
-    .option("--scale <x>", "factor applied to the adapters' output", number, 20)
-    .option("--dropout <p>", "dropout on the adapters' inputs", number, 0)
-    .option("--layers <n>", "number of last blocks that get adapters", whole)
-    .option("--keys <names...>", "layers by the ends of their names, such as self_attn.q_proj")
-    .option("--seed <n>", "seed for the order of examples", whole, 0)
-    .option("--mask-prompt", "count only the answers in the loss")
-    .option("--max-tokens <n>", "truncate longer examples", whole, 2048)
-    .option("--checkpointing", "recompute activations: less memory, more time")
-    .option("--deterministic", "the same bits at every run, on GPUs too: slower")
-    .option("--save-every <n>", "updates between saved states", whole)
-    .addOption(
-      new Option("--form <form>", "format of the adapters' files").choices(["mlx", "peft"]).default("mlx"),
-    )
-    .option("--fuse <folder>", "also write the model with the adapters merged into its weights")
+    .option("--rank <n>", "rank of the adapters", integer, 8)
+    .option("--scale <x>", "scale of the adapters' output", number, 20)
+    .option("--dropout <p>", "dropout on the adapters' input", number, 0)
+    .option("--layers <n>", "adapt only the last n blocks", integer)
+    .option("--keys <names...>", "layers to adapt, by the ends of their names, such as self_attn.q_proj")
+    .option("--seed <n>", "random seed", integer, 0)
+    .option("--mask-prompt", "compute the loss on completions only")
+    .option("--max-tokens <n>", "truncate longer examples", integer, 2048)
+    .option("--checkpointing", "gradient checkpointing: less memory, more time")
+    .option("--deterministic", "reproducible results on GPUs; slower")
+    .option("--save-every <n>", "save the training state every n updates", integer)
+    .addOption(new Option("--form <form>", "adapter file format").choices(["mlx", "peft"]).default("mlx"))
+    .option("--fuse <folder>", "also write the model with fused adapters")
     .action((flags: Flags) => lora(flags, terminal))
   program
     .command("eval")
-    .description("mean loss per token, and perplexity")
-    .requiredOption("-m, --model <model>", "a folder, a .gguf file or a name on the hub")
-    .requiredOption("-d, --data <file>", "examples, one JSON object per line")
+    .description("compute mean loss per token and perplexity")
+    .requiredOption("-m, --model <model>", MODEL_HELP)
+    .requiredOption("-d, --data <file>", "JSON Lines file of examples")
     .option("--adapters <folder>", "adapters to load")
-    .option("--mask-prompt", "count only the answers in the loss")
+    .option("--mask-prompt", "compute the loss on completions only")
     .action(async ({ model, data, adapters, maskPrompt }: Flags & { readonly adapters?: string }) => {
       const loaded = await loadShown(model, terminal)
       const network = causal("eval", loaded)

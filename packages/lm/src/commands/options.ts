@@ -1,7 +1,6 @@
 /**
- * Arguments that several subcommands share.
+ * Options that several subcommands share.
  */
-
 import type * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
 import { type Command, InvalidArgumentError, Option } from "commander"
@@ -10,23 +9,23 @@ import type { GenerateOptions } from "../generate/stream"
 import type { Tokenizer } from "../text/tokenizer"
 import { progressBar, type Terminal } from "./terminal"
 
-/** Reads a number. */
+/** Parses a number. */
 export function number(text: string): number {
   const value = Number(text)
   if (text.trim() === "" || !Number.isFinite(value)) throw new InvalidArgumentError("Not a number.")
   return value
 }
 
-/** Reads a whole number. */
-export function whole(text: string): number {
+/** Parses an integer. */
+export function integer(text: string): number {
   const value = number(text)
-  if (!Number.isSafeInteger(value)) throw new InvalidArgumentError("Not a whole number.")
+  if (!Number.isSafeInteger(value)) throw new InvalidArgumentError("Not an integer.")
   return value
 }
 
-const several = (value: string, before: string[] = []): string[] => [...before, value]
+const collect = (value: string, before: string[] = []): string[] => [...before, value]
 
-/** The options of generation, as commander gives them. */
+/** The generation options, as parsed by commander. */
 export interface GenerationFlags {
   readonly maxTokens: number
   readonly temperature: number
@@ -41,22 +40,22 @@ export interface GenerationFlags {
   readonly ignoreEos?: boolean
 }
 
-/** Adds the options of generation to a command. */
+/** Adds the generation options to a command. */
 export const addGeneration = (command: Command): Command =>
   command
-    .option("-n, --max-tokens <n>", "most tokens to generate", whole, 256)
-    .option("-t, --temperature <t>", "0 always takes the likeliest token", number, 0)
-    .option("--top-k <k>", "sample from the k likeliest tokens", whole)
-    .option("--top-p <p>", "sample from the likeliest tokens whose probabilities reach p together", number)
-    .option("--min-p <p>", "sample from tokens at least p times as likely as the likeliest", number)
-    .option("--repetition-penalty <x>", "divide the logits of tokens seen so far by this", number)
-    .option("--presence-penalty <x>", "subtract this from the logits of generated tokens", number)
-    .option("--frequency-penalty <x>", "subtract this once for each time a token was generated", number)
-    .option("--stop <text>", "text that ends the answer; may be repeated", several)
-    .option("--seed <n>", "the same seed samples the same tokens", whole)
-    .option("--ignore-eos", "continue after an end-of-text token")
+    .option("-n, --max-tokens <n>", "maximum number of tokens to generate", integer, 256)
+    .option("-t, --temperature <t>", "sampling temperature; 0 is greedy", number, 0)
+    .option("--top-k <k>", "sample from the k most likely tokens", integer)
+    .option("--top-p <p>", "sample from the most likely tokens with total probability p", number)
+    .option("--min-p <p>", "sample from tokens at least p times as likely as the top one", number)
+    .option("--repetition-penalty <x>", "penalize tokens in the prompt and output; 1 is none", number)
+    .option("--presence-penalty <x>", "subtracted from the logits of generated tokens", number)
+    .option("--frequency-penalty <x>", "subtracted once for each time a token was generated", number)
+    .option("--stop <text>", "stop string; may be repeated", collect)
+    .option("--seed <n>", "random seed", integer)
+    .option("--ignore-eos", "continue after end-of-text tokens")
 
-/** The options for `stream`. */
+/** The options of `stream`. */
 export const generationOf = (flags: GenerationFlags): GenerateOptions => ({
   maxTokens: flags.maxTokens,
   temperature: flags.temperature,
@@ -71,30 +70,32 @@ export const generationOf = (flags: GenerationFlags): GenerateOptions => ({
   ignoreEos: flags.ignoreEos,
 })
 
-/** A model's tokenizer. @throws ArgumentError where it has none */
+/** A model's tokenizer. @throws ArgumentError if it has none */
 export function tokenizerOf({ tokenizer, source }: LoadedModel): Tokenizer {
   if (tokenizer) return tokenizer
   throw new ArgumentError("lora", `${source} has no tokenizer`)
 }
 
-/** The model that a command runs, as commander gives it. */
+/** The model options, as parsed by commander. */
 export interface ModelFlags {
   readonly model: string
   readonly activations?: mx.ProductActivations
 }
 
-/** Adds the options of the model that a command runs. */
+export const MODEL_HELP = "folder, .gguf file or name on the Hugging Face Hub"
+
+/** Adds the model options to a command. */
 export const addModel = (command: Command): Command =>
   command
-    .requiredOption("-m, --model <model>", "a folder, a .gguf file or a name on the hub")
+    .requiredOption("-m, --model <model>", MODEL_HELP)
     .addOption(
-      new Option("--activations <how>", "int8 rounds what meets packed weights: faster, less exact").choices([
-        "exact",
-        "int8",
-      ]),
+      new Option(
+        "--activations <how>",
+        "int8 quantizes the inputs of quantized layers: faster, less exact",
+      ).choices(["exact", "int8"]),
     )
 
-/** Loads a model with a progress bar. */
+/** Loads a model, and shows a progress bar. */
 export const loadShown = (
   source: string,
   terminal: Terminal,

@@ -22,7 +22,7 @@ test("generate writes text, and numbers beside it", async () => {
 test("a mistake is said without a trace", async () => {
   const terminal = captured()
   expect(await run(["generate", "--model", join(scratch, "none"), "--prompt", "x"], terminal)).toBe(1)
-  expect(terminal.written.err).toMatch(/^\[load\] .*none is neither a folder or file nor/)
+  expect(terminal.written.err).toMatch(/^\[load\] .*none is neither a folder, a file nor/)
   expect(terminal.written.err).not.toContain("    at ")
   expect(await run(["generate", "--model", folder], captured())).toBe(1)
 })

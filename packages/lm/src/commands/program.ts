@@ -1,5 +1,5 @@
 /**
- * The subcommands of `lazuli-lm`, their arguments, and what becomes of errors.
+ * The subcommands of `lazuli-lm`, and its error handling.
  */
 import "@lazuli/backend-cpu"
 import { LazuliError } from "@lazuli/core/engine"
@@ -13,8 +13,8 @@ import { addServe } from "./serve"
 import { processTerminal, type Terminal } from "./terminal"
 
 /**
- * Runs a command and gives its exit status.
- * @param args - what follows `lazuli-lm`
+ * Runs a command. Resolves to its exit status.
+ * @param args - arguments after `lazuli-lm`
  */
 export async function run(args: readonly string[], terminal: Terminal = processTerminal): Promise<number> {
   const program = new Command("lazuli-lm")
@@ -27,7 +27,7 @@ export async function run(args: readonly string[], terminal: Terminal = processT
     return 0
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode
-    // A mistake that a user can mend needs no trace of calls.
+    // Errors that a user can fix are shown without a stack trace.
     const text =
       error instanceof LazuliError ? error.message : error instanceof Error ? error.stack : String(error)
     terminal.err(`${text}\n`)

@@ -1,9 +1,9 @@
 /**
- * `lazuli-lm serve`: a server in OpenAI's form.
+ * `lazuli-lm serve`: a server with OpenAI's API.
  */
 import type { Command } from "commander"
 import { createServer } from "../server/server"
-import { addModel, loadShown, type ModelFlags, whole } from "./options"
+import { addModel, integer, loadShown, type ModelFlags } from "./options"
 import type { Terminal } from "./terminal"
 
 interface Flags extends ModelFlags {
@@ -23,20 +23,22 @@ interface Flags extends ModelFlags {
 }
 
 export function addServe(program: Command, terminal: Terminal): void {
-  addModel(program.command("serve").description("serve a model with OpenAI's API and a chat page"))
+  addModel(
+    program.command("serve").description("serve a model with an OpenAI-compatible API and a chat page"),
+  )
     .option("--host <host>", "address to listen on", "127.0.0.1")
-    .option("--port <n>", "port; 0 chooses a free one", whole, 8080)
-    .option("--name <name>", "name of the model for clients")
-    .option("--api-key <key>", "key that clients must send; LAZULI_LM_API_KEY also sets it")
-    .option("--max-rows <n>", "most requests answered at once", whole, 16)
-    .option("--max-waiting <n>", "most requests that may wait", whole, 256)
-    .option("--max-tokens <n>", "most tokens in an answer", whole, 1024)
-    .option("--max-body-bytes <n>", "most bytes in a request", whole, 2 ** 20)
-    .option("--max-cache-bytes <n>", "most bytes of keys and values", whole)
-    .option("--prefix-bytes <n>", "bytes kept for prefixes that later prompts may share", whole, 2 ** 28)
-    .option("--cache-bits <n>", "quantize keys and values: 4 or 8", whole)
-    .option("--page-tokens <n>", "keep keys and values in pages that prompts share", whole)
-    .option("--exact", "make each answer independent, to the last bit, of simultaneous requests; slower")
+    .option("--port <n>", "port; 0 for any free one", integer, 8080)
+    .option("--name <name>", "model name in the API")
+    .option("--api-key <key>", "API key that clients must send; or set LAZULI_LM_API_KEY")
+    .option("--max-rows <n>", "maximum number of requests in the batch", integer, 16)
+    .option("--max-waiting <n>", "maximum number of queued requests", integer, 256)
+    .option("--max-tokens <n>", "maximum number of generated tokens per request", integer, 1024)
+    .option("--max-body-bytes <n>", "maximum size of a request body", integer, 2 ** 20)
+    .option("--max-cache-bytes <n>", "memory limit for keys and values", integer)
+    .option("--prefix-bytes <n>", "memory for caches of earlier prompts", integer, 2 ** 28)
+    .option("--cache-bits <n>", "quantize keys and values to 4 or 8 bits", integer)
+    .option("--page-tokens <n>", "store keys and values in pages of n tokens, shared by prompts", integer)
+    .option("--exact", "make outputs bit-for-bit independent of concurrent requests; slower")
     .action(
       async ({
         model,

@@ -1,17 +1,16 @@
 /**
- * Where commands write to and when they are interrupted: the process's own streams, or those of a test.
+ * Input, output and interrupts of commands: those of the process, or of a test.
  */
 import * as mx from "@lazuli/core"
 
-/** The terminal of a command. */
 export interface Terminal {
   out(text: string): void
   err(text: string): void
-  /** True where progress may overwrite its line. */
+  /** True if progress bars can be shown. */
   readonly interactive: boolean
-  /** Lines that the user types, with a prompt before each. */
+  /** Lines of input, with a prompt before each. */
   lines(prompt: string): AsyncIterable<string>
-  /** A signal that aborts at Ctrl-C, while `body` runs; a second one ends the process. */
+  /** Runs `body` with a signal that Ctrl-C aborts. A second Ctrl-C exits the process. */
   interruptible<T>(body: (signal: AbortSignal) => Promise<T>): Promise<T>
 }
 
@@ -45,7 +44,7 @@ export const processTerminal: Terminal = {
   },
 }
 
-/** The reason of a signal that Ctrl-C aborts. */
+/** The abort reason after Ctrl-C. */
 export class Interrupted extends Error {
   override readonly name = "Interrupted"
   constructor() {
@@ -62,7 +61,7 @@ export function bytesText(n: number): string {
   return `${unit === 0 ? value : value.toFixed(1)} ${UNITS[unit]}`
 }
 
-/** A progress bar that overwrites itself, and is silent where nobody looks. */
+/** A progress bar that redraws itself; none if the terminal is not interactive. */
 export function progressBar(terminal: Terminal, title: string): (done: number, total: number) => void {
   return (done, total) => {
     if (!terminal.interactive) return
@@ -72,20 +71,20 @@ export function progressBar(terminal: Terminal, title: string): (done: number, t
   }
 }
 
-/** Counts what a run made, and says it at the end. */
+/** Measures a generation's speed. */
 export class Meter {
   private readonly begin = performance.now()
   private first: number | null = null
   private tokens = 0
   constructor(private readonly prompt: number) {}
 
-  /** One more token. */
+  /** Counts a token. */
   count(): void {
     this.first ??= performance.now()
     this.tokens++
   }
 
-  /** Prompt and generation in tokens a second, and the peak of memory. */
+  /** Tokens per second of prompt processing and generation, and peak memory. */
   summary(): string {
     const now = performance.now()
     const first = this.first ?? now
