@@ -8,6 +8,15 @@ interface Entry {
   readonly cache: Cache
 }
 
+/** A copy of a cache with only its first tokens; null if it cannot be trimmed, because a sliding window has dropped some. */
+function prefixOf(cache: Cache, length: number): Cache | null {
+  const copy = cloneCache(cache)
+  const surplus = cacheLength(copy) - length
+  if (!trimCache(copy, surplus)) return null
+  // A second copy leaves out the capacity of the trimmed tokens.
+  return surplus === 0 ? copy : cloneCache(copy)
+}
+
 /** The length of the longest common prefix. */
 export function commonPrefix(a: readonly number[], b: readonly number[]): number {
   let n = 0
@@ -38,25 +47,29 @@ export class PrefixStore {
    * A copy of the cache with the longest common prefix, trimmed to it and at least one token shorter than `tokens`; null if there is none.
    */
   find(tokens: readonly number[]): Cache | null {
-    let [best, length] = [null as Entry | null, 0]
-    for (const entry of this.entries) {
-      const shared = Math.min(commonPrefix(entry.tokens, tokens), tokens.length - 1)
-      if (shared > length) [best, length] = [entry, shared]
+    const candidates = this.entries
+      .map((entry) => ({ entry, length: Math.min(commonPrefix(entry.tokens, tokens), tokens.length - 1) }))
+      .filter(({ length }) => length > 0)
+      .sort((a, b) => b.length - a.length)
+    for (const { entry, length } of candidates) {
+      const cache = prefixOf(entry.cache, length)
+      if (!cache) continue
+      this.entries = [entry, ...this.entries.filter((other) => other !== entry)]
+      return cache
     }
-    if (!best) return null
-    const cache = cloneCache(best.cache)
-    if (!trimCache(cache, cacheLength(cache) - length)) return null
-    this.entries = [best, ...this.entries.filter((entry) => entry !== best)]
-    return cache
+    return null
   }
 
   /** Stores a copy of a cache. `tokens` must begin with the tokens in the cache. */
   add(tokens: readonly number[], cache: Cache): void {
     if (cacheBytes(cache) > this.maxBytes) return
     const read = tokens.slice(0, cacheLength(cache))
-    // Replaces entries that are prefixes of this one.
-    const others = this.entries.filter((entry) => commonPrefix(entry.tokens, read) < entry.tokens.length)
-    this.entries = [{ tokens: read, cache: cloneCache(cache) }, ...others]
+    const entry = { tokens: read, cache: cloneCache(cache) }
+    // Replaces entries that are prefixes of this one, unless it cannot be trimmed to them.
+    const others = this.entries.filter(
+      ({ tokens }) => commonPrefix(tokens, read) < tokens.length || !prefixOf(entry.cache, tokens.length),
+    )
+    this.entries = [entry, ...others]
     while (this.nbytes > this.maxBytes) this.entries.pop()
   }
 

@@ -109,6 +109,12 @@ export const tokens = (from: number, to: number): [":", ":", ReturnType<typeof m
   mx.s(from, to),
 ]
 
+/** A new handle of a buffer with `length` tokens, for a copy of a cache, without capacity beyond the next step. */
+export const shared = (buffer: mx.Array, length: number): mx.Array =>
+  buffer.shape[2] > capacityFor(length)
+    ? buffer.index(...tokens(0, capacityFor(length)))
+    : buffer.index("...")
+
 /** The buffers of one layer: keys and values [batch, heads, capacity, features]. */
 export interface Buffers {
   readonly keys: mx.Array
@@ -193,8 +199,8 @@ export class PlainCache implements LayerCache {
   clone(): PlainCache {
     const copy = Object.assign(Object.create(Object.getPrototypeOf(this) as object) as this, this)
     // Own handles, because writes rebind the handle.
-    copy.keys = this.keys?.index("...") ?? null
-    copy.values = this.values?.index("...") ?? null
+    copy.keys = this.keys && shared(this.keys, this.offset)
+    copy.values = this.values && shared(this.values, this.offset)
     return copy
   }
 

@@ -3,7 +3,7 @@
  */
 import * as mx from "@lazuli/core"
 import type { AttentionRules, Pass } from "./attend"
-import { type CacheState, type LayerCache, put, tokens } from "./cache"
+import { type CacheState, type LayerCache, put, shared, tokens } from "./cache"
 
 /** Packed values, scales and biases. */
 type Packed = readonly [mx.Array, mx.Array, mx.Array]
@@ -83,7 +83,7 @@ export class QuantizedCache implements LayerCache {
   clone(): QuantizedCache {
     const copy = Object.assign(Object.create(Object.getPrototypeOf(this) as object) as this, this)
     const own = (buffers: Buffers): Buffers =>
-      buffers.map((x) => x?.index("...") ?? null) as unknown as Buffers
+      buffers.map((x) => x && shared(x, this.offset)) as unknown as Buffers
     copy.keys = own(this.keys)
     copy.values = own(this.values)
     return copy

@@ -3,7 +3,7 @@
  */
 import type * as mx from "@lazuli/core"
 import type { AttentionRules, Pass } from "./attend"
-import { attendWithin, type CacheState, capacityFor, type LayerCache, put, tokens } from "./cache"
+import { attendWithin, type CacheState, capacityFor, type LayerCache, put, shared, tokens } from "./cache"
 
 /** Tokens kept beyond the window, so that as many can be trimmed. */
 export const SLACK = 64
@@ -63,8 +63,8 @@ export class RotatingCache implements LayerCache {
 
   clone(): RotatingCache {
     const copy = Object.assign(Object.create(Object.getPrototypeOf(this) as object) as this, this)
-    copy.keys = this.keys?.index("...") ?? null
-    copy.values = this.values?.index("...") ?? null
+    copy.keys = this.keys && shared(this.keys, this.offset - this.first)
+    copy.values = this.values && shared(this.values, this.offset - this.first)
     return copy
   }
 
