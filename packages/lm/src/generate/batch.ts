@@ -2,7 +2,7 @@
  * Continuous batching: each decoding step reads the weights once for all requests, which join and leave between steps.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError } from "@lazuli/core/engine"
+import { ArgumentError, describe } from "@lazuli/core/engine"
 import type { LoadedModel } from "../formats/load"
 import { type AttentionRules, Pass } from "../models/attend"
 import { type Cache, cacheArrays, cacheLength, heldBytes, type LayerCache } from "../models/cache"
@@ -16,6 +16,7 @@ import {
   causal,
   checkOptions,
   type GenerateOptions,
+  limitOptions,
   type Piece,
   type Prompt,
   prefillChunk,
@@ -83,17 +84,35 @@ class PieceQueue {
     this.failure = { reason }
     this.wake?.()
   }
-  async *read(): AsyncGenerator<Piece, void, undefined> {
-    for (;;) {
-      const piece = this.pieces.shift()
-      if (piece) yield piece
-      else if (this.failure) throw this.failure.reason
-      else if (this.ended) return
-      else
-        await new Promise<void>((resolve) => {
-          this.wake = resolve
-        })
+  async *read(stop: () => void): AsyncGenerator<Piece, void, undefined> {
+    try {
+      for (;;) {
+        const piece = this.pieces.shift()
+        if (piece) yield piece
+        else if (this.failure) throw this.failure.reason
+        else if (this.ended) return
+        else
+          await new Promise<void>((resolve) => {
+            this.wake = resolve
+          })
+      }
+    } finally {
+      stop()
     }
+  }
+}
+
+/** @throws ArgumentError for options out of range */
+function checkBatch(options: BatchOptions): void {
+  for (const name of ["maxRows", "maxWaiting", "prefillStep"] as const) {
+    const { [name]: value = 1 } = options
+    if (!Number.isSafeInteger(value) || value < 1)
+      throw new ArgumentError("batch", `${name} must be a positive integer, received ${describe(value)}`)
+  }
+  for (const name of ["prefixBytes", "maxCacheBytes"] as const) {
+    const { [name]: value = 0 } = options
+    if (!(value >= 0))
+      throw new ArgumentError("batch", `${name} must be a non-negative number, received ${describe(value)}`)
   }
 }
 
@@ -154,6 +173,9 @@ export class Batcher {
     private readonly options: BatchOptions = {},
   ) {
     this.network = causal("batch", model)
+    checkBatch(options)
+    // Throws for invalid cache options.
+    makeCache(this.network, options)
     this.prefixes = options.prefixBytes ? new PrefixStore(options.prefixBytes) : null
     this.budget = options.maxCacheBytes ?? Number.MAX_SAFE_INTEGER
     const shares = options.maxCacheBytes === undefined && !options.exact
@@ -179,11 +201,12 @@ export class Batcher {
    * Generates text after a prompt, as `stream` does, in the batch.
    * @throws BusyError if the queue is full; ArgumentError for options out of range, or a request that cannot fit `maxCacheBytes`
    */
-  stream(prompt: Prompt, options: GenerateOptions = {}): AsyncGenerator<Piece, void, undefined> {
-    checkOptions(options)
-    const { signal, maxTokens = 256 } = options
+  stream(prompt: Prompt, given: GenerateOptions = {}): AsyncGenerator<Piece, void, undefined> {
+    checkOptions(given)
     const tokens = promptTokens(this.model, prompt)
     if (tokens.length === 0) throw new ArgumentError("batch", "the prompt has no tokens")
+    const options = limitOptions(this.network, tokens, given)
+    const { signal, maxTokens = 256 } = options
     if (options.draft || options.cache)
       throw new ArgumentError("batch", "draft and cache are not supported in a batch")
     const step = this.options.prefillStep ?? 256
@@ -222,13 +245,20 @@ export class Batcher {
     this.prefixes?.clear()
   }
 
-  private async *deliver(row: Row, done: () => void): AsyncGenerator<Piece, void, undefined> {
-    try {
-      yield* row.pieces.read()
-    } finally {
+  /** Yields a row's pieces. Removes the row when the reader stops. */
+  private deliver(row: Row, done: () => void): AsyncGenerator<Piece, void, undefined> {
+    const stop = (): void => {
       done()
       this.remove(row, new BusyError("the reader stopped"))
     }
+    const pieces = row.pieces.read(stop)
+    const end = pieces.return.bind(pieces)
+    // A generator that has not started does not run its finally block.
+    pieces.return = (value) => {
+      stop()
+      return end(value)
+    }
+    return pieces
   }
 
   private remove(row: Row, reason: unknown): void {
@@ -287,7 +317,7 @@ export class Batcher {
     const logits = prefillChunk(this.network, row.tokens.slice(from, to), row.cache, to === row.tokens.length)
     const next = logits && row.sampler.propose(logits)
     await mx.asyncEval([next?.arrays ?? [], ...cacheArrays(row.cache)])
-    if (!next) return
+    if (!next || !this.active.includes(row)) return
     this.prefixes?.add(row.tokens, row.cache)
     row.next = next
   }

@@ -136,6 +136,10 @@ test("a prompt's cache goes on from a file", async () => {
   const other = join(scratch, "other.safetensors")
   mx.saveSafetensors(other, { x: mx.ones([1]) })
   expect(() => lm.loadPromptCache(other)).toThrow(mx.FormatError)
+  for (const layers of ["null", "[3]", '[{"kind":"plain"}]']) {
+    mx.saveSafetensors(other, { tokens: mx.ones([1], mx.int32) }, { format: "lazuli-lm-cache", layers })
+    expect(() => lm.loadPromptCache(other)).toThrow(/is not a prompt cache/)
+  }
 })
 
 test("a draft changes nothing, be it good or bad", async () => {
@@ -148,6 +152,18 @@ test("a draft changes nothing, be it good or bad", async () => {
       const want = await write(model, prompt(7))
       expect(await write(model, prompt(7), { draft, draftTokens })).toEqual(want)
     }
+})
+
+test("a draft leaves no rejected or unread tokens in the cache", async () => {
+  for (const maxTokens of [1, 2, 3, 4, 5]) {
+    const cache = lm.makeCache(llama.network as lm.CausalNetwork)
+    const tokens = await write(llama, prompt(7), { cache, draft: llama, draftTokens: 4, maxTokens })
+    expect(cacheLength(cache)).toBeLessThan(prompt(7).length + maxTokens)
+    const longer = [...prompt(7), ...tokens, 9, 9, 9, 9, 9]
+    expect(await write(llama, longer, { cache, maxTokens: 4 })).toEqual(
+      await write(llama, longer, { maxTokens: 4 }),
+    )
+  }
 })
 
 test("a limit in bytes is kept, and the error says by what", async () => {
@@ -283,6 +299,12 @@ test("a stop string ends the answer and is no part of it", async () => {
     stop: ["never there", stop],
   })
   expect(cut).toBe(whole.slice(0, whole.indexOf(stop)))
+  // Also one that only the end completes: U+FFFD for a part of a character.
+  const [part] = llama.tokenizer!.encode("東")
+  const pieces: lm.Piece[] = []
+  const options = { maxTokens: 1, logitBias: { [part]: 1000 }, stop: "\uFFFD" }
+  for await (const piece of lm.stream(llama, "the", options)) pieces.push(piece)
+  expect(pieces).toMatchObject([{ text: "", finish: "stop" }])
 })
 
 test("log-probabilities are of the chosen token and the likeliest", async () => {

@@ -2,7 +2,7 @@
  * Creating, sizing, saving and loading caches.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, FormatError } from "@lazuli/core/engine"
+import { ArgumentError, describe, FormatError, isPlainObject } from "@lazuli/core/engine"
 import {
   type Cache,
   type CacheState,
@@ -48,7 +48,12 @@ const windowOf = ({ window }: LayerShape, { maxContext }: CacheOptions): number 
  * cacheLength(cache) // => 3
  */
 export function makeCache(network: CausalNetwork, options: CacheOptions = {}): Cache {
-  const { cacheBits, pageTokens } = options
+  const { cacheBits, pageTokens, maxContext } = options
+  if (maxContext !== undefined && (!Number.isSafeInteger(maxContext) || maxContext < 1))
+    throw new ArgumentError(
+      "stream",
+      `maxContext must be a positive integer, received ${describe(maxContext)}`,
+    )
   if (cacheBits !== undefined && pageTokens !== undefined)
     throw new ArgumentError("stream", "paged caches cannot be quantized: pass cacheBits or pageTokens")
   return network.layerShapes().map((shape): LayerCache => {
@@ -154,13 +159,18 @@ export function loadPromptCache(file: string): { cache: Cache; tokens: number[] 
   const [arrays, metadata] = mx.load(file, "safetensors", true)
   if (metadata.format !== FORMAT || !arrays.tokens)
     throw new FormatError("loadPromptCache", `${file} is not a prompt cache`)
-  let layers: readonly Omit<CacheState, "arrays">[]
+  let layers: unknown
   try {
-    layers = JSON.parse(metadata.layers) as typeof layers
+    layers = JSON.parse(metadata.layers)
   } catch (cause) {
     throw new FormatError("loadPromptCache", `${file} is not a prompt cache`, { cause })
   }
-  const cache = layers.map(({ kind, numbers }, i): LayerCache => {
+  if (
+    !Array.isArray(layers) ||
+    !layers.every((layer) => isPlainObject(layer) && isPlainObject(layer.numbers))
+  )
+    throw new FormatError("loadPromptCache", `${file} is not a prompt cache`)
+  const cache = (layers as Omit<CacheState, "arrays">[]).map(({ kind, numbers }, i): LayerCache => {
     const own = Object.fromEntries(
       Object.entries(arrays).flatMap(([name, array]) =>
         name.startsWith(`${i}.`) ? [[name.slice(name.indexOf(".") + 1), array]] : [],

@@ -2,10 +2,10 @@
  * Embeddings, from encoders or from a decoder's last token, and scores of rerankers.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError } from "@lazuli/core/engine"
+import { ArgumentError, describe } from "@lazuli/core/engine"
 import type { LoadedModel } from "../formats/load"
 import { Pass } from "../models/attend"
-import { EncoderNetwork } from "../models/network"
+import { EncoderNetwork, type Network } from "../models/network"
 import { type Prompt, promptTokens } from "./stream"
 
 /** Options of {@link embed}. */
@@ -16,6 +16,17 @@ export interface EmbedOptions {
   readonly normalize?: boolean
   /** Texts per batch; 16 by default. */
   readonly batchSize?: number
+}
+
+/** @throws ArgumentError for texts that are longer than the network supports */
+function checkLengths(op: string, { maxPositions }: Network, lists: readonly (readonly number[])[]): void {
+  const long = lists.findIndex(({ length }) => length > maxPositions)
+  if (long >= 0)
+    throw new ArgumentError(
+      op,
+      `text ${long} has ${lists[long].length} tokens, the model supports ${maxPositions}`,
+      { hint: "Split or truncate it" },
+    )
 }
 
 /** Token lists padded with 0 to one array, and a mask that is true for tokens. */
@@ -48,9 +59,12 @@ export async function embed(
   const { network } = model
   const encodes = network instanceof EncoderNetwork
   const { pooling = encodes ? "mean" : "last", normalize = true, batchSize = 16 } = options
+  if (!Number.isSafeInteger(batchSize) || batchSize < 1)
+    throw new ArgumentError("embed", `batchSize must be a positive integer, received ${describe(batchSize)}`)
   const lists = texts.map((text) => promptTokens(model, text))
   const empty = lists.findIndex((list) => list.length === 0)
   if (empty >= 0) throw new ArgumentError("embed", `text ${empty} has no tokens`)
+  checkLengths("embed", network, lists)
   const out: Float32Array[] = []
   for (let at = 0; at < lists.length; at += batchSize) {
     const part = lists.slice(at, at + batchSize)
@@ -98,9 +112,14 @@ export async function rerank(model: LoadedModel, query: string, texts: readonly 
       "rerank",
       "the model is not a reranker, which is an encoder with a classifier and a tokenizer",
     )
+  const pairs = texts.map((text) => tokenizer.encodePair(query, text))
+  checkLengths(
+    "rerank",
+    network,
+    pairs.map(({ ids }) => ids),
+  )
   const scores: number[] = []
-  for (const text of texts) {
-    const { ids, types } = tokenizer.encodePair(query, text)
+  for (const { ids, types } of pairs) {
     const hidden = network.hidden(mx.array([ids], mx.int32), mx.array([types], mx.int32), null)
     const score = network.score(hidden).index(0, -1).astype(mx.float32)
     await mx.asyncEval(score)

@@ -50,6 +50,15 @@ export function checkSampling(op: string, options: SamplingOptions): void {
         `${name} must be a number from ${min} to ${max}, received ${describe(value)}`,
       )
   }
+  for (const name of ["topK", "repetitionWindow"] as const)
+    if (options[name] !== undefined && !Number.isSafeInteger(options[name]))
+      throw new ArgumentError(op, `${name} must be an integer, received ${describe(options[name])}`)
+  for (const [token, bias] of Object.entries(options.logitBias ?? {}))
+    if (!/^\d+$/.test(token) || typeof bias !== "number" || Number.isNaN(bias))
+      throw new ArgumentError(
+        op,
+        `logitBias must map token ids to numbers, received ${token}: ${describe(bias)}`,
+      )
   if (options.seed !== undefined && !Number.isSafeInteger(options.seed))
     throw new ArgumentError(op, `seed must be an integer, received ${describe(options.seed)}`)
 }

@@ -120,6 +120,23 @@ export function checkOptions(options: GenerateOptions): void {
     )
 }
 
+/**
+ * The options with `maxTokens` limited to the network's maximum sequence length.
+ * @throws ArgumentError for a prompt that is too long, and for biases of tokens outside the vocabulary
+ */
+export function limitOptions(
+  { maxPositions, vocabulary }: CausalNetwork,
+  { length }: readonly number[],
+  options: GenerateOptions,
+): GenerateOptions {
+  if (length > maxPositions)
+    throw new ArgumentError("stream", `the prompt has ${length} tokens, the model supports ${maxPositions}`)
+  const unknown = Object.keys(options.logitBias ?? {}).find((token) => Number(token) >= vocabulary)
+  if (unknown !== undefined)
+    throw new ArgumentError("stream", `logitBias: the vocabulary of ${vocabulary} has no token ${unknown}`)
+  return { ...options, maxTokens: Math.min(options.maxTokens ?? 256, maxPositions - length + 1) }
+}
+
 /** Turns tokens into pieces: detokenizes, and finds stop strings and the end. */
 export class Writer {
   private readonly text: Detokenizer | null
@@ -141,11 +158,12 @@ export class Writer {
     const ends = !ignoreEos && (this.model.tokenizer?.eosIds.has(token) ?? false)
     this.count++
     let { text, stopped } = this.stops.push(ends ? "" : (this.text?.push(token) ?? ""))
-    const finish: FinishReason | null = ends || stopped ? "stop" : this.count >= maxTokens ? "length" : null
+    let finish: FinishReason | null = ends || stopped ? "stop" : this.count >= maxTokens ? "length" : null
     if (finish !== null && !stopped) {
       const rest = this.stops.push(this.text?.finish() ?? "")
       text += rest.text
-      if (!rest.stopped) text += this.stops.finish()
+      if (rest.stopped) finish = "stop"
+      else text += this.stops.finish()
     }
     return { text, token, logprob, top, finish }
   }
@@ -167,10 +185,11 @@ export async function* stream(
 ): AsyncGenerator<Piece, void, undefined> {
   checkOptions(options)
   const tokens = promptTokens(model, prompt)
-  const writer = new Writer(model, options)
-  const choices = options.draft
-    ? speculate(model, options.draft, tokens, options)
-    : choose(model, tokens, options)
+  const limited = limitOptions(causal("stream", model), tokens, options)
+  const writer = new Writer(model, limited)
+  const choices = limited.draft
+    ? speculate(model, limited.draft, tokens, limited)
+    : choose(model, tokens, limited)
   for await (const choice of choices) {
     const piece = writer.write(choice)
     yield piece
@@ -269,37 +288,49 @@ async function* speculate(
     sequence.push(choice.token)
     return choice
   }
-  yield accept(await sampler.choose(await prefill(network, rest, cache, options)))
-  for (;;) {
-    signal?.throwIfAborted()
-    // The draft model reads accepted tokens that it has not seen, then proposes its own.
-    const proposed: number[] = []
-    let logits = await prefill(draftNetwork, sequence.slice(cacheLength(draftCache)), draftCache, { signal })
-    for (;;) {
-      const token = mx.argmax(logits, -1)
-      await mx.asyncEval(token)
-      proposed.push(Number(token.item()))
-      if (proposed.length === draftTokens) break
-      logits = draftStep(mx.array([[proposed[proposed.length - 1]]], mx.int32), draftCache).index(0)
-      checkCacheBytes([cache, draftCache], options)
-    }
-    const read = [sequence[sequence.length - 1], ...proposed]
-    const all = network.forward(mx.array([read], mx.int32), cache, new Pass()).index(0)
-    checkCacheBytes([cache, draftCache], options)
-    for (let i = 0; ; i++) {
-      const choice = accept(await sampler.choose(all.index(i)))
-      yield choice
-      if (choice.token !== proposed[i]) break
-    }
-    // The last token is read together with the next proposals.
-    const known = sequence.length - 1
+  /** Removes rejected proposals. The last token is read together with the next proposals. */
+  const trim = (): void => {
     for (const each of [cache, draftCache]) {
-      const surplus = cacheLength(each) - known
+      const surplus = cacheLength(each) - (sequence.length - 1)
       if (surplus > 0 && !trimCache(each, surplus))
         throw new ArgumentError("stream", `the cache cannot be trimmed by ${surplus} tokens`, {
           hint: "Reduce draftTokens",
         })
     }
+  }
+  const maxPositions = Math.min(network.maxPositions, draftNetwork.maxPositions)
+  try {
+    yield accept(await sampler.choose(await prefill(network, rest, cache, options)))
+    for (;;) {
+      signal?.throwIfAborted()
+      const proposed: number[] = []
+      const count = Math.min(draftTokens, maxPositions - sequence.length)
+      if (count > 0) {
+        // The draft model reads accepted tokens that it has not seen, then proposes its own.
+        const unread = sequence.slice(cacheLength(draftCache))
+        let logits = await prefill(draftNetwork, unread, draftCache, { signal })
+        for (;;) {
+          const token = mx.argmax(logits, -1)
+          await mx.asyncEval(token)
+          proposed.push(Number(token.item()))
+          if (proposed.length === count) break
+          logits = draftStep(mx.array([[proposed[proposed.length - 1]]], mx.int32), draftCache).index(0)
+          checkCacheBytes([cache, draftCache], options)
+        }
+      }
+      const read = [sequence[sequence.length - 1], ...proposed]
+      const all = network.forward(mx.array([read], mx.int32), cache, new Pass()).index(0)
+      checkCacheBytes([cache, draftCache], options)
+      for (let i = 0; ; i++) {
+        const choice = accept(await sampler.choose(all.index(i)))
+        yield choice
+        if (choice.token !== proposed[i]) break
+      }
+      trim()
+    }
+  } finally {
+    // The caller may stop before all accepted proposals.
+    trim()
   }
 }
 
@@ -336,9 +367,23 @@ function checkCacheBytes(
     )
 }
 
-/** The tokens of a prompt. @throws ArgumentError for a text if the model has no tokenizer */
+/**
+ * The tokens of a prompt.
+ * @throws ArgumentError for a text if the model has no tokenizer, and for tokens outside the vocabulary
+ */
 export function promptTokens(model: LoadedModel, prompt: Prompt): number[] {
-  if (model.tokenizer) return model.tokenizer.tokensOf(prompt)
+  const tokens = tokensOf(model, prompt)
+  const { network, config } = model
+  const vocabulary =
+    network instanceof CausalNetwork ? network.vocabulary : (config.optionalCount("vocab_size") ?? Infinity)
+  const unknown = tokens.find((token) => !Number.isSafeInteger(token) || token < 0 || token >= vocabulary)
+  if (unknown !== undefined)
+    throw new ArgumentError("stream", `the vocabulary of ${vocabulary} has no token ${describe(unknown)}`)
+  return tokens
+}
+
+function tokensOf({ tokenizer }: LoadedModel, prompt: Prompt): number[] {
+  if (tokenizer) return tokenizer.tokensOf(prompt)
   if (typeof prompt !== "string" && prompt.every((item) => typeof item === "number")) return [...prompt]
   throw new ArgumentError("stream", "the model has no tokenizer: the prompt must be a list of token ids")
 }

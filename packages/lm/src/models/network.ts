@@ -34,6 +34,10 @@ export abstract class CausalNetwork extends nn.Module {
   abstract logits(hidden: mx.Array): mx.Array
   /** Size of the vocabulary. */
   abstract readonly vocabulary: number
+  /** Maximum sequence length of networks with learned positions; by default there is none. */
+  get maxPositions(): number {
+    return Infinity
+  }
   /** True if `hidden` supports `pass.position`, so that decoding steps can be compiled. */
   get takesPositions(): boolean {
     return false
@@ -58,6 +62,10 @@ export abstract class EncoderNetwork extends nn.Module {
   abstract score(hidden: mx.Array): mx.Array
   /** True if the model has a classifier. */
   abstract readonly scores: boolean
+  /** Maximum sequence length of networks with learned positions; by default there is none. */
+  get maxPositions(): number {
+    return Infinity
+  }
   forward(tokens: mx.Array): mx.Array {
     return this.hidden(tokens, null, null)
   }

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import * as mx from "@lazuli/core"
-import { CausalNetwork, embed, load, rerank } from "@lazuli/lm"
+import { CausalNetwork, embed, fromConfig, load, rerank } from "@lazuli/lm"
 import { afterAll, expect, test } from "vitest"
 import "@lazuli/backend-cpu"
 import { tiny, writeCheckpoint } from "../../test/checkpoints"
@@ -39,6 +39,16 @@ test.each(Object.keys(vectors))("%s", async (name) => {
   expect(error).toBeLessThan(1e-4)
 })
 
+test("Gemma 3's multimodal configs omit sizes of the text model", () => {
+  const text_config = {
+    ...{ model_type: "gemma3_text", hidden_size: 4, intermediate_size: 4 },
+    ...{ num_hidden_layers: 1, sliding_window: 8 },
+  }
+  const network = fromConfig({ model_type: "gemma3", text_config }).network as CausalNetwork
+  expect(network.vocabulary).toBe(262_208)
+  expect(network.layerShapes()).toMatchObject([{ kvHeads: 4, headDim: 256, window: 8 }])
+})
+
 test("a reranker scores pairs by its tokenizer, and an embedder pads without a trace", async () => {
   const reranker = await load(writeCheckpoint("bert-reranker", join(scratch, "reranker")))
   const scores = await rerank(reranker, "the beginning", ["the end", "in"])
@@ -48,6 +58,13 @@ test("a reranker scores pairs by its tokenizer, and an embedder pads without a t
   const [alone] = await embed(embedder, ["in"])
   both[1].forEach((value, i) => expect(value).toBeCloseTo(alone[i], 5))
   await expect(rerank(embedder, "a", ["b"])).rejects.toThrow(/not a reranker/)
+  await expect(embed(embedder, ["a"], { batchSize: 0 })).rejects.toThrow(
+    /batchSize must be a positive integer/,
+  )
+  const long = "the ".repeat(70)
+  const reason = /text 1 has \d+ tokens, the model supports 64/
+  await expect(embed(embedder, ["in", long])).rejects.toThrow(reason)
+  await expect(rerank(reranker, "a", ["in", long])).rejects.toThrow(reason)
   const roberta = await load(writeCheckpoint("xlm-roberta-reranker", join(scratch, "roberta")))
   expect((await rerank(roberta, "the beginning", ["the end"])).length).toBe(1)
 })

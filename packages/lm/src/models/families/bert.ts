@@ -96,15 +96,20 @@ export class Bert extends EncoderNetwork {
   layers: Layer[]
   pooler?: nn.Model
   classifier?: nn.Model
+  private readonly positions: number
   /** @param firstPosition - index of the first token's position embedding */
   constructor(config: Settings, firstPosition = 0) {
     super()
     const hidden = config.count("hidden_size")
+    this.positions = config.count("max_position_embeddings", 512) - firstPosition
     this.embeddings = new Embeddings(config, firstPosition)
     this.layers = Array.from({ length: config.count("num_hidden_layers") }, () => new Layer(config))
     if (!classifies(config)) return
     this.pooler = new nn.Linear(hidden, hidden)
     this.classifier = new nn.Linear(hidden, labelsOf(config))
+  }
+  override get maxPositions(): number {
+    return this.positions
   }
   get scores(): boolean {
     return this.classifier !== undefined

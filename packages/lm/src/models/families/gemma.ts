@@ -9,10 +9,14 @@ import { type Rope, ropeOf } from "../rope"
 import { Settings } from "../settings"
 import { llamaPlan, sanitizeDecoder, sizesOf, windowsOf } from "./llama"
 
+/** The defaults of transformers' Gemma3TextConfig, which the configs of Gemma 3's multimodal models omit. */
+const GEMMA3 = { vocab_size: 262_208, num_attention_heads: 8, num_key_value_heads: 4, head_dim: 256 }
+
 /** The text model's settings, with tied embeddings by default. */
 function textOf(config: Settings): Settings {
   const { values, source } = config.within("text_config")
-  return new Settings({ tie_word_embeddings: true, ...values }, source)
+  const defaults = String(values.model_type).startsWith("gemma3") ? GEMMA3 : {}
+  return new Settings({ tie_word_embeddings: true, ...defaults, ...values }, source)
 }
 
 function planOf(config: Settings): DecoderPlan {

@@ -100,12 +100,17 @@ class Gpt2 extends CausalNetwork {
   model: Body
   readonly vocabulary: number
   private readonly shape: LayerShape
+  private readonly positions: number
   constructor(config: Settings) {
     super()
+    this.positions = config.count("n_positions", 1024)
     this.model = new Body(config)
     this.vocabulary = config.count("vocab_size")
     const heads = config.count("n_head")
     this.shape = { kvHeads: heads, headDim: config.count("n_embd") / heads, window: null }
+  }
+  override get maxPositions(): number {
+    return this.positions
   }
   layerShapes(): LayerShape[] {
     return this.model.h.map(() => this.shape)
