@@ -98,17 +98,15 @@ export function checkKnown(body: Body, kind: keyof typeof KNOWN): void {
   if (body.best_of !== undefined && body.best_of !== null && body.best_of !== 1) throw invalid("best_of", "1")
   if (body.echo) throw invalid("echo", "false")
   const format = body.response_format
-  if (isPlainObject(format) && (format as Body).type !== "text")
+  if (format !== undefined && format !== null && (!isPlainObject(format) || (format as Body).type !== "text"))
     throw invalid("response_format", 'of type "text"; others are not supported')
 }
 
 /** The generation options of a request. */
 export function generationOf(body: Body, maxTokens: number): GenerateOptions {
-  const asked =
-    given<number>(body, "max_completion_tokens", "a positive integer", isCount) ??
-    given<number>(body, "max_tokens", "a positive integer", isCount)
-  if (asked !== undefined && asked > maxTokens)
-    throw invalid(body.max_tokens ? "max_tokens" : "max_completion_tokens", `at most ${maxTokens}`)
+  const key = (body.max_completion_tokens ?? null) === null ? "max_tokens" : "max_completion_tokens"
+  const asked = given<number>(body, key, "a positive integer", isCount)
+  if (asked !== undefined && asked > maxTokens) throw invalid(key, `at most ${maxTokens}`)
   return {
     maxTokens: asked ?? maxTokens,
     temperature: given(body, "temperature", "a number from 0 to 2", between(0, 2)) ?? 1,

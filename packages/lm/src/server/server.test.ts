@@ -98,6 +98,16 @@ describe("refused are", () => {
   test.each([
     ["tools", { ...asked, tools: [{ type: "function", function: { name: "f" } }] }, /tools is not supported/],
     ["formats", { ...asked, response_format: { type: "json_object" } }, /response_format/],
+    [
+      "formats that are no objects",
+      { ...asked, response_format: "json" },
+      /response_format must be of type "text"/,
+    ],
+    [
+      "too many completion tokens",
+      { ...asked, max_tokens: 5, max_completion_tokens: 1000 },
+      /^400 max_completion_tokens must/,
+    ],
     ["several answers", { ...asked, n: 2 }, /n must be 1/],
     ["too many tokens", { ...asked, max_tokens: 1000 }, /at most 200/],
     [
@@ -183,6 +193,32 @@ test("many at once are answered as each alone is; those that leave disturb nobod
     await new Promise((r) => setTimeout(r, 20))
   expect(server.batch?.stats()).toMatchObject({ active: 0, waiting: 0, cacheBytes: 0 })
 }, 60_000)
+
+test("tokens outside the vocabulary are bad requests, for embeddings too", async () => {
+  await expect(client.embeddings.create({ model: "llama", input: [1, 288] })).rejects.toMatchObject({
+    status: 400,
+    message: expect.stringMatching(/no token 288/) as string,
+  })
+  await expect(client.completions.create({ model: "llama", prompt: [1, 288] })).rejects.toMatchObject({
+    status: 400,
+  })
+})
+
+test("embeddings wait in a queue, which has a limit", async () => {
+  const { app } = lm.createServer(model, { maxWaiting: 2 })
+  const ask = async (): Promise<number> =>
+    (await app.request("/v1/embeddings", { method: "POST", body: '{"input": "the"}' })).status
+  const statuses = await Promise.all(Array.from({ length: 10 }, ask))
+  expect(statuses.filter((status) => status === 200).length).toBe(3)
+  expect(statuses.filter((status) => status === 429).length).toBe(7)
+  expect(await ask()).toBe(200)
+})
+
+test("options out of range are rejected", () => {
+  expect(() => lm.createServer(model, { maxTokens: 0 })).toThrow(/maxTokens must be a positive integer/)
+  expect(() => lm.createServer(model, { maxBodyBytes: Number.NaN })).toThrow(/maxBodyBytes/)
+  expect(() => lm.createServer(model, { apiKey: "" })).toThrow(/apiKey must not be empty/)
+})
 
 test("a reranker puts texts in order, and says what it does not take", async () => {
   const reranker = await lm.load(writeCheckpoint("bert-reranker", join(scratch, "reranker")))

@@ -6,7 +6,7 @@ import { createHash, randomUUID, timingSafeEqual } from "node:crypto"
 import { basename } from "node:path"
 import { serve as listen, type ServerType } from "@hono/node-server"
 import * as mx from "@lazuli/core"
-import { ArgumentError, LazuliError } from "@lazuli/core/engine"
+import { ArgumentError, describe, LazuliError } from "@lazuli/core/engine"
 import { type Context, Hono } from "hono"
 import { bodyLimit } from "hono/body-limit"
 import { type SSEStreamingApi, streamSSE } from "hono/streaming"
@@ -32,6 +32,7 @@ import {
   streams,
   textLogprobs,
 } from "./requests"
+import { TaskQueue } from "./task-queue"
 
 /** Options of {@link createServer}. */
 export interface ServerOptions extends BatchOptions {
@@ -79,6 +80,15 @@ const digest = (text: string): Buffer => createHash("sha256").update(text).diges
  */
 export function createServer(model: LoadedModel, options: ServerOptions = {}): LanguageServer {
   const { maxBodyBytes = 2 ** 20, apiKey } = options
+  for (const name of ["maxBodyBytes", "maxTokens", "maxPromptTokens", "maxWaiting"] as const) {
+    const { [name]: value = 1 } = options
+    if (!Number.isSafeInteger(value) || value < 1)
+      throw new ArgumentError(
+        "createServer",
+        `${name} must be a positive integer, received ${describe(value)}`,
+      )
+  }
+  if (apiKey === "") throw new ArgumentError("createServer", "apiKey must not be empty")
   const name = options.name ?? basename(model.source)
   const generates = !(model.network instanceof EncoderNetwork)
   const batch = generates ? new Batcher(model, options) : null
@@ -207,13 +217,17 @@ interface Usage {
 
 /** Handles the requests of each endpoint. */
 class RequestHandler {
+  /** For embeddings and reranking, which do not run in the batch. */
+  private readonly queue: TaskQueue
   constructor(
     private readonly model: LoadedModel,
     private readonly batch: Batcher | null,
     private readonly name: string,
     private readonly options: ServerOptions,
     private readonly counts: Counts,
-  ) {}
+  ) {
+    this.queue = new TaskQueue(options.maxWaiting ?? 256)
+  }
 
   chat(c: Context, body: Readonly<Record<string, unknown>>): Promise<Response> {
     checkKnown(body, "chat")
@@ -276,8 +290,8 @@ class RequestHandler {
     if (total > max) throw new RequestError(400, `the input has ${total} tokens, the maximum is ${max}`)
     this.counts.requests++
     this.counts.promptTokens += total
-    const vectors = await embed(this.model, lists)
     const encoding = encodingOf(body)
+    const vectors = await this.queue.run(() => embed(this.model, lists))
     const data = vectors.map((vector, index) => ({
       object: "embedding",
       index,
@@ -299,7 +313,7 @@ class RequestHandler {
     )
     const max = this.options.maxPromptTokens ?? 32_768
     if (total > max) throw new RequestError(400, `the input has ${total} tokens, the maximum is ${max}`)
-    const scores = await rerank(this.model, query, documents)
+    const scores = await this.queue.run(() => rerank(this.model, query, documents))
     this.counts.requests++
     this.counts.promptTokens += total
     const results = documents
@@ -339,11 +353,10 @@ class RequestHandler {
     const max = this.options.maxPromptTokens ?? 32_768
     if (tokens.length > max)
       throw new RequestError(400, `the prompt has ${tokens.length} tokens, the maximum is ${max}`)
-    const unknown = tokens.find((token) => token >= this.batch!.vocabulary)
-    if (unknown !== undefined) throw new RequestError(400, `the token ${unknown} is not in the vocabulary`)
     // Requests of clients that disconnect are aborted.
     const controller = new AbortController()
     const abort = (): void => controller.abort(new BusyError("the client disconnected"))
+    if (c.req.raw.signal.aborted) abort()
     c.req.raw.signal.addEventListener("abort", abort, { once: true })
     const pieces = this.batch.stream(tokens, { ...options, logprobs, signal: controller.signal })
     this.counts.requests++
