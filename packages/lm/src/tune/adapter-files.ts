@@ -99,6 +99,7 @@ export function loadAdapters(network: Network, folder: string): void {
       throw new FormatError(op, `${folder}: the adapter for ${JSON.stringify(name)} does not fit the model`)
     layer.loraA = a
     layer.loraB = b
+    layer.scale = scale
   }
   for (const [name, layer] of adapters)
     if (!pairs.has(name)) {
@@ -108,8 +109,12 @@ export function loadAdapters(network: Network, folder: string): void {
   mx.eval(network.trainableParameters())
 }
 
-const fits = ({ loraB }: LoraLinear, a: mx.Array, b: mx.Array): boolean =>
-  a.ndim === 2 && b.ndim === 2 && a.shape[1] === b.shape[0] && b.shape[1] === loraB.shape[1]
+const fits = ({ loraA, loraB }: LoraLinear, a: mx.Array, b: mx.Array): boolean =>
+  a.ndim === 2 &&
+  b.ndim === 2 &&
+  a.shape[0] === loraA.shape[0] &&
+  a.shape[1] === b.shape[0] &&
+  b.shape[1] === loraB.shape[1]
 
 function formOf(config: Settings, form: AdapterForm): { rank: number; scale: number; dropout: number } {
   if (form === "peft") {

@@ -1,8 +1,8 @@
 /**
  * Training examples from JSON Lines files: conversations, prompts with completions, or texts.
  */
-import { readFileSync } from "node:fs"
-import { FormatError, isPlainObject } from "@lazuli/core/engine"
+import { existsSync, readFileSync } from "node:fs"
+import { ArgumentError, FormatError, isPlainObject } from "@lazuli/core/engine"
 import type { Message, Tokenizer } from "../text/tokenizer"
 
 /** A training example. */
@@ -28,6 +28,7 @@ export interface DatasetOptions {
  * readDataset('train.jsonl', tokenizer, { maskPrompt: true }).length // => 3
  */
 export function readDataset(file: string, tokenizer: Tokenizer, options: DatasetOptions = {}): Example[] {
+  if (!existsSync(file)) throw new ArgumentError("readDataset", `${file} does not exist`)
   const examples: Example[] = []
   readFileSync(file, "utf8")
     .split("\n")
@@ -61,7 +62,7 @@ function exampleOf(
   const { messages, prompt, completion, text } = value
   const made = (tokens: number[], from: number): Example => {
     const cut = tokens.slice(0, maxTokens)
-    return { tokens: cut, from: maskPrompt ? Math.min(from, cut.length - 1) : 1 }
+    return { tokens: cut, from: maskPrompt ? from : 1 }
   }
   const chat = (all: readonly Message[]): Example => {
     const plain = { special: false }

@@ -33,7 +33,7 @@ export class LoraLinear extends nn.Module {
   linear: nn.Linear | nn.QuantizedLinear
   loraA: mx.Array
   loraB: mx.Array
-  readonly scale: number
+  scale: number
   readonly dropout?: nn.Dropout
 
   constructor(linear: nn.Linear | nn.QuantizedLinear, rank: number, scale: number, dropout = 0) {

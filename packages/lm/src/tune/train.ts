@@ -2,10 +2,10 @@
  * Training of a network's trainable parameters, such as adapters: deterministic order of examples, gradient accumulation, and saved states
  * from which a run continues exactly.
  */
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs"
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as mx from "@lazuli/core"
-import { ArgumentError, determinism, FormatError } from "@lazuli/core/engine"
+import { ArgumentError, describe, determinism, FormatError } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
 import { AdamW } from "@lazuli/nn/optimizers"
 import { Pass } from "../models/attend"
@@ -85,15 +85,18 @@ export async function evaluate(
   const training = network.training
   network.eval()
   let [sum, count] = [0, 0]
-  for (let at = 0; at < examples.length; at += batchSize) {
-    const [inputs, targets, weights] = batchOf(examples.slice(at, at + batchSize))
-    const loss = lossOf(network, inputs, targets, weights)
-    const tokens = weights.sum()
-    await mx.asyncEval([loss, tokens])
-    sum += loss.item() as number
-    count += tokens.item() as number
+  try {
+    for (let at = 0; at < examples.length; at += batchSize) {
+      const [inputs, targets, weights] = batchOf(examples.slice(at, at + batchSize))
+      const loss = lossOf(network, inputs, targets, weights)
+      const tokens = weights.sum()
+      await mx.asyncEval([loss, tokens])
+      sum += loss.item() as number
+      count += tokens.item() as number
+    }
+  } finally {
+    network.train(training)
   }
-  network.train(training)
   return sum / count
 }
 
@@ -149,6 +152,11 @@ export async function train(
   options: TrainOptions,
 ): Promise<void> {
   const { steps, batchSize = 4, accumulate = 1, learningRate = 1e-5, seed = 0, signal, saveEvery } = options
+  for (const name of ["steps", "batchSize", "accumulate", "saveEvery"] as const) {
+    const { [name]: value = 1 } = options
+    if (!Number.isSafeInteger(value) || value < 1)
+      throw new ArgumentError("train", `${name} must be a positive integer, received ${describe(value)}`)
+  }
   if (examples.length === 0) throw new ArgumentError("train", "there are no examples")
   if (mx.treeFlatten(network.trainableParameters()).length === 0)
     throw new ArgumentError("train", "the network has no trainable parameters", {
@@ -194,8 +202,8 @@ export async function train(
   } finally {
     endDeterminism()
     uncheckpointed()
+    network.eval()
   }
-  network.eval()
   save()
 }
 
@@ -209,7 +217,7 @@ interface Identity {
 const flat = (tree: object): Record<string, mx.Array> =>
   Object.fromEntries(mx.treeFlatten(tree) as [string, mx.Array][])
 
-/** Saves parameters and optimizer state, and then run.json, which refers to them. */
+/** Saves parameters and optimizer state, then run.json, which refers to them, and removes earlier states. */
 function store(
   folder: string,
   network: CausalNetwork,
@@ -221,8 +229,13 @@ function store(
   for (const [name, array] of Object.entries(flat(network.trainableParameters())))
     arrays[`parameters.${name}`] = array
   for (const [name, array] of Object.entries(flat(optimizer.state))) arrays[`optimizer.${name}`] = array
-  mx.saveSafetensors(join(folder, `state-${run.step}.safetensors`), arrays)
-  writeFileSync(join(folder, "run.json"), `${JSON.stringify(run)}\n`)
+  const state = `state-${run.step}.safetensors`
+  mx.saveSafetensors(join(folder, state), arrays)
+  const temporary = join(folder, `run.json.${process.pid}.tmp`)
+  writeFileSync(temporary, `${JSON.stringify(run)}\n`)
+  renameSync(temporary, join(folder, "run.json"))
+  for (const name of readdirSync(folder))
+    if (/^state-\d+\.safetensors$/.test(name) && name !== state) rmSync(join(folder, name))
 }
 
 /** Restores a saved state. Returns its step, 0 if there is none. */

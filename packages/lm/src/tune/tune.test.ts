@@ -44,6 +44,13 @@ async function fresh(bits?: number): Promise<{ model: lm.LoadedModel; network: l
   return { model, network: model.network as lm.CausalNetwork }
 }
 const TOKENS = mx.array([[1, 50, 90, 20, 77]], mx.int32)
+/** Adds adapters that change the output. */
+function addOnes(network: lm.CausalNetwork, scale: number): lm.LoraLinear[] {
+  lm.addAdapters(network, { rank: 2, scale })
+  const layers = network.modules().filter((module) => module instanceof lm.LoraLinear)
+  for (const layer of layers) layer.loraB = mx.full(layer.loraB.shape, 0.01)
+  return layers
+}
 const distance = (a: mx.Array, b: mx.Array): number => a.subtract(b).abs().max().item() as number
 
 describe("a dataset", () => {
@@ -57,12 +64,19 @@ describe("a dataset", () => {
       expect(tokenizer!.decode(masked[i].tokens.slice(masked[i].from), { special: true })).toBe(text)
   })
 
+  test("never counts the prompt of a truncated example", async () => {
+    const { tokenizer } = (await fresh()).model
+    const { tokens, from } = lm.readDataset(file, tokenizer!, { maskPrompt: true, maxTokens: 2 })[1]
+    expect(from).toBeGreaterThanOrEqual(tokens.length)
+  })
+
   test("names the line of a mistake", async () => {
     const { tokenizer } = (await fresh()).model
     writeFileSync(at("bad.jsonl"), '{"text": "fine, yes"}\n{"texts": 3}\n')
     expect(() => lm.readDataset(at("bad.jsonl"), tokenizer!)).toThrow(
       /bad.jsonl, line 2: expected an object with/,
     )
+    expect(() => lm.readDataset(at("none.jsonl"), tokenizer!)).toThrow(/none.jsonl does not exist/)
   })
 })
 
@@ -117,7 +131,41 @@ test("a run that stopped goes on bit for bit, and batches add up", async () => {
   const whole = await run("whole", [6])
   expect(distance(whole, await run("parts", [2, 5, 6]))).toBe(0)
   await expect(run("parts", [7], { seed: 9 })).rejects.toThrow(/is from a run with seed 0, not 9/)
-  expect(readdirSync(at("parts")).length).toBeGreaterThan(1)
+  expect(readdirSync(at("parts")).sort()).toEqual(["run.json", "state-6.safetensors"])
+  await run("often", [4], { saveEvery: 1 })
+  expect(readdirSync(at("often")).sort()).toEqual(["run.json", "state-4.safetensors"])
+})
+
+test.each(["steps", "batchSize", "accumulate", "saveEvery"])(
+  "%s must be a positive integer",
+  async (name) => {
+    const { network } = await fresh()
+    lm.addAdapters(network, { rank: 2 })
+    const examples = [{ tokens: [1, 2, 3], from: 1 }]
+    for (const value of [0, 1.5, Number.NaN])
+      await expect(lm.train(network, examples, { steps: 1, [name]: value })).rejects.toThrow(
+        `${name} must be a positive integer`,
+      )
+  },
+)
+
+test("adapters take over the scale of their file, and must fit the layers' inputs", async () => {
+  const { network } = await fresh()
+  for (const layer of addOnes(network, 5)) expect(layer.scale).toBe(5)
+  lm.saveAdapters(network, at("scaled"))
+  const other = (await fresh()).network
+  addOnes(other, 20)
+  lm.loadAdapters(other, at("scaled"))
+  expect(distance(network.forward(TOKENS), other.forward(TOKENS))).toBeLessThan(1e-5)
+  const arrays = mx.load(join(at("scaled"), "adapters.safetensors"), "safetensors")
+  const wrong = Object.entries(arrays).map(([name, array]) => [
+    name,
+    name.endsWith("lora_a") ? array.index(mx.s(0, 8)) : array,
+  ])
+  mx.saveSafetensors(join(at("scaled"), "adapters.safetensors"), Object.fromEntries(wrong))
+  expect(() => lm.loadAdapters(other, at("scaled"))).toThrow(/does not fit the model/)
+  rmSync(join(at("scaled"), "adapter_config.json"))
+  expect(() => lm.loadAdapters(other, at("scaled"))).toThrow(/adapter_config.json does not exist/)
 })
 
 test("a run leaves the random numbers of others alone", async () => {
