@@ -30,7 +30,7 @@ export function addBench(program: Command, terminal: Terminal): void {
       const loaded = await loadShown(model, terminal, { activations })
       const { vocabulary } = causal("bench", loaded)
       for (const n of streams) {
-        const batch = new Batcher(loaded, { maxRows: n, prefillStep: 512 })
+        const batch = new Batcher(loaded, { maxRows: n, maxWaiting: n, prefillStep: 512 })
         const prompts = Array.from({ length: n }, (_, k) =>
           Array.from({ length: promptTokens }, (_, i) => (i * 7919 + k * 104_729) % vocabulary),
         )

@@ -23,6 +23,10 @@ export const processTerminal: Terminal = {
   async *lines(prompt) {
     const { createInterface } = await import("node:readline")
     const reader = createInterface({ input: process.stdin, output: process.stderr, prompt })
+    // In raw mode the reader gets Ctrl-C instead of the process.
+    reader.on("SIGINT", () => {
+      if (!process.emit("SIGINT")) reader.close()
+    })
     reader.prompt()
     for await (const line of reader) {
       yield line
@@ -31,8 +35,9 @@ export const processTerminal: Terminal = {
   },
   async interruptible(body) {
     const controller = new AbortController()
+    const exit = (): void => process.exit(130)
     const stop = (): void => {
-      process.once("SIGINT", () => process.exit(130))
+      process.once("SIGINT", exit)
       controller.abort(new Interrupted())
     }
     process.once("SIGINT", stop)
@@ -40,6 +45,7 @@ export const processTerminal: Terminal = {
       return await body(controller.signal)
     } finally {
       process.removeListener("SIGINT", stop)
+      process.removeListener("SIGINT", exit)
     }
   },
 }
