@@ -14,6 +14,7 @@ export type Progress = (done: number, total: number, name: string) => void
 
 /** Reads a JSON file. @throws FormatError if it is not a JSON object */
 export function readJson(file: string): JsonObject {
+  if (!existsSync(file)) throw new ArgumentError("load", `${file} does not exist`)
   let value: unknown
   try {
     value = JSON.parse(readFileSync(file, "utf8"))

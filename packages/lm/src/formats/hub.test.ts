@@ -112,7 +112,9 @@ test("a model comes from the hub, then from its cache, then without a network", 
   const dead = "http://127.0.0.1:9"
   expect((await lm.load("tiny/llama", { hubUrl: dead, cacheDir })).source).toBe(model.source)
   expect((await lm.load("tiny/llama", { hubUrl: dead, cacheDir, offline: true })).source).toBe(model.source)
-  await expect(lm.load("tiny/other", { hubUrl, cacheDir })).rejects.toThrow(/downloading it from the Hub failed/)
+  await expect(lm.load("tiny/other", { hubUrl, cacheDir })).rejects.toThrow(
+    /downloading it from the Hub failed/,
+  )
   await expect(lm.load("tiny/other", { cacheDir, offline: true })).rejects.toThrow(/not in the cache/)
 })
 
@@ -148,6 +150,14 @@ test("a download that is cut goes on where it was, in one run and from one to th
   await lm.load("tiny/llama", { hubUrl, cacheDir: other })
   expect(begins[0]).toBeGreaterThan(0)
   expect(readdirSync(blobs).filter((name) => name.endsWith(".incomplete"))).toEqual([])
+})
+
+test("a file that is shorter than the hub says is given up", async () => {
+  const short = files.find(({ path }) => path.endsWith(".safetensors"))!
+  short.entry.size += 10
+  const cacheDir = join(scratch, "short")
+  await expect(lm.load("tiny/llama", { hubUrl, cacheDir })).rejects.toThrow(/ends after \d+ of \d+ bytes/)
+  short.entry.size -= 10
 })
 
 test("a small file whose sum is wrong is refused too", async () => {

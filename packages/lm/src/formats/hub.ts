@@ -151,6 +151,8 @@ async function fetchBlob(
         },
       })
       await pipeline(rest, counted, createWriteStream(partial, { flags: "a" }))
+      if (sizeOf() === have && have < file.size)
+        throw new FormatError("load", `${file.path} ends after ${have} of ${file.size} bytes`)
     } catch (error) {
       if (error instanceof ArgumentError) throw error
       failures = sizeOf() > have ? 0 : failures + 1
