@@ -1,4 +1,4 @@
-/** Runs the `@example` of every export on tiny checkpoints, and holds what `// =>` promises. */
+/** Runs the `@example` of every export on tiny checkpoints, and checks the results after `// =>`. */
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"

@@ -1,5 +1,5 @@
 /**
- * A headless Chromium, told what to do by its debugging protocol through pipes: https://chromedevtools.github.io/devtools-protocol
+ * A headless Chromium, controlled through pipes by its debugging protocol: https://chromedevtools.github.io/devtools-protocol
  */
 import { type ChildProcess, spawn } from "node:child_process"
 import { existsSync, mkdtempSync, rmSync } from "node:fs"
@@ -9,7 +9,7 @@ import type { Readable, Writable } from "node:stream"
 
 const NAMES = ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"]
 
-/** The browser of this machine: that of CHROMIUM, or one of the usual names; null where there is none. */
+/** The path of a Chromium, from CHROMIUM or PATH; null if there is none. */
 export function findBrowser(): string | null {
   if (process.env.CHROMIUM) return process.env.CHROMIUM
   const folders = (process.env.PATH ?? "").split(delimiter)
@@ -24,7 +24,7 @@ interface Reply {
   readonly error?: { readonly message: string }
 }
 
-/** One page of a browser of its own. */
+/** A page in its own browser. */
 export class Page {
   private readonly waiting = new Map<number, { resolve(value: never): void; reject(error: Error): void }>()
   private held = ""
@@ -69,7 +69,7 @@ export class Page {
     return page
   }
 
-  /** Sends a command of the protocol. */
+  /** Sends a protocol command. */
   send<T = unknown>(method: string, params: object = {}): Promise<T> {
     const id = this.next++
     const message = { id, method, params, ...(this.session ? { sessionId: this.session } : {}) }
@@ -113,7 +113,7 @@ export class Page {
     }
   }
 
-  /** Types a text where the cursor is. */
+  /** Types text at the cursor. */
   async type(text: string): Promise<void> {
     await this.send("Input.insertText", { text })
   }
@@ -134,7 +134,7 @@ export class Page {
     })
   }
 
-  /** A PNG of what is seen. */
+  /** A screenshot as PNG. */
   async picture(): Promise<Buffer> {
     const { data } = await this.send<{ data: string }>("Page.captureScreenshot", { format: "png" })
     return Buffer.from(data, "base64")

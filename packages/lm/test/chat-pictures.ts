@@ -1,5 +1,5 @@
 /**
- * Pictures of the chat page, to look at: `node tooling/run-source.mjs packages/lm/test/chat-pictures.ts FOLDER`. It needs a Chromium.
+ * Takes screenshots of the chat page: `node tooling/run-source.mjs packages/lm/test/chat-pictures.ts FOLDER`. Needs Chromium.
  */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"

@@ -1,6 +1,6 @@
 /**
- * Tiny checkpoints with random weights, in the hub's form: config.json, safetensors, a tokenizer and a chat template. The same family gives
- * the same bytes on every machine, so that answers of other libraries can be recorded once (test/vectors.py) and replayed.
+ * Tiny checkpoints with random weights, in Hugging Face format: config.json, safetensors, a tokenizer and a chat template. Their bytes are
+ * the same on every machine, so that results of other libraries can be recorded once (test/vectors.py).
  * It is long because it has a checkpoint of every family.
  */
 import { mkdirSync } from "node:fs"
@@ -8,7 +8,7 @@ import { join } from "node:path"
 import * as mx from "@lazuli/core"
 import { VOCABULARY, writeJson, writeTokenizer } from "./tokenizer"
 
-/** A tensor of a checkpoint: its shape, and if it is a norm's weight, about 1. */
+/** The shape of a tensor. */
 type Tensor = readonly number[]
 export type Tensors = Record<string, Tensor>
 export type Config = Record<string, unknown>
@@ -17,7 +17,7 @@ export type Config = Record<string, unknown>
 export interface Tiny {
   readonly config: Config
   readonly tensors: Tensors
-  /** The size of weights; 0.15 by default. */
+  /** Standard deviation of weights; 0.15 by default. */
   readonly scale?: number
 }
 
@@ -32,7 +32,7 @@ export function numbers(seed: number): () => number {
   }
 }
 
-/** Sums of twelve uniform numbers: near to normal, and without functions whose last bits differ between machines. */
+/** Sums of twelve uniform numbers: nearly normal, and without functions whose last bits differ between machines. */
 function randomArray(shape: Tensor, seed: number, scale: number, middle: number): mx.Array {
   const next = numbers(seed)
   const values = new Float32Array(shape.reduce((a, b) => a * b, 1))
@@ -149,7 +149,7 @@ const fusedMlp = (p: string): Tensors => ({
   [`${p}.mlp.down_proj.weight`]: [HIDDEN, INNER],
 })
 
-/** Products' weights lie transposed in GPT-2's files. */
+/** GPT-2's checkpoints have transposed weights. */
 function gpt2(): Tensors {
   const all: Tensors = { "wte.weight": [VOCABULARY, HIDDEN], "wpe.weight": [128, HIDDEN] }
   const norm = (name: string): Tensors => ({ [`${name}.weight`]: [HIDDEN], [`${name}.bias`]: [HIDDEN] })
@@ -189,7 +189,7 @@ const bertConfig: Config = {
   pad_token_id: 258,
 }
 
-/** Positions begin behind the number of the padding token, and there is one kind of text. */
+/** Positions start after the padding token's id, and there is one token type. */
 const robertaConfig: Config = {
   ...bertConfig,
   model_type: "xlm-roberta",
@@ -231,11 +231,11 @@ function bert(prefix: string, positions = 64, kinds = 2): Tensors {
   return { ...all, ...dense(`${prefix}pooler.dense`, HIDDEN, HIDDEN) }
 }
 
-/** Its classifiers have a layer of their own instead. */
+/** RoBERTa's classifiers have their own layer instead. */
 const withoutPooler = (tensors: Tensors): Tensors =>
   Object.fromEntries(Object.entries(tensors).filter(([name]) => !name.includes(".pooler.")))
 
-/** The checkpoints by name: one or more a family. */
+/** The checkpoints by name, at least one for each family. */
 export const tiny: Record<string, Tiny> = {
   llama: {
     config: { ...base, model_type: "llama", architectures: ["LlamaForCausalLM"], rope_theta: 10000 },
@@ -485,7 +485,7 @@ export function tinyWeights(name: string, made: Tiny = tiny[name]): Record<strin
   )
 }
 
-/** Writes a checkpoint into a folder, and gives the folder. */
+/** Writes a checkpoint to a folder. Returns the folder. */
 export function writeCheckpoint(name: string, folder: string, shards = 1, made: Tiny = tiny[name]): string {
   mkdirSync(folder, { recursive: true })
   writeJson(folder, "config.json", made.config)

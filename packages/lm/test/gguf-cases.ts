@@ -1,4 +1,4 @@
-/** The GGUF files that are compared with llama.cpp, and how near ours must be. */
+/** GGUF files for comparison with llama.cpp, with error bounds. */
 import { mkdtempSync } from "node:fs"
 import { join } from "node:path"
 import * as mx from "@lazuli/core"
@@ -9,11 +9,11 @@ import { forGguf } from "./gguf-checkpoints"
 export const TOKENS = Array.from({ length: 24 }, (_, i) => (i * 37 + 11) % 256)
 export const POSITIONS = [0, 7, 15, 23]
 
-/** A file: of a checkpoint, with matrices of a type. */
+/** A checkpoint as a GGUF file with matrices of a type. */
 export interface GgufCase {
   readonly name: string
   readonly type: lm.GgufType
-  /** The greatest difference of log-probabilities, or the divergence: llama.cpp rounds what it multiplies packed weights with. */
+  /** Maximum difference of log-probabilities, or maximum divergence, because llama.cpp quantizes the inputs of quantized layers. */
   readonly bound: { readonly by: "error" | "divergence"; readonly most: number }
 }
 
@@ -40,17 +40,17 @@ function modelOf(name: string, folder: string): Promise<lm.LoadedModel> {
   return made
 }
 
-/** Writes a case's file into a folder. */
+/** Writes a case's file to a folder. */
 export async function writeCase(name: string, type: lm.GgufType, folder: string): Promise<string> {
   const file = join(folder, `${name}.${type}.gguf`)
   lm.save(await modelOf(name, folder), file, { type })
   return file
 }
 
-/** llama.cpp looks GELU up in a table from float16 to float16: with the same rounding what is left is small. */
+/** llama.cpp computes GELU by a table from float16 to float16, which is imitated by rounding. */
 const TABLED = /^(gemma|gpt2)/
 
-/** Our log-probabilities of a file at the positions, with llama.cpp's rounding where it has one of its own. */
+/** Lazuli's log-probabilities for a file, with llama.cpp's rounding. */
 export async function logprobs({ name }: GgufCase, file: string): Promise<mx.Array> {
   const { network } = await lm.load(file, { dtype: mx.float32 })
   type Activated = { _activation: (x: mx.Array) => mx.Array }
@@ -66,6 +66,6 @@ export async function logprobs({ name }: GgufCase, file: string): Promise<mx.Arr
   return rows.subtract(mx.logsumexp(rows, -1, true))
 }
 
-/** The greatest divergence Σ p (log p − log q) of a position. */
+/** The maximum divergence Σ p (log p − log q) over the positions. */
 export const divergence = (p: mx.Array, q: mx.Array): number =>
   p.exp().multiply(p.subtract(q)).sum(-1).max().item() as number

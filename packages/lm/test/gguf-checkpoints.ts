@@ -1,4 +1,4 @@
-/** The checkpoints that are compared with llama.cpp as GGUF files. */
+/** Checkpoints for comparison with llama.cpp as GGUF files. */
 import {
   base,
   type Config,
@@ -12,7 +12,7 @@ import {
 } from "./checkpoints"
 import { VOCABULARY } from "./tokenizer"
 
-/** A decoder whose rows hold blocks of 256. */
+/** A decoder whose rows are divisible into blocks of 256. */
 function wideDecoder(): Tensors {
   const [hidden, inner] = [256, 512]
   const all: Tensors = {
@@ -39,7 +39,7 @@ const like = (name: string, config: Config): Tiny => ({
   config: { ...tiny[name].config, ...config },
 })
 
-/** Checkpoints of which llama.cpp computes what config.json says: its GGUF files leave some of that out. */
+/** Checkpoints that GGUF files can represent completely. */
 export const forGguf: Record<string, Tiny> = {
   ...Object.fromEntries(
     [

@@ -1,4 +1,4 @@
-/** Checks that a GPU must meet: the tokens of the CPU, and learning. */
+/** Tests for GPUs: the tokens and training results of the CPU. */
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -9,7 +9,7 @@ import { writeCheckpoint } from "./checkpoints"
 
 const PROMPT = Array.from({ length: 9 }, (_, i) => (i * 37 + 11) % 250)
 
-/** Loads a tiny model on a device, and gives what `body` makes of it there. */
+/** Runs `body` with a default device. */
 async function on<T>(device: mx.Device, body: () => Promise<T>): Promise<T> {
   const before = mx.defaultDevice()
   mx.setDefaultDevice(device)
@@ -20,7 +20,7 @@ async function on<T>(device: mx.Device, body: () => Promise<T>): Promise<T> {
   }
 }
 
-/** The tests of the GPU that is chosen. */
+/** Tests of the current GPU backend. */
 export function gpuTests(): void {
   const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-gpu-"))
   afterAll(() => rmSync(scratch, { recursive: true }))

@@ -1,8 +1,7 @@
 /**
- * GGUF files of the tiny checkpoints beside llama.cpp: `npm run bench:peers` installs it, then
- * `node tooling/run-source.mjs packages/lm/test/llama-cpp.ts [--record]`. Fails where log-probabilities of float32 files differ by more
- * than 1e-3, or distributions of packed ones by more than a divergence of 0.01. With --record it writes llama.cpp's answers for
- * gguf.test.ts.
+ * Compares GGUF files of the tiny checkpoints with llama.cpp, which `npm run bench:peers` installs:
+ * `node tooling/run-source.mjs packages/lm/test/llama-cpp.ts [--record]`. Fails if log-probabilities of float32 files differ by more than
+ * 1e-3, or the divergence of quantized ones exceeds 0.01. --record writes llama.cpp's results for gguf.test.ts.
  */
 import { spawnSync } from "node:child_process"
 import { mkdtempSync, readFileSync, rmSync } from "node:fs"

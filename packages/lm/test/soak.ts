@@ -1,5 +1,5 @@
 /**
- * Many clients at a server at once: some read slowly, some leave, some send too much. Fails where an answer is lost or wrong, or where
+ * Many concurrent clients of a server, some of which read slowly, disconnect or send too much. Fails if an answer is lost or wrong, or
  * memory grows: `node tooling/run-source.mjs packages/lm/test/soak.ts [--seconds 600] [--clients 200]`.
  */
 import { mkdtempSync, rmSync } from "node:fs"
@@ -35,9 +35,9 @@ for (const text of TEXTS)
   want.set(text, await lm.generate(model, text, { maxTokens: TOKENS, ignoreEos: false }))
 
 const counts = { whole: 0, streamed: 0, left: 0, refused: 0, wrong: 0, failed: 0, busy: 0 }
-/** Requests that failed, each with its kind, its milliseconds and why. */
+/** Failed requests, with their kind, duration and reason. */
 const reasons: string[] = []
-/** Kinds of requests, each with its share. */
+/** Kinds of requests, with their shares. */
 const KINDS = { "too large": 0.1, whole: 0.3, "read slowly": 0.1, streamed: 0.3, leaves: 0.2 }
 type Kind = keyof typeof KINDS
 const asked: Record<string, number> = {}

@@ -1,4 +1,4 @@
-/** A terminal that keeps what is written, and types given lines. */
+/** A terminal that records output and types given lines. */
 import type { Terminal } from "../src/commands/terminal"
 
 export function captured(

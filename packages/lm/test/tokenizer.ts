@@ -1,10 +1,10 @@
-/** The tokenizer of the tiny checkpoints: bytes, a few merges and special tokens, with a chat template. */
+/** The tiny checkpoints' tokenizer: bytes, a few merges and special tokens, and a chat template. */
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
 
 export const VOCABULARY = 288
 
-/** The characters by which byte-level tokenizers name bytes. */
+/** The characters that represent bytes in byte-level tokenizers. */
 function byteCharacters(): string[] {
   const visible = (b: number): boolean => (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174
   let next = 256

@@ -1,4 +1,4 @@
-/** Every command and every program of the page about language models, in its order, on a tiny checkpoint. */
+/** Runs the commands and programs of docs/language-models.md in order, on a tiny checkpoint. */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -29,7 +29,7 @@ const wordsOf = (line: string): string[] =>
 
 const modules: Record<string, unknown> = { "@lazuli/lm": lm, "@lazuli/nn": nn, openai: { default: OpenAI } }
 
-/** Programs of one page share a scope: what one declares, later ones see. */
+/** Programs share a scope, so that later ones see the declarations of earlier ones. */
 async function runProgram(code: string, scope: Record<string, unknown>): Promise<void> {
   const body = code
     .replace(/^import '(.*)'$/gm, "")
@@ -47,7 +47,7 @@ async function runProgram(code: string, scope: Record<string, unknown>): Promise
   const names = new Proxy(scope, {
     has: (_, key) => typeof key === "string" && !(key in globalThis) && !["scope", "modules"].includes(key),
   })
-  // A page's program, as anyone would run it: `with` gives it the scope.
+  // `with` adds the shared scope.
   const make = new Function(
     "names",
     "scope",
@@ -57,7 +57,7 @@ async function runProgram(code: string, scope: Record<string, unknown>): Promise
   await make(names, scope, modules)
 }
 
-test("all of it runs", async () => {
+test("all commands and programs run", async () => {
   writeCheckpoint("llama", "my-model")
   const blocks = [...page.matchAll(/```(sh|js|jsonl)\n([\s\S]*?)```/g)].map(([, kind, code]) => ({
     kind,
@@ -80,7 +80,7 @@ test("all of it runs", async () => {
           expect(await run(args, terminal), `${line}\n${terminal.written.err}`).toBe(0)
           continue
         }
-        // It listens until the page ends.
+        // The server runs until the end of the page.
         const controller = new AbortController()
         const listening = new Promise<void>((resolve) => {
           terminal.interruptible = (body) => {

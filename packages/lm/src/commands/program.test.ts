@@ -1,4 +1,4 @@
-/** The command, on tiny checkpoints. */
+/** `lazuli-lm` on tiny checkpoints. */
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -11,7 +11,7 @@ const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-command-"))
 afterAll(() => rmSync(scratch, { recursive: true }))
 const folder = writeCheckpoint("llama", join(scratch, "llama"))
 
-test("generate writes text, and numbers beside it", async () => {
+test("generate writes text to stdout and statistics to stderr", async () => {
   const terminal = captured()
   const args = ["generate", "--model", folder, "--prompt", "the", "--max-tokens", "5", "--ignore-eos"]
   expect(await run(args, terminal)).toBe(0)
@@ -19,7 +19,7 @@ test("generate writes text, and numbers beside it", async () => {
   expect(terminal.written.err).toMatch(/prompt \d+ tokens.*generated 5 tokens.*peak memory/)
 })
 
-test("a mistake is said without a trace", async () => {
+test("user errors are shown without a stack trace", async () => {
   const terminal = captured()
   expect(await run(["generate", "--model", join(scratch, "none"), "--prompt", "x"], terminal)).toBe(1)
   expect(terminal.written.err).toMatch(/^\[load\] .*none is neither a folder, a file nor/)
@@ -27,7 +27,7 @@ test("a mistake is said without a trace", async () => {
   expect(await run(["generate", "--model", folder], captured())).toBe(1)
 })
 
-test("chat answers line by line, and remembers", async () => {
+test("chat answers each line of a conversation", async () => {
   const terminal = captured(["the beginning", "", "and the end"])
   expect(await run(["chat", "--model", folder, "--max-tokens", "6", "--ignore-eos"], terminal)).toBe(0)
   expect(terminal.written.out.split("\n").length).toBeGreaterThan(2)

@@ -1,4 +1,4 @@
-/** Models go from one format to another and stay what they were. */
+/** Models are unchanged after saving and loading. */
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -16,7 +16,7 @@ const TOKENS = mx.array([Array.from({ length: 24 }, (_, i) => (i * 37 + 11) % 25
 const logits = ({ network }: lm.LoadedModel): mx.Array => (network as lm.CausalNetwork).forward(TOKENS)
 const distance = (a: mx.Array, b: mx.Array): number => a.subtract(b).abs().max().item() as number
 
-test("several files are one model, and tell how far they are", async () => {
+test("sharded weights load as one model, with progress", async () => {
   const seen: number[] = []
   const whole = await lm.load(writeCheckpoint("llama", at("whole")))
   const shards = await lm.load(writeCheckpoint("llama", at("shards"), 3), {
@@ -27,7 +27,7 @@ test("several files are one model, and tell how far they are", async () => {
   expect([seen.length, seen[0], seen.at(-1)]).toEqual([4, 0, 1])
 })
 
-test("an index that leads out of the folder, and files that are missing, are refused", async () => {
+test("an index with files outside the folder, or missing ones, is rejected", async () => {
   const folder = writeCheckpoint("llama", at("bad"), 2)
   const index = (map: object): void =>
     writeFileSync(join(folder, "model.safetensors.index.json"), JSON.stringify({ weight_map: map }))
@@ -38,7 +38,7 @@ test("an index that leads out of the folder, and files that are missing, are ref
 })
 
 test.each(Object.keys(tiny).filter((name) => !name.includes("bert")))(
-  "%s is what it was, saved and loaded",
+  "%s is unchanged after saving and loading",
   async (name) => {
     const model = await lm.load(writeCheckpoint(name, at(name)))
     lm.save(model, at(`${name}-saved`), { maxShardBytes: 100_000 })
@@ -56,7 +56,7 @@ test.each([
   ["gemma2", { mode: "mxfp8" }],
   ["llama", { mode: "mxfp4" }],
   ["llama", { mode: "nvfp4" }],
-] as const)("%s quantized %j loads as it was saved", async (name, options) => {
+] as const)("%s quantized by %j is unchanged after saving and loading", async (name, options) => {
   const model = await lm.load(writeCheckpoint(name, at(`${name}-dense`)))
   const dense = logits(model)
   mx.eval(dense)
@@ -70,6 +70,6 @@ test.each([
   const again = await lm.load(at("packed"))
   expect(distance(want, logits(again))).toBe(0)
   expect(() => lm.quantize(again)).toThrow(/already quantized/)
-  // In place of the folder that was there, and nothing beside it.
+  // The old folder was replaced, and no temporary one is left.
   expect(readdirSync(scratch).filter((entry) => entry.startsWith("packed"))).toEqual(["packed"])
 })

@@ -1,4 +1,4 @@
-/** GGUF files: written, read, beside llama.cpp's recorded answers (test/llama-cpp.ts), and packed as they are. */
+/** GGUF files: saving, loading, quantized weights, and llama.cpp's recorded log-probabilities (test/llama-cpp.ts). */
 import { mkdtempSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -27,13 +27,13 @@ const TOKENS = mx.array([Array.from({ length: 24 }, (_, i) => (i * 37 + 11) % 25
 const logits = ({ network }: lm.LoadedModel): mx.Array => (network as lm.CausalNetwork).forward(TOKENS)
 const distance = (a: mx.Array, b: mx.Array): number => a.subtract(b).abs().max().item() as number
 
-/** The divergence from the model whose weights were packed, by the type. */
+/** Maximum divergence from the original model, by type. */
 const QUALITY = {
   ...{ Q4_0: 0.1, Q4_1: 0.06, Q5_0: 0.03, Q5_1: 0.02, Q8_0: 0.0005 },
   ...{ Q4_K: 0.07, Q5_K: 0.02, Q6_K: 0.008 },
 }
 
-test("every file has llama.cpp's answers", () => {
+test("every case has llama.cpp's log-probabilities", () => {
   expect(Object.keys(recorded).sort()).toEqual(ggufCases.map(({ name, type }) => `${name}.${type}`).sort())
 })
 
@@ -45,7 +45,7 @@ test.each(ggufCases)("$name as $type is near to llama.cpp", async (each) => {
 })
 
 test.each(["mistral", "llama-3", "qwen2", "gemma2-heads", "gpt2", "olmo2", "phi3-longrope", "mixtral"])(
-  "%s is what it was, as a GGUF file",
+  "%s is unchanged as a GGUF file",
   async (name) => {
     const want = await lm.load(writeCheckpoint(name, at(`${name}-hub`), 1, forGguf[name] ?? tiny[name]))
     lm.save(want, at(`${name}.gguf`))
@@ -62,7 +62,7 @@ test.each(["mistral", "llama-3", "qwen2", "gemma2-heads", "gpt2", "olmo2", "phi3
   },
 )
 
-test.each(["bert", "bert-reranker"])("%s is what it was, as a GGUF file", async (name) => {
+test.each(["bert", "bert-reranker"])("%s is unchanged as a GGUF file", async (name) => {
   const want = await lm.load(writeCheckpoint(name, at(name)))
   lm.save(want, at(`${name}.gguf`))
   const got = await lm.load(at(`${name}.gguf`))
@@ -75,7 +75,7 @@ test.each(["bert", "bert-reranker"])("%s is what it was, as a GGUF file", async 
 
 describe("packed weights", () => {
   test.each(["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"] as const)(
-    "of %s stay packed, and give what their numbers give",
+    "of %s stay packed, with the results of dequantized ones",
     async (type) => {
       const got = await lm.load(await writeCase("llama-256", type, scratch), { dtype: mx.float32 })
       const packed = got.network.modules().filter((module) => module instanceof nn.QuantizedLinear)
@@ -98,7 +98,7 @@ describe("packed weights", () => {
     [{ mode: "mxfp4" }, 0],
     [{ bits: 8, groupSize: 32 }, 0.02],
     [{ mode: "mxfp8" }, 0.02],
-  ] as const)("made by %j go into a GGUF file, whole where it has their form", async (options, within) => {
+  ] as const)("made by %j are copied to a GGUF file if it has their format", async (options, within) => {
     const model = lm.quantize(
       await lm.load(writeCheckpoint("llama", at("dense")), { dtype: mx.float16 }),
       options,
@@ -110,7 +110,7 @@ describe("packed weights", () => {
     expect(distance(logits(got), logits(await lm.load(at("from-gguf"))))).toBe(0)
   })
 
-  test("of experts stay packed from a file to the next", async () => {
+  test("of experts stay packed when a file is saved again", async () => {
     const got = await lm.load(await writeCase("qwen2-moe", "Q8_0", scratch))
     lm.save(got, at("again.gguf"))
     expect(readFileSync(at("again.gguf")).length).toBe(readFileSync(at("qwen2-moe.Q8_0.gguf")).length)
@@ -118,7 +118,7 @@ describe("packed weights", () => {
   })
 
   test.each(Object.entries(QUALITY))(
-    "of %s are near to the numbers that they were made of",
+    "of %s are close to the original weights",
     async (type, most) => {
       const each = {
         name: "llama-256",
@@ -130,7 +130,7 @@ describe("packed weights", () => {
     },
   )
 
-  test("of Q3_K are what llama.cpp's loops make of them", () => {
+  test("of Q3_K have the values of llama.cpp's loops", () => {
     const data = Uint8Array.from({ length: 220 }, (_, i) => (i * i * 31 + i * 7 + 3) % 251)
     for (const at of [108, 218]) data.set([0x66, 0x2e], at)
     const want = [0, 110].flatMap((at) => {
@@ -161,10 +161,10 @@ describe("packed weights", () => {
     [12, { bits: 4, groupSize: 32 }],
     [13, { bits: 5, groupSize: 32 }],
     [14, { bits: 6, groupSize: 16 }],
-  ] as const)("of type %i are the numbers that mx.load makes of them", (type, format) => {
+  ] as const)("of type %i have the values of mx.load", (type, format) => {
     const { bytes, read } = unpacked.get(type)!
     const data = Uint8Array.from({ length: 4 * bytes }, (_, i) => (i * i * 31 + i * 7 + 3) % 251)
-    // Scales that are numbers, of a size in which float16 tells them apart.
+    // Finite scales, of a magnitude at which float16 is precise.
     const scales = { 10: [80, 82], 12: [0, 2], 13: [0, 2], 14: [208] }[type]
     for (let block = 0; block < 4; block++)
       for (const at of scales) data.set([0x66, 0x2e], block * bytes + at)
@@ -186,7 +186,7 @@ describe("packed weights", () => {
   })
 })
 
-test("experts may be tensors of their own, as in older files", async () => {
+test("experts may be separate tensors, as in older files", async () => {
   const want = await lm.load(writeCheckpoint("mixtral", at("experts")))
   lm.save(want, at("stacked.gguf"))
   const [arrays, metadata] = mx.load(at("stacked.gguf") as "x.gguf", { returnMetadata: true })
@@ -201,7 +201,7 @@ test("experts may be tensors of their own, as in older files", async () => {
   expect(distance(logits(want), logits(await lm.load(at("apart.gguf"))))).toBeLessThan(1e-5)
 })
 
-test("a file tells how far it is read", async () => {
+test("loading reports progress", async () => {
   const seen: number[] = []
   const file = await writeCase("llama-256", "Q4_0", scratch)
   await lm.load(file, { onProgress: (done, total) => seen.push(done / total) })
@@ -210,7 +210,7 @@ test("a file tells how far it is read", async () => {
   expect([seen[0], seen[seen.length - 1]]).toEqual([0, 1])
 })
 
-test("words of BERT come back from a GGUF file", async () => {
+test("BERT's vocabulary is unchanged by a GGUF file", async () => {
   const folder = writeCheckpoint("bert", at("words"))
   const vocab: Record<string, number> = { "[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3 }
   for (const word of ["the", "end", "begin", "##ning", "##s", ",", "[", "ä"])
@@ -254,7 +254,7 @@ test("words of BERT come back from a GGUF file", async () => {
   expect(tokenizer?.encodePair("the end", "begin")).toEqual(want.tokenizer?.encodePair("the end", "begin"))
 })
 
-describe("refused are", () => {
+describe("rejected are", () => {
   test("other architectures, by name", async () => {
     mx.saveGguf(at("other.gguf"), { x: mx.ones([1]) }, { "general.architecture": "mamba" })
     await expect(lm.load(at("other.gguf"))).rejects.toThrow(/"mamba" is not supported in GGUF/)
@@ -264,7 +264,7 @@ describe("refused are", () => {
     ["llama-dynamic", /do not support the rope_type "dynamic"/],
     ["gemma2", /"query_pre_attn_scalar" must be 16 in a GGUF file/],
     ["qwen3-moe", /"mlp_only_layers" is \[1\], but GGUF files of qwen3moe imply \[\]/],
-  ] as const)("%s, which llama.cpp would compute otherwise", async (name, reason) => {
+  ] as const)("%s, for which llama.cpp would compute something else", async (name, reason) => {
     const model = await lm.load(writeCheckpoint(name, at(`refused-${name}`)))
     expect(() => lm.save(model, at("refused.gguf"))).toThrow(reason)
   })

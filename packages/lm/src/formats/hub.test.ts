@@ -1,4 +1,4 @@
-/** Downloads from a stand-in of the hub on this machine. */
+/** Downloads from a local mock of the Hub. */
 import { createHash } from "node:crypto"
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
 import { createServer, type Server } from "node:http"
@@ -15,16 +15,16 @@ const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-hub-"))
 const folder = writeCheckpoint("llama-256", join(scratch, "llama"), 2, forGguf["llama-256"])
 const COMMIT = "0123456789abcdef0123456789abcdef01234567"
 const requests: string[] = []
-/** Where downloads of weights begin. */
+/** Offsets at which downloads of weights start. */
 const begins: number[] = []
 let damaged = false
-/** The bytes after which connections are cut, while there are any. */
+/** Numbers of bytes after which the next connections are cut. */
 let cuts: number[] = []
 let hub: Server
 let hubUrl = ""
 
 const sha256 = (bytes: Buffer): string => createHash("sha256").update(bytes).digest("hex")
-/** Git's sum of a file. */
+/** Git's checksum of a file. */
 const gitSum = (bytes: Buffer): string =>
   createHash("sha1").update(`blob ${bytes.length}\0`).update(bytes).digest("hex")
 const files = readdirSync(folder).map((path) => {
@@ -97,7 +97,7 @@ afterAll(() => {
   rmSync(scratch, { recursive: true })
 })
 
-test("a model comes from the hub, then from its cache, then without a network", async () => {
+test("a model is loaded from the Hub, then from its cache, then offline", async () => {
   const cacheDir = join(scratch, "cache")
   const seen: number[] = []
   const onProgress = (done: number, total: number): void => void seen.push(done / total)
@@ -118,7 +118,7 @@ test("a model comes from the hub, then from its cache, then without a network", 
   await expect(lm.load("tiny/other", { cacheDir, offline: true })).rejects.toThrow(/not in the cache/)
 })
 
-test("a damaged file is refused, and is not there the next time", async () => {
+test("a corrupt file is rejected, and downloaded again the next time", async () => {
   const cacheDir = join(scratch, "damaged")
   damaged = true
   await expect(lm.load("tiny/llama", { hubUrl, cacheDir })).rejects.toThrow(
@@ -128,7 +128,7 @@ test("a damaged file is refused, and is not there the next time", async () => {
   await lm.load("tiny/llama", { hubUrl, cacheDir })
 })
 
-test("a download that is cut goes on where it was, in one run and from one to the next", async () => {
+test("an interrupted download is resumed, in one run and in the next", async () => {
   const cacheDir = join(scratch, "cut")
   cuts = [300_000, 200_000]
   begins.length = 0
@@ -139,7 +139,7 @@ test("a download that is cut goes on where it was, in one run and from one to th
   expect(await lm.generate(model, "the", { maxTokens: 3 })).toBe(
     await lm.generate(await lm.load(folder), "the", { maxTokens: 3 }),
   )
-  // Given up after some tries that bring nothing, with what is there kept.
+  // Fails after several attempts without progress, and keeps the partial file.
   const other = join(scratch, "given-up")
   cuts = [300_000, 0, 0, 0, 0, 0]
   await expect(lm.load("tiny/llama", { hubUrl, cacheDir: other })).rejects.toThrow()
@@ -152,7 +152,7 @@ test("a download that is cut goes on where it was, in one run and from one to th
   expect(readdirSync(blobs).filter((name) => name.endsWith(".incomplete"))).toEqual([])
 })
 
-test("a file that is shorter than the hub says is given up", async () => {
+test("a file that is shorter than the Hub says is an error", async () => {
   const short = files.find(({ path }) => path.endsWith(".safetensors"))!
   short.entry.size += 10
   const cacheDir = join(scratch, "short")
@@ -160,7 +160,7 @@ test("a file that is shorter than the hub says is given up", async () => {
   short.entry.size -= 10
 })
 
-test("a small file whose sum is wrong is refused too", async () => {
+test("a small file with a wrong checksum is rejected too", async () => {
   const config = files.find(({ path }) => path === "config.json")!
   const { bytes } = config
   config.bytes = Buffer.from(bytes.toString().replace("llama", "lLama"))

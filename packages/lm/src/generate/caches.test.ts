@@ -1,4 +1,4 @@
-/** All caches, drafts and batches write what plain decoding writes, greedily, token for token. */
+/** All caches, drafts and batches generate the same tokens as plain greedy decoding. */
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -34,7 +34,7 @@ const write = (
 ): Promise<number[]> => tokensOf(lm.stream(model, tokens, { maxTokens: 40, ignoreEos: true, ...options }))
 
 describe("a rotating cache", () => {
-  test("gives what a plain one gives under the same window, far beyond it", async () => {
+  test("equals a plain one with the same window, far beyond it", async () => {
     const causal = mistral.network as lm.CausalNetwork
     const plain = causal.layerShapes().map(() => new PlainCache())
     const options = { maxTokens: 300 }
@@ -53,7 +53,7 @@ describe("a rotating cache", () => {
 
 describe("a paged cache", () => {
   test.each([1, 7, 64])(
-    "of %i tokens a page gives what a plain one gives, with and without a window",
+    "of %i tokens a page equals a plain one, with and without a window",
     async (pageTokens) => {
       for (const model of [llama, mistral]) {
         const want = await write(model, prompt(5), { maxTokens: 150 })
@@ -65,13 +65,13 @@ describe("a paged cache", () => {
     },
   )
 
-  test("keeps a window's pages alone", async () => {
+  test("keeps only the pages of its window", async () => {
     const cache = lm.makeCache(llama.network as lm.CausalNetwork, { maxContext: 16, pageTokens: 8 })
     await write(llama, prompt(5), { cache, maxTokens: 200 })
     expect(lm.cacheBytes(cache)).toBeLessThanOrEqual(2 * 2 * (16 + 64 + 2 * 8) * 2 * 16 * 4)
   })
 
-  test("shares its pages with those that go on from it, and none of them writes into another", async () => {
+  test("shares its pages with continuations, which do not overwrite each other", async () => {
     const network = llama.network as lm.CausalNetwork
     const beginning = prompt(3, 200)
     const plain = new lm.PrefixStore(1e9)
@@ -97,7 +97,7 @@ describe("a paged cache", () => {
   })
 })
 
-test("a quantized cache is near to a plain one: KL a token ≤ 0.01 at 8 bits", async () => {
+test("a quantized cache is close to a plain one: KL per token ≤ 0.01 at 8 bits", async () => {
   const network = (await load("llama-wide")).network as lm.CausalNetwork
   const tokens = mx.array([prompt(3, 64)], mx.int32)
   const logprobs = (cache: lm.Cache | null): mx.Array => {
@@ -112,7 +112,7 @@ test("a quantized cache is near to a plain one: KL a token ≤ 0.01 at 8 bits", 
   )
 })
 
-test("a prompt's cache goes on from a file", async () => {
+test("generation continues from a saved prompt cache", async () => {
   for (const model of [llama, mistral]) {
     const tokens = prompt(11)
     const want = await write(model, tokens)
@@ -128,7 +128,7 @@ test("a prompt's cache goes on from a file", async () => {
     const loaded = lm.loadPromptCache(file)
     expect(loaded.tokens).toEqual(tokens)
     expect(await write(model, tokens, { cache: loaded.cache })).toEqual(want)
-    // It may also be the beginning of a longer prompt.
+    // Also with a longer prompt.
     const longer = [...tokens, 1, 2, 3]
     const again = lm.loadPromptCache(file).cache
     expect(await write(model, longer, { cache: again })).toEqual(await write(model, longer))
@@ -142,7 +142,7 @@ test("a prompt's cache goes on from a file", async () => {
   }
 })
 
-test("a draft changes nothing, be it good or bad", async () => {
+test("a draft does not change the output, be it good or bad", async () => {
   for (const [model, draft] of [
     [llama, mistral],
     [mistral, llama],
@@ -166,7 +166,7 @@ test("a draft leaves no rejected or unread tokens in the cache", async () => {
   }
 })
 
-test("a limit in bytes is kept, and the error says by what", async () => {
+test("maxCacheBytes is enforced", async () => {
   await expect(write(llama, prompt(1), { maxCacheBytes: 1000 })).rejects.toThrow(/maxCacheBytes \(1000\)/)
   // A draft's cache counts too.
   const one = maxCacheSize(llama.network as lm.CausalNetwork, 61, 512)
@@ -174,7 +174,7 @@ test("a limit in bytes is kept, and the error says by what", async () => {
   await expect(write(llama, prompt(1), { maxCacheBytes: one, draft: llama })).rejects.toThrow(/maxCacheBytes/)
 })
 
-test("an aborted generation ends with the signal's reason", async () => {
+test("an aborted generation throws the signal's reason", async () => {
   const controller = new AbortController()
   const seen: number[] = []
   const run = async (): Promise<void> => {
@@ -188,7 +188,7 @@ test("an aborted generation ends with the signal's reason", async () => {
 })
 
 describe("a batch", () => {
-  test("of many gives everybody what plain decoding gives, whoever comes and goes", async () => {
+  test("gives each request the tokens of plain decoding", async () => {
     for (const model of [llama, mistral]) {
       const prompts = Array.from({ length: 7 }, (_, i) => prompt(i, 5 + i * 6))
       const want = await Promise.all(prompts.map((tokens) => write(model, tokens, { maxTokens: 12 })))
@@ -198,7 +198,7 @@ describe("a batch", () => {
         const batch = new lm.Batcher(model, { ...limits, ...pages, exact: true })
         const got = await Promise.all(prompts.map((tokens) => tokensOf(batch.stream(tokens, options))))
         expect(got).toEqual(want)
-        // Now from the caches of what was read before.
+        // Now from the prefix store.
         const again = await Promise.all(prompts.map((tokens) => tokensOf(batch.stream(tokens, options))))
         expect(again).toEqual(want)
         expect(batch.stats()).toMatchObject({ active: 0, waiting: 0, cacheBytes: 0 })
@@ -214,7 +214,7 @@ describe("a batch", () => {
     ["paged", "llama", { pageTokens: 16 }],
     ["paged with windows", "mistral", { pageTokens: 16 }],
     ["quantized", "llama-wide", { cacheBits: 8 }],
-  ] as const)("never holds more bytes than it may: %s caches", async (_kind, name, options) => {
+  ] as const)("never exceeds its limits in bytes: %s caches", async (_kind, name, options) => {
     const model = await load(name)
     const network = model.network as lm.CausalNetwork
     const one = maxCacheSize(network, 70, 32, options)
@@ -239,7 +239,7 @@ describe("a batch", () => {
     batch.close()
   })
 
-  test("in one product of all rows is as near as products of other sizes are", async () => {
+  test("without `exact` is as close as rounding allows", async () => {
     const prompts = Array.from({ length: 5 }, (_, i) => prompt(i, 5 + i * 6))
     const batch = new lm.Batcher(llama)
     const options = { maxTokens: 8, ignoreEos: true, logprobs: 0 }
@@ -253,7 +253,7 @@ describe("a batch", () => {
     got.flat().forEach((value, i) => expect(value).toBeCloseTo(want.flat()[i], 4))
   })
 
-  test("lets one leave without a word to the others", async () => {
+  test("continues when a request leaves", async () => {
     const batch = new lm.Batcher(llama, { exact: true })
     const want = await write(llama, prompt(2))
     const other = batch.stream(prompt(9), { maxTokens: 100, ignoreEos: true })
@@ -264,7 +264,7 @@ describe("a batch", () => {
     expect(batch.stats().active).toBe(0)
   })
 
-  test("refuses what waits beyond its limit, and what never fits", async () => {
+  test("rejects requests beyond its queue's limit, and ones that cannot fit", async () => {
     const batch = new lm.Batcher(llama, { maxRows: 1, maxWaiting: 1, maxCacheBytes: 300_000 })
     const first = batch.stream(prompt(1), { maxTokens: 2 })
     const second = batch.stream(prompt(2), { maxTokens: 2 })
@@ -290,7 +290,7 @@ test("sampling: a seed repeats, top-k 1 is greedy, a bias forces a token, penalt
   await expect(write(llama, prompt(4), { topP: 2 })).rejects.toThrow(/topP must be a number from 0 to 1/)
 })
 
-test("a stop string ends the answer and is no part of it", async () => {
+test("a stop string ends the output and is not part of it", async () => {
   const whole = await lm.generate(llama, "in the", { maxTokens: 60, ignoreEos: true })
   const stop = whole.slice(10, 14)
   const cut = await lm.generate(llama, "in the", {
@@ -307,7 +307,7 @@ test("a stop string ends the answer and is no part of it", async () => {
   expect(pieces).toMatchObject([{ text: "", finish: "stop" }])
 })
 
-test("log-probabilities are of the chosen token and the likeliest", async () => {
+test("log-probabilities are those of the generated and the most likely tokens", async () => {
   for await (const piece of lm.stream(llama, prompt(1), { maxTokens: 4, logprobs: 3, ignoreEos: true })) {
     expect(piece.top.length).toBe(3)
     expect(piece.top[0]).toEqual({ token: piece.token, logprob: piece.logprob })

@@ -1,4 +1,4 @@
-/** The memory of reading prompts: bytes at once, beside those of the cache. */
+/** Peak memory of prompt processing. */
 import * as mx from "@lazuli/core"
 import * as nn from "@lazuli/nn"
 import { expect, test } from "vitest"
@@ -24,7 +24,7 @@ const network = new Decoder({
 mx.eval(network.parameters())
 
 test.each([128, 4000])(
-  "a prompt of %i tokens takes no more than its cache and what one layer makes",
+  "a prompt of %i tokens needs only its cache and the activations of one layer",
   async (length) => {
     const tokens = Array.from({ length }, (_, i) => (i * 7919) % vocabulary)
     const before = mx.getActiveMemory()
@@ -34,7 +34,7 @@ test.each([128, 4000])(
     const peak = mx.getPeakMemory() - before
     const product = Math.min(length, 512) * inner * 4
     expect(logits.shape).toEqual([vocabulary])
-    // The layer's buffers that are replaced, and four products of its feed-forward network.
+    // The layer's old buffers, and four products of its feed-forward network.
     expect(peak).toBeLessThan((1 + 1 / layers) * cacheBytes(cache) + 4 * product)
   },
 )

@@ -1,4 +1,4 @@
-/** Tokens by compiled programs, and rows that share buffers, write what eager decoding of each alone writes. */
+/** Compiled steps, and rows with shared buffers, generate the same tokens as eager decoding. */
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -35,7 +35,7 @@ describe.each([
   ["gemma2", 250],
   ["gpt2", 90],
 ])("%s", (name, longest) => {
-  test("compiled tokens are those of eager decoding, over the end of a cache's room", async () => {
+  test("compiled steps equal eager ones, also when the cache grows", async () => {
     const prompt = promptOf(longest)
     const want = await alone(name, prompt)
     expect(await alone(name, prompt, { compile: true })).toEqual(want)
@@ -43,7 +43,7 @@ describe.each([
     const cache = lm.makeCache(network as lm.CausalNetwork)
     expect(await alone(name, prompt, { compile: true, cache, maxTokens: 9 })).toEqual(want.slice(0, 9))
     expect(lm.cacheLength(cache)).toBe(prompt.length + 8)
-    // A cache goes on, compiled or not.
+    // The cache can be continued, compiled or not.
     const rest = { cache, maxTokens: 4 }
     expect(await alone(name, [...prompt, ...want.slice(0, 9)], rest)).toEqual(want.slice(9, 13))
     expect(await alone(name, [...prompt, ...want.slice(0, 12)], { ...rest, compile: true })).toEqual(
@@ -51,7 +51,7 @@ describe.each([
     )
   })
 
-  test("rows that share buffers come, go and write what each alone writes", async () => {
+  test("rows with shared buffers generate what each alone generates", async () => {
     const batch = new lm.Batcher(await modelOf(name), { compile: true, prefixBytes: 1e7 })
     const prompts = [3, longest, 40, 7, 60].map((length, i) => promptOf(length, i))
     const lengths = [20, 4, 11, 30, 2]
@@ -60,7 +60,7 @@ describe.each([
       prompts.map((prompt, i) => written(batch.stream(prompt, { ...settings, maxTokens: lengths[i] }))),
     )
     expect(got).toEqual(want)
-    // A conversation goes on behind what was written.
+    // The next turn of a conversation.
     const more = [...prompts[3], ...want[3]]
     expect(await written(batch.stream(more, settings))).toEqual(await alone(name, more))
     for (let i = 0; i < 50 && batch.stats().cacheBytes > 0; i++) await new Promise(setImmediate)
@@ -69,7 +69,7 @@ describe.each([
   })
 })
 
-test("a token that is not asked for any more leaves nothing in the cache", async () => {
+test("the cache does not contain the token computed ahead", async () => {
   const { network, ...model } = await modelOf("llama-wide")
   for (const options of [{}, { compile: true }, { cacheBits: 8 }, { pageTokens: 8 }, { maxContext: 30 }]) {
     const cache = lm.makeCache(network as lm.CausalNetwork, options)
@@ -81,7 +81,7 @@ test("a token that is not asked for any more leaves nothing in the cache", async
   }
 })
 
-test("adapters and other weights show in compiled tokens", async () => {
+test("compiled steps use changed weights", async () => {
   const model = await lm.load(writeCheckpoint("llama", join(scratch, "changed")))
   const prompt = promptOf(12)
   const run = (compile: boolean): Promise<number[]> =>
@@ -93,7 +93,7 @@ test("adapters and other weights show in compiled tokens", async () => {
   expect(await run(true)).toEqual(want)
 })
 
-test("drawn tokens are the same, compiled or not", async () => {
+test("sampled tokens are the same, compiled or not", async () => {
   const options = { temperature: 0.8, topK: 20, seed: 7 }
   expect(await alone("llama", promptOf(9), { ...options, compile: true })).toEqual(
     await alone("llama", promptOf(9), options),

@@ -14,7 +14,7 @@ beforeAll(async () => {
   model = await lm.load(writeCheckpoint("llama", join(scratch, "llama")))
 })
 
-test("pieces are the text of their tokens", async () => {
+test("pieces add up to the text of their tokens", async () => {
   let text = ""
   const tokens: number[] = []
   let finish: lm.FinishReason | null = null
@@ -28,7 +28,7 @@ test("pieces are the text of their tokens", async () => {
   expect(text).toBe(model.tokenizer?.decode(tokens))
 })
 
-test("the same tokens come with any way of reading the prompt", async () => {
+test("the tokens do not depend on prefillStep", async () => {
   const prompt = Array.from({ length: 37 }, (_, i) => (i * 7) % 250)
   const run = async (options: lm.GenerateOptions): Promise<number[]> => {
     const tokens: number[] = []

@@ -1,4 +1,4 @@
-/** Attention with windows, caps, sinks and padding, beside its definition in plain loops; and through every cache. */
+/** Attention with windows, caps, sinks and padding equals plain loops, with and without caches. */
 import * as mx from "@lazuli/core"
 import { describe, expect, test } from "vitest"
 import "@lazuli/backend-cpu"
@@ -14,7 +14,7 @@ function random(shape: number[], seed: number): mx.Array {
   return mx.random.normal(shape, { key: mx.random.key(seed) })
 }
 
-/** The definition: queries are the last ones of the keys' sequence. */
+/** Attention in plain loops; queries are the last ones of the keys' sequence. */
 function naive(
   q: mx.Array,
   k: mx.Array,

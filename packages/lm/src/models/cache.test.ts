@@ -1,10 +1,10 @@
-/** The memory of buffers that grow. */
+/** Memory use of growing buffers. */
 import "@lazuli/backend-cpu"
 import * as mx from "@lazuli/core"
 import { expect, test } from "vitest"
 import { put } from "./cache"
 
-test("a buffer that grows keeps nothing of those before", async () => {
+test("a growing buffer frees its predecessors", async () => {
   const x = mx.full([1, 8, 256, 64], 1)
   const before = mx.getActiveMemory()
   let buffer: mx.Array | null = null

@@ -55,9 +55,9 @@ function llama3(base: number, dims: number, rope: Settings): Variant {
 }
 
 /** Peng et al., "YaRN", 2023: https://arxiv.org/abs/2309.00071 */
-function yarn(base: number, dims: number, rope: Settings, most: number): Variant {
-  const trained = rope.count("original_max_position_embeddings", most)
-  const factor = rope.number("factor", most / trained)
+function yarn(base: number, dims: number, rope: Settings, maxPositions: number): Variant {
+  const trained = rope.count("original_max_position_embeddings", maxPositions)
+  const factor = rope.number("factor", maxPositions / trained)
   const mscaleOf = (mscale: number): number => (factor <= 1 ? 1 : 0.1 * mscale * Math.log(factor) + 1)
   const [mscale, all] = [rope.optionalNumber("mscale"), rope.optionalNumber("mscale_all_dim")]
   const attention =
@@ -79,11 +79,11 @@ function yarn(base: number, dims: number, rope: Settings, most: number): Variant
 }
 
 /** Phi 3: a factor per frequency, with other factors for long sequences. */
-function longrope(base: number, dims: number, rope: Settings, config: Settings, most: number): Variant {
+function longrope(base: number, dims: number, rope: Settings, config: Settings, maxPositions: number): Variant {
   const trained =
     rope.optionalCount("original_max_position_embeddings") ??
-    config.count("original_max_position_embeddings", most)
-  const factor = rope.has("factor") ? rope.number("factor") : most / trained
+    config.count("original_max_position_embeddings", maxPositions)
+  const factor = rope.has("factor") ? rope.number("factor") : maxPositions / trained
   const attention =
     rope.optionalNumber("attention_factor") ??
     (factor <= 1 ? 1 : Math.sqrt(1 + Math.log(factor) / Math.log(trained)))
@@ -141,8 +141,8 @@ function chosenVariant(
   choice: RopeChoice,
 ): { variant: Variant; dims: number; theta: number } {
   const { kind, theta, dims, rope } = ropeSettings(config, choice)
-  const most = config.count("max_position_embeddings", 2048)
-  return { variant: variantOf(kind, rope, config, theta, dims, most), dims, theta }
+  const maxPositions = config.count("max_position_embeddings", 2048)
+  return { variant: variantOf(kind, rope, config, theta, dims, maxPositions), dims, theta }
 }
 
 /**
@@ -172,14 +172,14 @@ function variantOf(
   config: Settings,
   theta: number,
   dims: number,
-  most: number,
+  maxPositions: number,
 ): Variant {
   if (kind === "default" || rope === null) return linear(theta, dims, 1)
   if (kind === "linear") return linear(theta, dims, rope.number("factor"))
-  if (kind === "dynamic") return dynamic(theta, dims, rope.number("factor"), most)
+  if (kind === "dynamic") return dynamic(theta, dims, rope.number("factor"), maxPositions)
   if (kind === "llama3") return llama3(theta, dims, rope)
-  if (kind === "yarn") return yarn(theta, dims, rope, most)
-  if (kind === "longrope" || kind === "su") return longrope(theta, dims, rope, config, most)
+  if (kind === "yarn") return yarn(theta, dims, rope, maxPositions)
+  if (kind === "longrope" || kind === "su") return longrope(theta, dims, rope, config, maxPositions)
   throw new FormatError("load", `${rope.source}: the rope_type "${kind}" is not supported`, {
     hint: "Supported: default, linear, dynamic, llama3, yarn and longrope",
   })

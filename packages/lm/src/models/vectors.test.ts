@@ -1,4 +1,4 @@
-/** The logits of transformers for every family, recorded by test/vectors.py. */
+/** Compares each family with logits of transformers, recorded by test/vectors.py. */
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -19,7 +19,7 @@ const vectors = mx.load(
 const TOKENS = Array.from({ length: 24 }, (_, i) => (i * 37 + 11) % 256)
 const POSITIONS = [0, 7, 15, 23]
 
-test("every checkpoint has its vectors", () => {
+test("every checkpoint has recorded vectors", () => {
   expect(Object.keys(vectors).sort()).toEqual(Object.keys(tiny).sort())
 })
 
@@ -49,7 +49,7 @@ test("Gemma 3's multimodal configs omit sizes of the text model", () => {
   expect(network.layerShapes()).toMatchObject([{ kvHeads: 4, headDim: 256, window: 8 }])
 })
 
-test("a reranker scores pairs by its tokenizer, and an embedder pads without a trace", async () => {
+test("a reranker scores pairs, and padding does not change embeddings", async () => {
   const reranker = await load(writeCheckpoint("bert-reranker", join(scratch, "reranker")))
   const scores = await rerank(reranker, "the beginning", ["the end", "in"])
   expect(scores.length).toBe(2)

@@ -16,7 +16,7 @@ describe.skipIf(browser === null)("the chat page (without a Chromium it is not t
   let server: lm.LanguageServer
   let page: Page
   beforeAll(async () => {
-    // The seed of answers is drawn by it: a few in a hundred would end before the test has read them.
+    // It is the source of seeds, with some of which answers would end before the test has read them.
     vi.spyOn(Math, "random").mockReturnValue(0.1)
     model = await lm.load(writeCheckpoint("llama", join(scratch, "llama")))
     server = lm.createServer(model, { maxTokens: 400, maxBodyBytes: 10_000, exact: true })
@@ -37,7 +37,7 @@ describe.skipIf(browser === null)("the chat page (without a Chromium it is not t
     await page.press("Enter")
   }
 
-  test("sends a message, and shows the answer as it comes", async () => {
+  test("sends a message, and streams the answer", async () => {
     await send("in the beginning")
     await page.until("document.querySelector('.assistant')?.textContent.length > 5")
     expect(await page.value("document.getElementById('stop').hidden")).toBe(false)
@@ -48,7 +48,7 @@ describe.skipIf(browser === null)("the chat page (without a Chromium it is not t
     expect(await page.value("document.documentElement.scrollWidth <= window.innerWidth")).toBe(true)
   })
 
-  test("stops where it is told to, and frees the model", async () => {
+  test("stops an answer, and frees the model", async () => {
     await page.value("document.getElementById('stop').click()")
     await idle()
     const [answer] = await texts("assistant")
@@ -59,7 +59,7 @@ describe.skipIf(browser === null)("the chat page (without a Chromium it is not t
     expect(await page.value("messages.map(({ role }) => role)")).toEqual(["user", "assistant"])
   })
 
-  test("goes on with the conversation, in lines and without running what is written", async () => {
+  test("continues the conversation, with lines and escaped HTML", async () => {
     await page.type("<b>the</b>")
     await page.press("Enter", true)
     await send("end")
@@ -70,7 +70,7 @@ describe.skipIf(browser === null)("the chat page (without a Chromium it is not t
     expect(await page.value("document.querySelector('#log b')")).toBe(null)
   })
 
-  test("says what fails, and keeps the question", async () => {
+  test("shows errors, and keeps the question", async () => {
     const question = "x".repeat(20_000)
     await page.value(`document.getElementById("text").value = ${JSON.stringify(question)}`)
     await page.press("Enter")

@@ -1,4 +1,4 @@
-/** Connections to the server: an idle one, and one whose client is refused while it sends. */
+/** Idle connections, and clients whose requests are rejected while they send. */
 import { once } from "node:events"
 import { mkdtempSync, rmSync } from "node:fs"
 import { type AddressInfo, connect, type Socket } from "node:net"
@@ -39,7 +39,7 @@ async function answer(socket: Socket): Promise<string> {
   return data.toString()
 }
 
-test("an idle connection outlives the seconds that clients are told, by far", async () => {
+test("an idle connection stays open far longer than the timeout sent to clients", async () => {
   const socket = connect(port, "127.0.0.1")
   await send(socket, HEALTH)
   expect(await answer(socket)).toMatch(/^HTTP\/1.1 200 [\s\S]*keep-alive: timeout=5\r\n/)
@@ -113,7 +113,7 @@ test.each([
   socket.destroy()
 })
 
-test("a client that never ends what it sends is left", async () => {
+test("the connection of a client that never stops sending is closed", async () => {
   const app = new Hono()
   app.use(connections(100, 300))
   app.post("/", (c) => c.text("no", 403))

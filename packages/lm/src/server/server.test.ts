@@ -1,4 +1,4 @@
-/** The server, asked by OpenAI's own client. */
+/** The server, with OpenAI's client. */
 import { once } from "node:events"
 import { mkdtempSync, rmSync } from "node:fs"
 import { connect } from "node:net"
@@ -36,7 +36,7 @@ afterAll(async () => {
 
 const messages = [{ role: "user" as const, content: "in the beginning" }]
 
-test("a conversation is answered, whole and in pieces alike", async () => {
+test("chat completions are the same whether streamed or not", async () => {
   const asked = { model: "llama", messages, temperature: 0, max_tokens: 30 }
   const whole = await client.chat.completions.create(asked)
   const [choice] = whole.choices
@@ -62,7 +62,7 @@ test("a conversation is answered, whole and in pieces alike", async () => {
   expect(usage).toEqual(whole.usage)
 })
 
-test("a text goes on, with log-probabilities", async () => {
+test("completions have log-probabilities", async () => {
   const done = await client.completions.create({
     model: "llama",
     prompt: "the",
@@ -76,14 +76,14 @@ test("a text goes on, with log-probabilities", async () => {
   expect(logprobs?.top_logprobs?.length).toBe(done.usage?.completion_tokens)
 })
 
-test("texts become vectors of length 1, alone or beside others", async () => {
+test("embeddings have length 1, and do not depend on others in the batch", async () => {
   const { data } = await client.embeddings.create({ model: "llama", input: ["the", "in the end"] })
   const alone = await client.embeddings.create({ model: "llama", input: "the", encoding_format: "float" })
   for (const { embedding } of data) expect(Math.hypot(...embedding)).toBeCloseTo(1, 5)
   data[0].embedding.forEach((value, i) => expect(value).toBeCloseTo(alone.data[0].embedding[i], 4))
 })
 
-test("models, health, metrics and the page", async () => {
+test("models, health, metrics and the chat page", async () => {
   expect((await client.models.list()).data.map(({ id }) => id)).toEqual(["llama"])
   expect((await client.models.retrieve("llama")).id).toBe("llama")
   expect(await (await fetch(`${url}/health`)).json()).toEqual({ status: "ok" })
@@ -93,7 +93,7 @@ test("models, health, metrics and the page", async () => {
   expect(await (await fetch(url)).text()).toContain("<title>llama</title>")
 })
 
-describe("refused are", () => {
+describe("rejected are", () => {
   const asked = { model: "llama", messages }
   test.each([
     ["tools", { ...asked, tools: [{ type: "function", function: { name: "f" } }] }, /tools is not supported/],
@@ -136,10 +136,10 @@ describe("refused are", () => {
   })
 })
 
-test("a client hears that its body is too large, though it is still sending", async () => {
+test("a client gets the error of a too large body while it is still sending", async () => {
   const { hostname, port } = new URL(url)
   const head = "POST /v1/completions HTTP/1.1\r\nhost: a\r\nauthorization: Bearer secret\r\n"
-  // One that reads only once all is sent, as many do.
+  // This client, like many, reads only after it has sent everything.
   const patient = connect(Number(port), hostname).pause()
   await new Promise<void>((resolve, reject) => {
     patient.once("error", reject)
@@ -151,7 +151,7 @@ test("a client hears that its body is too large, though it is still sending", as
   const [answer] = (await once(patient, "data")) as [Buffer]
   expect(answer.toString()).toMatch(/^HTTP\/1.1 413 [\s\S]*larger than 100000 bytes/)
   patient.destroy()
-  // One that never ends is left.
+  // The connection of a client that never stops is closed.
   const socket = connect(Number(port), hostname)
   socket.write(`${head}content-length: 9000000\r\n\r\nx`)
   const [first] = (await once(socket, "data")) as [Buffer]
@@ -159,7 +159,7 @@ test("a client hears that its body is too large, though it is still sending", as
   socket.destroy()
 })
 
-test("many at once are answered as each alone is; those that leave disturb nobody; what is too much is refused", async () => {
+test("concurrent requests get the answers of single ones, clients may disconnect, and a full queue rejects requests", async () => {
   const ask = (content: string, max_tokens = 12) =>
     client.chat.completions.create({
       model: "llama",
@@ -220,7 +220,7 @@ test("options out of range are rejected", () => {
   expect(() => lm.createServer(model, { apiKey: "" })).toThrow(/apiKey must not be empty/)
 })
 
-test("a reranker puts texts in order, and says what it does not take", async () => {
+test("a reranker sorts documents, and rejects invalid requests", async () => {
   const reranker = await lm.load(writeCheckpoint("bert-reranker", join(scratch, "reranker")))
   const { app } = lm.createServer(reranker, { name: "order" })
   const ask = async (body: object): Promise<{ status: number; body: Record<string, never> }> => {

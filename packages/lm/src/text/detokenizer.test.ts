@@ -1,4 +1,4 @@
-/** Characters of several bytes, which tokens of one byte split. */
+/** Multi-byte characters, which are split by tokens of one byte. */
 import { expect, test } from "vitest"
 import { tinyTokenizer } from "../../test/tokenizer"
 import { Detokenizer } from "./detokenizer"
@@ -16,7 +16,7 @@ test("no character is ever split", () => {
   for (const piece of pieces) expect(piece).not.toContain("\uFFFD")
 })
 
-test("bytes that are no character come out as such, later", () => {
+test("invalid bytes are output after some delay", () => {
   const detokenizer = new Detokenizer(tokenizer)
   const [, , half] = tokenizer.encode("ab東")
   expect(detokenizer.push(half)).toBe("")
@@ -26,7 +26,7 @@ test("bytes that are no character come out as such, later", () => {
   expect(end.finish()).toBe("\uFFFD")
 })
 
-test("a stop string is found across pieces, and what only begins like one is given out", () => {
+test("stop strings are found across pieces, and text that only begins like one is output", () => {
   const finder = new StopFinder(["STOP", "TOPAZ"])
   expect(finder.push("a ST")).toEqual({ text: "a ", stopped: false })
   expect(finder.push("x S")).toEqual({ text: "STx ", stopped: false })

@@ -1,4 +1,4 @@
-/** Adapters: they learn, go on bit for bit, fuse, and go to other libraries and back. */
+/** Adapters: training, resuming, fusing, and file formats. */
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -31,7 +31,7 @@ writeFileSync(
     .join("\n"),
 )
 
-/** Many blocks, so that what each keeps is most of all. */
+/** Many blocks, whose activations take most of the memory. */
 const DEEP: Tiny = {
   config: { ...tiny.llama.config, num_hidden_layers: 12 },
   tensors: decoder({ layers: 12 }),
@@ -54,7 +54,7 @@ function addOnes(network: lm.CausalNetwork, scale: number): lm.LoraLinear[] {
 const distance = (a: mx.Array, b: mx.Array): number => a.subtract(b).abs().max().item() as number
 
 describe("a dataset", () => {
-  test("masks prompts where asked", async () => {
+  test("masks prompts", async () => {
     const { tokenizer } = (await fresh()).model
     const whole = lm.readDataset(file, tokenizer!)
     expect(whole.map(({ from }) => from)).toEqual([1, 1, 1, 1])
@@ -80,42 +80,37 @@ describe("a dataset", () => {
   })
 })
 
-test.each([undefined, 8])(
-  "adapters learn beside weights of %s bits, and nothing else changes",
-  async (bits) => {
-    const { model, network } = await fresh(bits)
-    const before = mx.array(network.forward(TOKENS))
-    lm.addAdapters(network, { rank: 4, scale: 8 })
-    expect(distance(before, network.forward(TOKENS))).toBe(0)
-    const examples = lm.readDataset(file, model.tokenizer!)
-    const first = await lm.evaluate(network, examples)
-    const losses: number[] = []
-    const options = {
-      steps: 30,
-      batchSize: 4,
-      learningRate: 0.02,
-      onStep: ({ loss }: lm.StepReport) => losses.push(loss),
-    }
-    await lm.train(network, examples, options)
-    expect(losses[0]).toBeCloseTo(first, 3)
-    expect(await lm.evaluate(network, examples)).toBeLessThan(first * 0.75)
-    const names = (mx.treeFlatten(network.trainableParameters()) as [string, mx.Array][]).map(
-      ([name]) => name,
-    )
-    expect(names.every((name) => /lora[AB]$/.test(name))).toBe(true)
-    const adapted = network.forward(TOKENS)
-    for (const form of ["mlx", "peft"] as const) {
-      lm.saveAdapters(network, at(`${form}-${bits}`), form)
-      const other = (await fresh(bits)).network
-      lm.loadAdapters(other, at(`${form}-${bits}`))
-      expect(distance(adapted, other.forward(TOKENS))).toBeLessThan(1e-5)
-    }
-    lm.fuseAdapters(network)
-    expect(distance(adapted, network.forward(TOKENS))).toBeLessThan(bits ? 0.5 : 1e-3)
-  },
-)
+test.each([undefined, 8])("only adapters are trained, with weights of %s bits", async (bits) => {
+  const { model, network } = await fresh(bits)
+  const before = mx.array(network.forward(TOKENS))
+  lm.addAdapters(network, { rank: 4, scale: 8 })
+  expect(distance(before, network.forward(TOKENS))).toBe(0)
+  const examples = lm.readDataset(file, model.tokenizer!)
+  const first = await lm.evaluate(network, examples)
+  const losses: number[] = []
+  const options = {
+    steps: 30,
+    batchSize: 4,
+    learningRate: 0.02,
+    onStep: ({ loss }: lm.StepReport) => losses.push(loss),
+  }
+  await lm.train(network, examples, options)
+  expect(losses[0]).toBeCloseTo(first, 3)
+  expect(await lm.evaluate(network, examples)).toBeLessThan(first * 0.75)
+  const names = (mx.treeFlatten(network.trainableParameters()) as [string, mx.Array][]).map(([name]) => name)
+  expect(names.every((name) => /lora[AB]$/.test(name))).toBe(true)
+  const adapted = network.forward(TOKENS)
+  for (const form of ["mlx", "peft"] as const) {
+    lm.saveAdapters(network, at(`${form}-${bits}`), form)
+    const other = (await fresh(bits)).network
+    lm.loadAdapters(other, at(`${form}-${bits}`))
+    expect(distance(adapted, other.forward(TOKENS))).toBeLessThan(1e-5)
+  }
+  lm.fuseAdapters(network)
+  expect(distance(adapted, network.forward(TOKENS))).toBeLessThan(bits ? 0.5 : 1e-3)
+})
 
-test("a run that stopped goes on bit for bit, and batches add up", async () => {
+test("a stopped run continues bit for bit", async () => {
   const run = async (name: string, stops: number[], more: object = {}): Promise<mx.Array> => {
     let logits = mx.array(0)
     for (const steps of stops) {
@@ -168,7 +163,7 @@ test("adapters take over the scale of their file, and must fit the layers' input
   expect(() => lm.loadAdapters(other, at("scaled"))).toThrow(/adapter_config.json does not exist/)
 })
 
-test("a run leaves the random numbers of others alone", async () => {
+test("a run does not use the global random state", async () => {
   const draw = (): unknown => mx.random.uniform().item()
   const { model, network } = await fresh()
   lm.addAdapters(network, { rank: 4, dropout: 0.1 })
@@ -181,7 +176,7 @@ test("a run leaves the random numbers of others alone", async () => {
   expect([...drawn, draw()]).toEqual(expected)
 })
 
-test("two runs at once are deterministic until each has ended", async () => {
+test("concurrent runs are deterministic until both have ended", async () => {
   const asked: boolean[] = []
   const run = async (steps: number): Promise<void> => {
     const { model, network } = await fresh()
@@ -195,7 +190,7 @@ test("two runs at once are deterministic until each has ended", async () => {
   expect(determinism.isAsked).toBe(false)
 })
 
-test("checkpointing changes no gradient", async () => {
+test("checkpointing does not change gradients", async () => {
   const run = async (checkpointing: boolean): Promise<mx.Array> => {
     const { model, network } = await fresh()
     lm.addAdapters(network, { rank: 4 })
@@ -206,12 +201,12 @@ test("checkpointing changes no gradient", async () => {
   expect(distance(await run(false), await run(true))).toBeLessThan(1e-5)
 })
 
-test("checkpointing keeps no block's inside for the gradient, and leaves the network as it was", async () => {
+test("checkpointing frees the activations of blocks, and restores the network", async () => {
   const peak = async (checkpointing: boolean): Promise<number> => {
     const network = (await lm.load(writeCheckpoint("deep", at("deep"), 1, DEEP))).network as lm.CausalNetwork
     lm.addAdapters(network, { rank: 2 })
     const tokens = Array.from({ length: 129 }, (_, i) => (i * 7) % 250)
-    // The network before it would otherwise go while this one is measured.
+    // Otherwise the previous network would be freed during the measurement.
     lifetimes.collectGarbage()
     mx.resetPeakMemory()
     const before = mx.getActiveMemory()
