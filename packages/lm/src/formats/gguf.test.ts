@@ -117,18 +117,15 @@ describe("packed weights", () => {
     expect(distance(logits(got), logits(await lm.load(at("again.gguf"))))).toBe(0)
   })
 
-  test.each(Object.entries(QUALITY))(
-    "of %s are close to the original weights",
-    async (type, most) => {
-      const each = {
-        name: "llama-256",
-        type: type as lm.GgufType,
-        bound: { by: "divergence", most },
-      } as const
-      const kl = divergence(recorded["llama-256.F32"], await logprobs(each, at(`llama-256.${type}.gguf`)))
-      expect(kl).toBeLessThan(most)
-    },
-  )
+  test.each(Object.entries(QUALITY))("of %s are close to the original weights", async (type, most) => {
+    const each = {
+      name: "llama-256",
+      type: type as lm.GgufType,
+      bound: { by: "divergence", most },
+    } as const
+    const kl = divergence(recorded["llama-256.F32"], await logprobs(each, at(`llama-256.${type}.gguf`)))
+    expect(kl).toBeLessThan(most)
+  })
 
   test("of Q3_K have the values of llama.cpp's loops", () => {
     const data = Uint8Array.from({ length: 220 }, (_, i) => (i * i * 31 + i * 7 + 3) % 251)

@@ -378,7 +378,7 @@ export function promptTokens(model: LoadedModel, prompt: Prompt): number[] {
     network instanceof CausalNetwork ? network.vocabulary : (config.optionalCount("vocab_size") ?? Infinity)
   const unknown = tokens.find((token) => !Number.isSafeInteger(token) || token < 0 || token >= vocabulary)
   if (unknown !== undefined)
-    throw new ArgumentError("stream", `the vocabulary of ${vocabulary} has no token ${describe(unknown)}`)
+    throw new ArgumentError("stream", `the vocabulary of ${vocabulary} has no token ${unknown}`)
   return tokens
 }
 

@@ -79,7 +79,13 @@ function yarn(base: number, dims: number, rope: Settings, maxPositions: number):
 }
 
 /** Phi 3: a factor per frequency, with other factors for long sequences. */
-function longrope(base: number, dims: number, rope: Settings, config: Settings, maxPositions: number): Variant {
+function longrope(
+  base: number,
+  dims: number,
+  rope: Settings,
+  config: Settings,
+  maxPositions: number,
+): Variant {
   const trained =
     rope.optionalCount("original_max_position_embeddings") ??
     config.count("original_max_position_embeddings", maxPositions)

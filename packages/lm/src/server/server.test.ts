@@ -195,13 +195,9 @@ test("concurrent requests get the answers of single ones, clients may disconnect
 }, 60_000)
 
 test("tokens outside the vocabulary are bad requests, for embeddings too", async () => {
-  await expect(client.embeddings.create({ model: "llama", input: [1, 288] })).rejects.toMatchObject({
-    status: 400,
-    message: expect.stringMatching(/no token 288/) as string,
-  })
-  await expect(client.completions.create({ model: "llama", prompt: [1, 288] })).rejects.toMatchObject({
-    status: 400,
-  })
+  const reason = /^400 .* has no token 288/
+  await expect(client.embeddings.create({ model: "llama", input: [1, 288] })).rejects.toThrow(reason)
+  await expect(client.completions.create({ model: "llama", prompt: [1, 288] })).rejects.toThrow(reason)
 })
 
 test("embeddings wait in a queue, which has a limit", async () => {
