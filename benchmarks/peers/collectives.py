@@ -6,12 +6,13 @@ import sys
 import time
 
 
-def sizes_to(largest):
+def sizes_of(text):
+    named = [int(n) for n in text.split(",")]
     n = 4
-    while n < largest:
+    while len(named) == 1 and n < named[0]:
         yield n
         n *= 16
-    yield largest
+    yield from named
 
 
 def times_of(n, rounds, operations, barrier, run):
@@ -27,9 +28,9 @@ def times_of(n, rounds, operations, barrier, run):
     return {"median": laps[len(laps) // 2], "least": laps[0]}
 
 
-def measure(largest, barrier, all_reduce):
+def measure(sizes, barrier, all_reduce):
     rows = {"call": {}, "in a row": {}}
-    for n in sizes_to(largest):
+    for n in sizes_of(sizes):
         run = all_reduce(n)
         rounds, row = max(6, min(400, (64 << 20) // n)), max(2, min(50, (16 << 20) // n))
         rows["call"][n] = times_of(n, rounds, 1, barrier, run)
@@ -37,7 +38,7 @@ def measure(largest, barrier, all_reduce):
     return rows
 
 
-def by_mpi(largest):
+def by_mpi(sizes):
     mpi = ctypes.CDLL("libmpi.so.40", ctypes.RTLD_GLOBAL)
     mpi.MPI_Init(None, None)
     symbol = lambda name: ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(mpi, name)))
@@ -49,15 +50,22 @@ def by_mpi(largest):
         a, b = (ctypes.c_float * (n // 4))(), (ctypes.c_float * (n // 4))()
         for each in a, b:
             ctypes.memset(each, 0, n)  # so that every page is there
-        return lambda: mpi.MPI_Allreduce(a, b, ctypes.c_int(n // 4), floats, total, world)
+        buffers = [a, b]
 
-    times = measure(largest, lambda: mpi.MPI_Barrier(world), all_reduce)
+        def run():
+            # Each sum is the next one's input, as in a row of ours and of gloo's.
+            mpi.MPI_Allreduce(*buffers, ctypes.c_int(n // 4), floats, total, world)
+            buffers.reverse()
+
+        return run
+
+    times = measure(sizes, lambda: mpi.MPI_Barrier(world), all_reduce)
     if rank.value == 0:
         print(json.dumps(times), flush=True)
     mpi.MPI_Finalize()
 
 
-def by_gloo(largest, rank, ranks, port):
+def by_gloo(sizes, rank, ranks, port):
     import torch
     import torch.distributed as dist
 
@@ -68,22 +76,22 @@ def by_gloo(largest, rank, ranks, port):
         x = torch.ones(n // 4)
         return lambda: dist.all_reduce(x)
 
-    times = measure(largest, dist.barrier, all_reduce)
+    times = measure(sizes, dist.barrier, all_reduce)
     if rank == 0:
         print(json.dumps(times), flush=True)
 
 
 if sys.argv[1] == "mpi":
-    by_mpi(int(sys.argv[2]))
+    by_mpi(sys.argv[2])
 else:
     ranks, port = int(sys.argv[3]), 20000 + os.getpid() % 10000
     others = []
     for rank in range(1, ranks):
         pid = os.fork()
         if pid == 0:
-            by_gloo(int(sys.argv[2]), rank, ranks, port)
+            by_gloo(sys.argv[2], rank, ranks, port)
             os._exit(0)
         others.append(pid)
-    by_gloo(int(sys.argv[2]), 0, ranks, port)
+    by_gloo(sys.argv[2], 0, ranks, port)
     for pid in others:
         os.waitpid(pid, 0)

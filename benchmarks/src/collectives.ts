@@ -1,6 +1,7 @@
 // All-reduce by our backends beside Open MPI and gloo, on local ranks, in one run:
-// `node benchmarks/dist/collectives.js [ranks] [largest] [median|least]`. Each operation comes after a barrier, or in a row of several
-// without. Needs mpirun for the rows of MPI, and Debian's python3-torch for gloo's; what is not there is left out.
+// `node benchmarks/dist/collectives.js [ranks] [largest, or sizes a,b,…] [median|least] [ring,shm,mpi,openmpi,tcp,gloo] [rounds]`. Each
+// operation comes after a barrier, or in a row of several without. Of several rounds, each of which starts every program again, the median
+// one counts. Needs mpirun for the rows of MPI, and Debian's python3-torch for gloo's; what is not there is left out.
 
 import { spawnSync } from "node:child_process"
 import { fileURLToPath } from "node:url"
@@ -11,7 +12,13 @@ import { mx } from "lazuli"
 
 const here = process.argv[1]
 const peers = fileURLToPath(new URL("../peers/collectives.py", import.meta.url))
-const [mode = "2", second = String(256 << 20), statistic = "median"] = process.argv.slice(2)
+const [
+  mode = "2",
+  second = String(256 << 20),
+  statistic = "median",
+  chosen = "ring,shm,mpi,openmpi,tcp,gloo",
+  rounds = "1",
+] = process.argv.slice(2)
 const PYTHON = process.env.PYTHON ?? "/usr/bin/python3"
 
 /** Microseconds by size; the peers count alike. */
@@ -19,10 +26,13 @@ type Times = Record<string, { median: number; least: number }>
 /** By the way in which operations are called. */
 type Rows = Record<string, Times>
 
-const sizesTo = (largest: number): number[] => {
+/** Those named, or a geometric row up to the only one that is named. */
+const sizesOf = (text: string): number[] => {
+  const named = text.split(",").map(Number)
+  if (named.length > 1) return named
   const sizes: number[] = []
-  for (let bytes = 4; bytes < largest; bytes *= 16) sizes.push(bytes)
-  return [...sizes, largest]
+  for (let bytes = 4; bytes < named[0]; bytes *= 16) sizes.push(bytes)
+  return [...sizes, named[0]]
 }
 const roundsOf = (bytes: number): number => Math.max(6, Math.min(400, Math.floor((64 << 20) / bytes)))
 /** Rounds before them, after which even a program's own code is compiled: with more ranks than processors that takes thousands. */
@@ -49,7 +59,7 @@ function timesOf(
 }
 
 /** As this rank sees it: the backend's own call, an `eval` for each, and several in a compiled function. */
-function measure(largest: number): Rows {
+function measure(sizes: number[]): Rows {
   const group = mx.distributed.init(true)
   const { communicator } = group as unknown as { communicator: Communicator }
   const rows: Rows = { call: {}, eval: {}, "in a row": {} }
@@ -66,7 +76,7 @@ function measure(largest: number): Rows {
     peer: 0,
     shape: 0,
   }
-  for (const bytes of sizesTo(largest)) {
+  for (const bytes of sizes) {
     const [rounds, count] = [roundsOf(bytes), bytes / 4]
     // Filled, so that every page is there.
     const [input, output] = [0, 0].map((zero) => new Uint8Array(bytes).fill(zero))
@@ -108,14 +118,16 @@ function measure(largest: number): Rows {
   return rows
 }
 
-async function compare(ranks: number, largest: number): Promise<void> {
+/** One program after the other. */
+async function run(ranks: number, contestants: string[]): Promise<Rows> {
   const rows: Rows = {}
   const keep = (name: string, line: string): void => {
     for (const [way, times] of Object.entries(JSON.parse(line) as Rows)) rows[`${name}, ${way}`] = times
   }
   for (const backend of ["ring", "shm"]) {
+    if (!contestants.includes(backend)) continue
     await launch({
-      command: [here, "rank", String(largest)],
+      command: [here, "rank", second],
       ranks,
       backend,
       env: { LAZULI_QUIET: "1", LAZULI_TIME_LIMIT: "60" },
@@ -134,40 +146,51 @@ async function compare(ranks: number, largest: number): Promise<void> {
     "-n",
     String(ranks),
   ]
-  const take = (name: string, command: string, args: string[]): void => {
+  const peer = [...mpi, PYTHON, peers, "mpi", second]
+  const others: Record<string, [name: string, command: string, args: string[]]> = {
+    mpi: ["mpi", "mpirun", [...mpi, process.execPath, here, "rank", second]],
+    openmpi: ["Open MPI", "mpirun", peer],
+    tcp: ["Open MPI TCP", "mpirun", ["--mca", "btl", "tcp,self", ...peer]],
+    gloo: ["gloo", PYTHON, [peers, "gloo", second, String(ranks)]],
+  }
+  for (const [key, [name, command, args]] of Object.entries(others)) {
+    if (!contestants.includes(key)) continue
     const { stdout, status, stderr } = spawnSync(command, args, {
       encoding: "utf8",
       env: { ...process.env, LAZULI_BACKEND: "mpi", LAZULI_QUIET: "1", LAZULI_TIME_LIMIT: "60" },
     })
-    const line = stdout.split("\n").find((each) => each.startsWith("{"))
+    const line = stdout?.split("\n").find((each) => each.startsWith("{"))
     if (status === 0 && line) keep(name, line)
-    else process.stderr.write(`${name}: left out\n${stderr.slice(0, 500)}\n`)
+    else process.stderr.write(`${name}: left out\n${stderr?.slice(0, 500) ?? ""}\n`)
   }
-  if (spawnSync("mpirun", ["--version"]).status === 0) {
-    take("mpi", "mpirun", [...mpi, process.execPath, here, "rank", String(largest)])
-    const peer = [...mpi, PYTHON, peers, "mpi", String(largest)]
-    take("Open MPI", "mpirun", peer)
-    take("Open MPI TCP", "mpirun", ["--mca", "btl", "tcp,self", ...peer])
+  return rows
+}
+
+async function compare(ranks: number, sizes: number[], contestants: string[]): Promise<void> {
+  const all: Rows[] = []
+  for (let i = 0; i < Number(rounds); i++) all.push(await run(ranks, contestants))
+  const timeOf = (name: string, bytes: number): number => {
+    const times = all
+      .map((rows) => rows[name]?.[bytes]?.[statistic as "median" | "least"] ?? Number.NaN)
+      .sort((a, b) => a - b)
+    return times[times.length >> 1]
   }
-  take("gloo", PYTHON, [peers, "gloo", String(largest), String(ranks)])
-  const sizes = sizesTo(largest)
-  const timeOf = (name: string, bytes: number): number =>
-    rows[name]?.[bytes]?.[statistic as "median" | "least"] ?? Number.NaN
   const print = (name: string, numbers: number[], digits = 1): void =>
     console.log([name.padEnd(24), ...numbers.map((n) => n.toFixed(digits).padStart(11))].join(""))
   console.log(`all-reduce of float32 on ${ranks} ranks of this host, ${statistic} in microseconds`)
   print("bytes", sizes, 0)
-  for (const name of Object.keys(rows))
+  for (const name of Object.keys(all[0]))
     print(
       name,
       sizes.map((bytes) => timeOf(name, bytes)),
     )
   console.log("times the better of the peers that it is held against")
-  const others = { ring: ["gloo", "Open MPI TCP"], shm: ["gloo", "Open MPI"], mpi: ["Open MPI"] }
+  const against = { ring: ["gloo", "Open MPI TCP"], shm: ["gloo", "Open MPI"], mpi: ["Open MPI"] }
   for (const way of ["call", "in a row"])
-    for (const [name, its] of Object.entries(others)) {
-      const best = (bytes: number): number =>
-        Math.min(...its.map((each) => timeOf(`${each}, ${way}`, bytes)).filter((time) => time > 0))
+    for (const [name, its] of Object.entries(against)) {
+      const measured = its.map((each) => `${each}, ${way}`).filter((each) => all[0][each])
+      if (!all[0][`${name}, ${way}`] || measured.length === 0) continue
+      const best = (bytes: number): number => Math.min(...measured.map((each) => timeOf(each, bytes)))
       print(
         `${name}, ${way}`,
         sizes.map((bytes) => timeOf(`${name}, ${way}`, bytes) / best(bytes)),
@@ -177,8 +200,8 @@ async function compare(ranks: number, largest: number): Promise<void> {
 }
 
 if (mode === "rank") {
-  const times = measure(Number(second))
+  const times = measure(sizesOf(second))
   if (mx.distributed.init().rank() === 0) console.log(JSON.stringify(times))
 } else {
-  await compare(Number(mode), Number(second))
+  await compare(Number(mode), sizesOf(second), chosen.split(","))
 }

@@ -7,6 +7,7 @@
 
 #include "collectives/exchange.h"
 #include "collectives/mpi.h"
+#include "collectives/scratch.h"
 
 namespace lazuli::dist {
 namespace {
@@ -17,6 +18,8 @@ constexpr size_t kPiece = 1024 * 1024;
 constexpr size_t kAhead = 4;
 // Fruitless looks between yields, and the time between looks at how the other members are.
 constexpr unsigned kYield = 64;
+// Where mpirun knows of more processes than processors, MPI yields in each of them as well.
+constexpr unsigned kCrowdedYield = 4;
 constexpr auto kCheck = std::chrono::milliseconds(1);
 
 struct Letter {
@@ -43,7 +46,7 @@ class MpiExchange : public Exchange {
         continue;
       }
       // Others may run for a while before this one does again.
-      if (!crowded_ && looks % kYield != 0) continue;
+      if (looks % (crowded_ ? kCrowdedYield : kYield) != 0) continue;
       sched_yield();
       const Instant now = world.now();
       if (now - checked_at < kCheck && !world.has_failed()) continue;
@@ -65,7 +68,7 @@ class MpiExchange : public Exchange {
     size_t posted = 0;  // of `in`, beginning with the first
     size_t taken = 0;   // pieces so far
     MpiHandle receiving[kAhead];
-    std::vector<char> scratch[kAhead];
+    Scratch scratch[kAhead];
     Letter letter, theirs;
   };
 
@@ -157,9 +160,7 @@ class MpiExchange : public Exchange {
   }
 
   static char* target_of(Lane& lane, const In& piece, size_t slot) {
-    if (!piece.with) return piece.target;
-    if (lane.scratch[slot].size() < piece.bytes) lane.scratch[slot].resize(piece.bytes);
-    return lane.scratch[slot].data();
+    return piece.with ? lane.scratch[slot].take(piece.bytes) : piece.target;
   }
 
   // One that this one waits for.

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "collectives/exchange.h"
+#include "collectives/scratch.h"
 
 namespace lazuli::dist {
 namespace {
@@ -50,16 +51,16 @@ class Ring : public Transport {
         return;
       case Kind::sumScatter: {
         // Every member's part for this one, added up in the order of the ranks.
-        const size_t part = bytes / size_t(n);
-        std::vector<char> parts(part * size_t(n));
+        const size_t part = bytes / size_t(n), room = rounded(part);
+        char* parts = parts_.take(room * size_t(n));
         for (int r = 0; r < n; r++) {
           if (r == me) continue;
           exchange.send(r, in + size_t(r) * part, part);
-          exchange.receive(r, parts.data() + size_t(r) * part, part);
+          exchange.receive(r, parts + size_t(r) * room, part);
         }
-        if (part) std::memcpy(parts.data() + size_t(me) * part, in + size_t(me) * part, part);
+        if (part) std::memcpy(parts + size_t(me) * room, in + size_t(me) * part, part);
         exchange.run();
-        combine(work, out, parts.data(), part, n, width);
+        combine(work, out, parts, part, room, n);
         return;
       }
       case Kind::allToAll: {
@@ -109,27 +110,36 @@ class Ring : public Transport {
  private:
   const char* const name_;
   const std::unique_ptr<Exchange> exchange_;
-  std::vector<char> parts_;
+  Scratch parts_;
 
-  static void combine(const Work& work, char* out, const char* parts, size_t part, int n, size_t width) {
-    const int64_t count = int64_t(part / width);
+  static size_t rounded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+  // The first byte of a member's part of an array.
+  static size_t begin_of(const Work& work, size_t width, int part, int n) {
+    const size_t begin = size_t(work.count * part / n) * width;
+    return part == n ? begin : begin / kAlignment * kAlignment;
+  }
+
+  // Parts of every member, each with so much room.
+  static void combine(const Work& work, char* out, const char* parts, size_t part, size_t room, int n) {
+    const int64_t count = int64_t(part / size_of(work.dtype));
     if (count == 0) return;
-    reduce(work.reduction, work.dtype, out, parts, parts + part, count);
-    for (int r = 2; r < n; r++) reduce(work.reduction, work.dtype, out, out, parts + size_t(r) * part, count);
+    reduce(work.reduction, work.dtype, out, parts, parts + room, count);
+    for (int r = 2; r < n; r++) reduce(work.reduction, work.dtype, out, out, parts + size_t(r) * room, count);
   }
 
   // In the order of the ranks, so that all have the same bits.
-  static void reduce_small(Exchange& exchange, Group& group, const Work& work, size_t bytes) {
+  void reduce_small(Exchange& exchange, Group& group, const Work& work, size_t bytes) {
     const int n = group.size(), me = group.rank();
-    std::vector<char> all(bytes * size_t(n) + 1);
+    const size_t room = rounded(bytes);
+    char* all = parts_.take(room * size_t(n));
     for (int r = 0; r < n; r++) {
       if (r == me) continue;
       exchange.send(r, work.in, bytes);
-      exchange.receive(r, all.data() + size_t(r) * bytes, bytes);
+      exchange.receive(r, all + size_t(r) * room, bytes);
     }
-    if (bytes) std::memcpy(all.data() + size_t(me) * bytes, work.in, bytes);
+    if (bytes) std::memcpy(all + size_t(me) * room, work.in, bytes);
     exchange.run();
-    combine(work, static_cast<char*>(work.out), all.data(), bytes, n, size_of(work.dtype));
+    combine(work, static_cast<char*>(work.out), all, bytes, room, n);
   }
 
   // A sum of two is the same either way around.
@@ -142,19 +152,19 @@ class Ring : public Transport {
   // Every member adds up a part, in the order of the ranks, and sends it to all.
   void reduce_parts(Exchange& exchange, Group& group, const Work& work, size_t width) {
     const int n = group.size(), me = group.rank();
-    const auto at = [&](int r) { return size_t(work.count * r / n) * width; };
+    const auto at = [&](int r) { return begin_of(work, width, r, n); };
     const auto* in = static_cast<const char*>(work.in);
     auto* out = static_cast<char*>(work.out);
-    const size_t mine = at(me + 1) - at(me);
-    parts_.resize(mine * size_t(n));
+    const size_t mine = at(me + 1) - at(me), room = rounded(mine);
+    char* parts = parts_.take(room * size_t(n));
     for (int k = 1; k < n; k++) {
       const int r = (me + k) % n, from = (me + n - k) % n;
       exchange.send(r, in + at(r), at(r + 1) - at(r));
-      exchange.receive(from, parts_.data() + size_t(from) * mine, mine);
+      exchange.receive(from, parts + size_t(from) * room, mine);
     }
-    std::memcpy(parts_.data() + size_t(me) * mine, in + at(me), mine);
+    std::memcpy(parts + size_t(me) * room, in + at(me), mine);
     exchange.run();
-    combine(work, out + at(me), parts_.data(), mine, n, width);
+    combine(work, out + at(me), parts, mine, room, n);
     for (int k = 1; k < n; k++) {
       const int r = (me + k) % n, from = (me + n - k) % n;
       exchange.send(r, out + at(me), mine);
@@ -168,9 +178,9 @@ class Ring : public Transport {
     const int n = group.size(), me = group.rank();
     const int next = (me + 1) % n, before = (me + n - 1) % n;
     const auto part = [&](int index) -> Part {
-      const int64_t i = (index % n + n) % n;
-      const int64_t begin = work.count * i / n, end = work.count * (i + 1) / n;
-      return {size_t(begin) * width, size_t(end - begin) * width};
+      const int i = (index % n + n) % n;
+      const size_t begin = begin_of(work, width, i, n), end = begin_of(work, width, i + 1, n);
+      return {begin, end - begin};
     };
     const char* in = static_cast<const char*>(work.in);
     char* out = static_cast<char*>(work.out);

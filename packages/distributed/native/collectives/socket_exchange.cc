@@ -13,6 +13,7 @@
 
 #include "collectives/exchange.h"
 #include "collectives/patience.h"
+#include "collectives/scratch.h"
 #include "collectives/second_thread.h"
 #include "wire/checksum.h"
 
@@ -99,7 +100,7 @@ class SocketExchange : public Exchange {
     bool out_open = false;
     bool checked = false;
     int least = 1;  // bytes that wake a sleeper
-    std::vector<char> scratch;
+    Scratch scratch;
   };
 
   size_t most_of(size_t) const override { return kPiece; }
@@ -266,10 +267,7 @@ bool SocketExchange::pull(Lane& lane) {
     const In& piece = lane.in.front();
     Header& header = lane.in_header;
     char* target = piece.target;
-    if (piece.with) {
-      if (lane.scratch.size() < piece.bytes) lane.scratch.resize(piece.bytes);
-      target = lane.scratch.data();
-    }
+    if (piece.with) target = lane.scratch.take(piece.bytes);
     iovec parts[2];
     int count = 0;
     if (lane.in_done < sizeof header)
