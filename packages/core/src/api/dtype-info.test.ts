@@ -24,7 +24,7 @@ it("asarray copies what JavaScript holds and never an array", () => {
   source[0] = 5
   expect(copied.tolist()).toEqual([1, 2])
   expect(() => mx.asarray(source, { copy: false })).toThrowErrorMatchingInlineSnapshot(
-    `[ArgumentError: [asarray] copy is false, and a value of type Float32Array has to be copied]`,
+    `[ArgumentError: [asarray] copy is false, but a value of type Float32Array must be copied]`,
   )
   expect(() => mx.asarray(x, mx.int32, { copy: false })).toThrow(mx.ArgumentError)
 })

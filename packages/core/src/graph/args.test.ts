@@ -48,7 +48,7 @@ test("wrong values say what was expected and received", () => {
     `[ShapeError: [array] the lists are ragged: element 0 has shape (1,) and element 1 has shape (2,)]`,
   )
   expect(() => mx.array([1, 2, 3, 4], [2, 2] as never)).toThrowErrorMatchingInlineSnapshot(
-    `[DTypeError: [array] expected a dtype such as mx.float32, received a list of length 2. The shape is that of the data: mx.array(data).reshape(shape) gives another]`,
+    `[DTypeError: [array] expected a dtype such as mx.float32, received a list of length 2. The shape is that of the data; use mx.array(data).reshape(shape) for another]`,
   )
   expect(() => mx.array([1], "float32" as never)).toThrowErrorMatchingInlineSnapshot(
     `[DTypeError: [array] expected a dtype such as mx.float32, received the string "float32"]`,
@@ -61,7 +61,7 @@ test("wrong values say what was expected and received", () => {
   )
   expect(mx.array([1], { dtype: null }).dtype).toBe(mx.float32)
   expect(() => mx.zeros([-1])).toThrowErrorMatchingInlineSnapshot(
-    `[ShapeError: [zeros] a shape must hold non-negative integers, received the number -1]`,
+    `[ShapeError: [zeros] a shape must consist of non-negative integers, received the number -1]`,
   )
   expect(() => x.item()).toThrowErrorMatchingInlineSnapshot(
     `[ShapeError: [item] needs an array of one element, received shape (2, 2). tolist() gives all elements]`,

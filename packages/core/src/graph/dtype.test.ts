@@ -73,8 +73,44 @@ test("scalars beside arrays are weak", () => {
     name(i.add(mx.complex(0, 1))),
   ]).toEqual(["int32", "float16", "complex64"])
   expect(() => i.add(1000)).toThrowErrorMatchingInlineSnapshot(
-    `[DTypeError: [add] the value 1000 does not fit int8 (-128 to 127). Convert the array first, or write mx.array(1000, dtype)]`,
+    `[DTypeError: [add] the value 1000 does not fit int8 (-128 to 127). Convert the array first, or pass mx.array(1000, dtype)]`,
   )
+})
+
+test("scalars outside of a dtype are refused wherever they are given", () => {
+  const refused = (f: () => mx.Array): string => {
+    try {
+      return JSON.stringify(f().tolist())
+    } catch (error) {
+      return (error as Error).message.replace(/\. Convert.*/, "")
+    }
+  }
+  const bytes = mx.array([1, 2], mx.uint8)
+  const z = mx.complex(1, 2)
+  expect([
+    refused(() => mx.full([2], 300, mx.uint8)),
+    refused(() => mx.fullLike(bytes, 300)),
+    refused(() => mx.array([mx.array(1, mx.uint8), 300], mx.uint8)),
+    refused(() => mx.full([2], z, mx.float32)),
+    refused(() => mx.fullLike(mx.ones([2]), z)),
+    refused(() => mx.array([mx.array(1), z], mx.float32)),
+    refused(() => mx.array([1n]).add(2 ** 63)),
+  ]).toMatchInlineSnapshot(`
+    [
+      "[full] the value 300 does not fit uint8 (0 to 255)",
+      "[fullLike] the value 300 does not fit uint8 (0 to 255)",
+      "[array] the value 300 does not fit uint8 (0 to 255)",
+      "[full] a complex number does not fit float32",
+      "[fullLike] a complex number does not fit float32",
+      "[array] a complex number does not fit float32",
+      "[add] the value 9223372036854776000 does not fit int64 (-9223372036854775808 to 9223372036854775807)",
+    ]
+  `)
+})
+
+test("fullLike fills integers exactly", () => {
+  expect(mx.fullLike(mx.array([1], mx.int32), 2 ** 24 + 1).tolist()).toEqual([2 ** 24 + 1])
+  expect(mx.fullLike(mx.array([1n]), 2n ** 62n + 1n).tolist()).toEqual([2n ** 62n + 1n])
 })
 
 test("64-bit integers are exact", () => {

@@ -1,6 +1,5 @@
 /**
- * Constants and conversions: the two primitives every other family leans on, and the rules by which a JavaScript scalar
- * beside an array finds its dtype.
+ * Constants and dtype conversions, and the rules of weak typing, by which a JavaScript scalar operand gets its dtype.
  */
 import { type Operand, operation, type Scalar, type StreamOptions } from "../graph/args"
 import { Complex } from "../graph/complex-number"
@@ -23,7 +22,7 @@ import { definePrimitive } from "../graph/primitive"
 import type { ScalarValue } from "../graph/scalar-program"
 import { SCALAR } from "../graph/shape"
 
-/** A scalar that lives in its node: kernels read it from the command buffer. */
+/** A scalar stored in its node; kernels read it from the command buffer. */
 export const constant = definePrimitive({
   name: "constant",
   params: { value: "value", dtype: "dtype" },
@@ -46,22 +45,22 @@ export const cast = definePrimitive({
   ],
 })
 
-/** `x` as `dtype`; `x` itself when it has it. */
+/** `x` converted to `dtype`; `x` itself if it has that dtype. */
 export function toDtype(x: Array, dtype: Dtype): Array {
   return x.node.dtype === dtype ? x : cast([x], { dtype })
 }
 
-/** The dtype in which 16-bit floats are computed: float32; other dtypes stay. */
+/** float32 for 16-bit floats, otherwise the dtype itself. */
 export const wide = (dtype: Dtype): Dtype => (dtype.kind === "floating" && dtype.size === 2 ? float32 : dtype)
 
 const NO_NODES: never[] = []
 
-/** A 0-d array that holds a constant. */
+/** A constant as a 0-d array. */
 export function scalarArray(value: ScalarValue, dtype: Dtype): Array {
   return new Array(applyNode(constant.primitive, NO_NODES, { value, dtype }))
 }
 
-/** True if a value is a JavaScript scalar that can stand beside arrays. */
+/** True if a value is a scalar operand. */
 export function isScalar(value: unknown): value is Scalar {
   return (
     typeof value === "number" ||
@@ -71,14 +70,14 @@ export function isScalar(value: unknown): value is Scalar {
   )
 }
 
-/** The dtype a scalar takes when it meets no array. */
+/** The dtype of a scalar without an array operand. */
 export function scalarDtype(value: Scalar): Dtype {
   if (typeof value === "number") return float32
   if (typeof value === "boolean") return bool_
   return typeof value === "bigint" ? int64 : complex64
 }
 
-/** The dtype a scalar takes beside an array of `dtype`. */
+/** The dtype of a scalar with an array operand of `dtype`. */
 export function weakDtype(value: Scalar, dtype: Dtype): Dtype {
   if (value instanceof Complex) return complex64
   if (typeof value === "boolean" || dtype.kind === "floating" || dtype.kind === "complex") return dtype
@@ -86,24 +85,24 @@ export function weakDtype(value: Scalar, dtype: Dtype): Dtype {
   return float32
 }
 
-/** A scalar as a 0-d array of the dtype, checked to fit. @throws DTypeError */
+/** A scalar as a 0-d array of a dtype. @throws DTypeError if the value is out of range */
 export function scalarOf(op: string, value: Scalar, dtype: Dtype): Array {
+  if (value instanceof Complex && dtype !== complex64)
+    throw new DTypeError(op, `a complex number does not fit ${dtype.name}`)
   if (isInteger(dtype)) {
     const { min, max } = integerRange(dtype)
     const fits =
-      typeof value === "bigint"
-        ? value >= min && value <= max
-        : !(Number(value) < Number(min) || Number(value) > Number(max))
+      typeof value === "bigint" ? value >= min && value <= max : !(Number(value) < min || Number(value) > max)
     if (!fits) {
       throw new DTypeError(op, `the value ${value} does not fit ${dtype.name} (${min} to ${max})`, {
-        hint: `Convert the array first, or write mx.array(${value}, dtype)`,
+        hint: `Convert the array first, or pass mx.array(${value}, dtype)`,
       })
     }
   }
   return scalarArray(value, dtype)
 }
 
-/** An operand as an array; a scalar takes the dtype it has on its own. @throws ArgumentError */
+/** Converts an operand to an array. @throws ArgumentError */
 export function asOperand(op: string, value: unknown, name = "a"): Array {
   if (value instanceof Array) return value
   if (isScalar(value)) return scalarArray(value, scalarDtype(value))
@@ -112,7 +111,7 @@ export function asOperand(op: string, value: unknown, name = "a"): Array {
   })
 }
 
-/** Two operands as arrays of one dtype: scalars adapt, arrays promote. */
+/** Converts two operands to arrays of one dtype: arrays are promoted, scalars are weakly typed. */
 export function promoteOperands(
   op: string,
   a: unknown,
@@ -151,12 +150,12 @@ const astypeArgs = operation("astype", { a: "array", dtype: "dtype" }, (a: Array
  * // => [1, -1]
  */
 export function astype<D extends Dtype>(a: Array, dtype: D, options?: StreamOptions): ArrayOf<ValueIn<D>>
-// By hand: the dtype decides what the elements are.
+// By hand: the value type depends on the dtype.
 export function astype(...args: unknown[]): Array {
   return astypeArgs(args)
 }
 
-/** An operand of a function that computes in floating point: bool and integers become float32. */
+/** Converts an operand of a floating-point function: bool and integers become float32. */
 export function floatOperand(op: string, a: Operand): Array {
   const x = asOperand(op, a)
   const { kind } = x.node.dtype

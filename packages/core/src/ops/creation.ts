@@ -1,5 +1,5 @@
 /**
- * Making arrays: from JavaScript data, from typed arrays, filled, counted.
+ * Creation of arrays: from JavaScript data and typed arrays, and filled with values.
  */
 
 import { lifetimes } from "../engine/memory"
@@ -41,10 +41,10 @@ import { isScalar, scalarArray, scalarDtype, scalarOf, toDtype } from "./constan
 import { stack } from "./join"
 import { broadcastTo } from "./reduce"
 
-/** Data that {@link array} takes: scalars, typed arrays, arrays, and lists of them to any depth. */
+/** The data that {@link array} accepts: scalars, typed arrays, arrays, and nested lists of them. */
 export type ArrayData = Operand | ArrayBufferView | ArrayBuffer | readonly ArrayData[]
 
-/** The values of an array that is made of data, where no dtype is asked for. */
+/** The value type of an array created from data without a dtype. */
 export type ValueOf<D> = [ArrayData] extends [D]
   ? Value
   : D extends number
@@ -63,7 +63,7 @@ export type ValueOf<D> = [ArrayData] extends [D]
                 ? bigint
                 : number
 
-/** Memory to write to now. */
+/** Allocates memory that may be written immediately. */
 function stageWithinBudget(backend: Backend, nbytes: number): Storage {
   lifetimes.relieve(0)
   const { memory } = backend
@@ -79,7 +79,7 @@ function stageWithinBudget(backend: Backend, nbytes: number): Storage {
   return stage(backend, nbytes)
 }
 
-/** A handle on fresh memory that holds these stored elements. */
+/** An array with a copy of the stored elements. */
 export function arrayFromStore(store: TypedArray, shape: Shape, dtype: Dtype): Array {
   const backend = backendFor(currentStream().device)
   const storage = stageWithinBudget(backend, store.byteLength)
@@ -89,7 +89,7 @@ export function arrayFromStore(store: TypedArray, shape: Shape, dtype: Dtype): A
   return made
 }
 
-/** The same from parts of at most `part` bytes: `fill` writes the bytes that begin at `at`. When it throws, nothing is left behind. */
+/** The same in chunks of at most `part` bytes: `fill` writes the bytes at offset `at`. If it throws, the memory is released. */
 export function arrayFromParts(
   shape: Shape,
   dtype: Dtype,
@@ -175,15 +175,16 @@ function fromList(data: unknown, dtype: Dtype | undefined): Array {
   return arrayFromStore(store as unknown as TypedArray, shape, type)
 }
 
-/** Integers must fit when they are given exactly; a fraction for an integer dtype is truncated, as astype does. */
+/** Integers must be in range; fractions are truncated for integer dtypes, as in astype. */
 function checkFits(value: number | bigint | boolean, dtype: Dtype): void {
   if (typeof value === "boolean" || (dtype.kind !== "signed" && dtype.kind !== "unsigned")) return
   scalarOf("array", value, dtype)
 }
 
-/** Lists that hold arrays: stacked level by level. */
+/** Lists that contain arrays are stacked level by level. */
 function fromMixed(data: unknown, dtype: Dtype): Array {
-  if (!isList(data)) return data instanceof Array ? toDtype(data, dtype) : scalarArray(data as Scalar, dtype)
+  if (!isList(data))
+    return data instanceof Array ? toDtype(data, dtype) : scalarOf("array", data as Scalar, dtype)
   return stack(data.map((item) => fromMixed(item, dtype)))
 }
 
@@ -195,7 +196,7 @@ function fromView(view: ArrayBufferView, dtype: Dtype | undefined): Array {
     })
   const data = view as unknown as TypedArray
   if (dtype === undefined || dtype === native) return arrayFromStore(data, [data.length], native)
-  // Sixteen-bit floats have no typed array of their own: their bits come as Uint16Array.
+  // There are no typed arrays of 16-bit floats: a Uint16Array contains their bits.
   if (data instanceof Uint16Array && dtype.size === 2 && dtype.kind === "floating")
     return arrayFromStore(data, [data.length], dtype)
   if (dtype === bool_ && native.size === 1)
@@ -207,7 +208,7 @@ function fromView(view: ArrayBufferView, dtype: Dtype | undefined): Array {
   return toDtype(arrayFromStore(data, [data.length], native), dtype)
 }
 
-/** The dtype that {@link array} was asked for, by position or by name. */
+/** The dtype argument of {@link array}, by position or by name. */
 function dtypeOption(options: unknown): Dtype | undefined {
   if (options === undefined || options === null) return undefined
   if (isDtype(options)) return options
@@ -218,16 +219,17 @@ function dtypeOption(options: unknown): Dtype | undefined {
   }
   if (isList(options))
     throw new DTypeError("array", `expected a dtype such as mx.float32, received ${describe(options)}`, {
-      hint: "The shape is that of the data: mx.array(data).reshape(shape) gives another",
+      hint: "The shape is that of the data; use mx.array(data).reshape(shape) for another",
     })
   return asDtype("array", options)
 }
 
 /**
- * An array from JavaScript data. The JavaScript type decides the dtype: number → float32, boolean → bool_, bigint → int64,
- * {@link Complex} → complex64, a typed array → its own; `dtype` asks for another. Uint16Array with float16 or bfloat16 gives their bits.
+ * Creates an array from JavaScript data. The default dtype depends on the JavaScript type: number → float32, boolean → bool_, bigint →
+ * int64, {@link Complex} → complex64, typed array → its element type. A Uint16Array with `dtype` float16 or bfloat16 is interpreted as
+ * bits.
  *
- * @throws ShapeError when nested lists are ragged; DTypeError when a value does not fit, or `dtype` is none
+ * @throws ShapeError if nested lists are ragged; DTypeError if a value is out of range, or `dtype` is not a dtype
  * @example
  * mx.array([[1, 2], [3, 4]]).shape // => [2, 2]
  */
@@ -240,7 +242,7 @@ export function array(data: ArrayData, options?: Dtype | null | { dtype?: Dtype 
   if (ArrayBuffer.isView(data)) return fromView(data, dtype)
   if (data instanceof ArrayBuffer) return fromView(new Uint8Array(data), dtype)
   if (!isList(data) && !isScalar(data)) {
-    throw new ArgumentError("array", `cannot make an array of ${describe(data)}`, {
+    throw new ArgumentError("array", `cannot create an array from ${describe(data)}`, {
       hint: "Pass a number, a list of numbers or a typed array",
     })
   }
@@ -251,13 +253,14 @@ const asarrayArgs = operation(
   { a: "any", dtype: "dtype?", copy: "bool?" },
   (a: ArrayData, dtype?: Dtype, copy?: boolean): Array => {
     if (copy === false && !(a instanceof Array && (dtype ?? a.dtype) === a.dtype))
-      throw new ArgumentError("asarray", `copy is false, and ${describe(a)} has to be copied`)
+      throw new ArgumentError("asarray", `copy is false, but ${describe(a)} must be copied`)
     return array(a, dtype)
   },
 )
 /**
- * {@link array} that may be told to copy nothing: data of JavaScript are always copied, arrays never, because nobody can write to them.
- * @throws ArgumentError with `copy: false` for what is no array of the dtype
+ * Like {@link array}, but returns arrays of the right dtype as they are. JavaScript data is always copied; arrays need not be, since they
+ * are immutable.
+ * @throws ArgumentError with `copy: false`, unless `a` is an array of the dtype
  * @example
  * mx.asarray([1, 2], { copy: true }).tolist() // => [1, 2]
  */
@@ -279,7 +282,7 @@ export function asarray<T extends Dtype>(
   a: ArrayData,
   options: { dtype: T; copy?: boolean | null },
 ): ArrayOf<ValueIn<T>>
-// By hand: the dtype decides what the elements are.
+// By hand: the value type depends on the dtype.
 export function asarray(...args: unknown[]): Array {
   return asarrayArgs(args)
 }
@@ -291,7 +294,7 @@ const fullArgs = operation(
   (shape: unknown, vals: Operand, dtype?: Dtype | null): Array => {
     const to = asShape("full", shape)
     const type = dtype ? asDtype("full", dtype) : undefined
-    if (isScalar(vals)) return broadcastTo(scalarArray(vals, type ?? scalarDtype(vals)), to)
+    if (isScalar(vals)) return broadcastTo(scalarOf("full", vals, type ?? scalarDtype(vals)), to)
     const x = array(vals)
     return broadcastTo(type ? toDtype(x, type) : x, to)
   },
@@ -329,7 +332,7 @@ export function full(
   dtype?: Dtype | null,
   options?: StreamOptions,
 ): Array
-// By hand: the dtype decides what the elements are.
+// By hand: the value type depends on the dtype.
 export function full(...args: unknown[]): Array {
   return fullArgs(args)
 }
@@ -348,7 +351,7 @@ const filledLike = (op: string, value: number): ((args: readonly unknown[]) => A
 
 const zerosArgs = filled("zeros", 0)
 /**
- * Zeros, float32 unless a dtype is given.
+ * An array of zeros, float32 by default.
  * @example
  * mx.zeros([2]).tolist() // => [0, 0]
  */
@@ -361,14 +364,14 @@ export function zeros<D extends Dtype = Dtype<number>>(
   shape: number | readonly number[],
   options: { dtype?: D | null } & StreamOptions,
 ): ArrayOf<ValueIn<D>>
-// By hand: the dtype decides what the elements are.
+// By hand: the value type depends on the dtype.
 export function zeros(...args: unknown[]): Array {
   return zerosArgs(args)
 }
 
 const onesArgs = filled("ones", 1)
 /**
- * Ones, float32 unless a dtype is given.
+ * An array of ones, float32 by default.
  * @example
  * mx.ones([2]).tolist() // => [1, 1]
  */
@@ -381,14 +384,14 @@ export function ones<D extends Dtype = Dtype<number>>(
   shape: number | readonly number[],
   options: { dtype?: D | null } & StreamOptions,
 ): ArrayOf<ValueIn<D>>
-// By hand: the dtype decides what the elements are.
+// By hand: the value type depends on the dtype.
 export function ones(...args: unknown[]): Array {
   return onesArgs(args)
 }
 
 const zerosLikeArgs = filledLike("zerosLike", 0)
 /**
- * Zeros of the shape, and unless another is given of the dtype, of `a`.
+ * An array of zeros of the shape and, by default, the dtype of `a`.
  * @example
  * mx.zerosLike(mx.array([1, 2])).tolist() // => [0, 0]
  */
@@ -400,7 +403,7 @@ export function zerosLike(...args: unknown[]): Array {
 
 const onesLikeArgs = filledLike("onesLike", 1)
 /**
- * Ones of the shape, and unless another is given of the dtype, of `a`.
+ * An array of ones of the shape and, by default, the dtype of `a`.
  * @example
  * mx.onesLike(mx.array([5, 2])).tolist() // => [1, 1]
  */
@@ -410,7 +413,7 @@ export function onesLike(...args: unknown[]): Array {
   return onesLikeArgs(args)
 }
 
-/** The body of `eye` and `tri`: an n×m matrix, n×n by default, that tells by row + k and column where the ones are. */
+/** The body of `eye` and `tri`: an n×m matrix (n×n by default) of ones where `isOne(row + k, column)`, zeros elsewhere. */
 const banded = (
   op: string,
   isOne: (row: Array, column: Array) => Array,
@@ -427,7 +430,7 @@ const banded = (
 
 const eyeArgs = banded("eye", (row, column) => row.equal(column))
 /**
- * Ones on the k-th diagonal of an n×m matrix, zeros elsewhere.
+ * An n×m matrix (n×n by default) with ones on the k-th diagonal and zeros elsewhere.
  * @throws ShapeError for a negative size
  * @example
  * mx.eye(2).tolist() // => [[1, 0], [0, 1]]
@@ -443,14 +446,14 @@ export function eye<D extends Dtype = Dtype<number>>(
   n: number,
   options: { m?: number | null; k?: number; dtype?: D | null } & StreamOptions,
 ): ArrayOf<ValueIn<D>>
-// By hand: the dtype decides what the elements are.
+// By hand: the value type depends on the dtype.
 export function eye(...args: unknown[]): Array {
   return eyeArgs(args)
 }
 
 const triArgs = banded("tri", (row, column) => row.greaterEqual(column))
 /**
- * Ones on and below the k-th diagonal, zeros above.
+ * An n×m matrix (n×n by default) with ones on and below the k-th diagonal and zeros above.
  * @example
  * mx.tri(2).tolist() // => [[1, 0], [1, 1]]
  */
@@ -465,7 +468,7 @@ export function tri<D extends Dtype = Dtype<number>>(
   n: number,
   options: { m?: number | null; k?: number; dtype?: D | null } & StreamOptions,
 ): ArrayOf<ValueIn<D>>
-// By hand: the dtype decides what the elements are.
+// By hand: the value type depends on the dtype.
 export function tri(...args: unknown[]): Array {
   return triArgs(args)
 }

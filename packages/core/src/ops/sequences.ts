@@ -96,7 +96,7 @@ const fullLikeArgs = operation(
   { a: "array", vals: "operand", dtype: "dtype?" },
   (x: Array, vals: Operand, dtype?: Dtype | null): Array => {
     const type = dtype ? asDtype("fullLike", dtype) : x.dtype
-    if (isScalar(vals)) return toDtype(full(x.shape, vals), type)
+    if (isScalar(vals)) return full(x.shape, vals, type)
     return broadcastTo(toDtype(array(vals), type), x.shape)
   },
 )

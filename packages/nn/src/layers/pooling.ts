@@ -17,8 +17,14 @@ export interface PoolingOptions {
   padding?: PerAxis | null
 }
 
-/** x with `count` values more at both ends of the axis. */
-function padded(x: mx.Array, axis: number, count: number, value: number): mx.Array {
+/** The neutral element of a maximum. */
+function lowest(dtype: mx.Dtype): number | bigint | boolean {
+  if (dtype === mx.bool_) return false
+  return mx.issubdtype(dtype, mx.integer) ? mx.iinfo(dtype).min : Number.NEGATIVE_INFINITY
+}
+
+/** Pads an axis with `count` elements at both ends. */
+function padded(x: mx.Array, axis: number, count: number, value: mx.Scalar): mx.Array {
   if (count === 0) return x
   const shape = x.shape.map((n, i) => (i === axis ? count : n))
   const edge = mx.full(shape, value, x.dtype)
@@ -78,7 +84,7 @@ const pool = asCall(
         op,
         `expects an array of ${spatial + 2} dimensions, received shape ${format(x.shape)}`,
       )
-    const edge = kind === "max" ? Number.NEGATIVE_INFINITY : 0
+    const edge = kind === "max" ? lowest(x.dtype) : 0
     const full = padding.reduce((y, count, i) => padded(y, i + 1, count, edge), x)
     const sizes = full.shape.slice(1, -1)
     kernelSize.forEach((k, i) => {
