@@ -55,7 +55,7 @@ one.add(other.array([1]), 1)`,
       "[add] a must be an array or a scalar, received an mx.Array of another copy of @lazuli/core",
       "at DIR/node_modules/@second/core; this one is",
       "at DIR/node_modules/@lazuli/core",
-      "`npm dedupe` leaves one",
+      "Run `npm dedupe` to keep one",
     ],
   },
 ]

@@ -45,7 +45,7 @@ test("a kernel that names other operands than its primitive has, and one that la
     `[ArgumentError: [@test/metal-kernels/twice] its Metal kernel names 2 inputs and 1 outputs, but the primitive has 1 and 1]`,
   )
   expect(() => offer({ [NAME]: kernel }, "@rival/kernels")).toThrowErrorMatchingInlineSnapshot(
-    `[RegistryError: [provideKernels] @rival/kernels brings a kernel for @test/metal-kernels/twice, a primitive of @test/metal-kernels. A package brings kernels for its own primitives; another's definition allows it by kernelsFrom: ["@rival/kernels"]]`,
+    `[RegistryError: [provideKernels] @rival/kernels provides a kernel for @test/metal-kernels/twice, a primitive of @test/metal-kernels. A package may only provide kernels for its own primitives, unless their definition has kernelsFrom: ["@rival/kernels"]]`,
   )
 
   const other = "@test/metal-kernels/same"

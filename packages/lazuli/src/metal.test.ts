@@ -27,7 +27,7 @@ test("mx.metal sees the memory of the GPU", () => {
   expect(mx.metal.getCacheMemory()).toBe(0)
   expect(mx.metal.setWiredLimit(0)).toBe(0)
   expect(() => mx.metal.startCapture("x.gputrace")).toThrowErrorMatchingInlineSnapshot(
-    `[DeviceError: [metal.startCapture] the metal backend cannot capture its work here. Captures need Xcode's tools on Apple hardware]`,
+    `[DeviceError: [metal.startCapture] the metal backend does not support captures here. Captures need Xcode's tools on Apple hardware]`,
   )
   expect(() => mx.metal.stopCapture()).toThrow("[metal.stopCapture]")
 })

@@ -135,10 +135,10 @@ test("kernels of others are refused unless the primitive's package allows them",
   define("closed")
   define("open", { kernelsFrom: ["@you/kernels"] })
   expect(() => bring("@you/kernels", "@me/host/closed")).toThrowErrorMatchingInlineSnapshot(
-    `[RegistryError: [provideKernels] @you/kernels brings a kernel for @me/host/closed, a primitive of @me/host. A package brings kernels for its own primitives; another's definition allows it by kernelsFrom: ["@you/kernels"]]`,
+    `[RegistryError: [provideKernels] @you/kernels provides a kernel for @me/host/closed, a primitive of @me/host. A package may only provide kernels for its own primitives, unless their definition has kernelsFrom: ["@you/kernels"]]`,
   )
   expect(() => bring("@you/kernels", "softmax")).toThrow(
-    "brings a kernel for softmax, a primitive of @lazuli/core",
+    "provides a kernel for softmax, a primitive of @lazuli/core",
   )
   bring("@you/kernels", "@me/host/open")
   expect(() => define("wrong", { kernelsFrom: "@you/kernels" })).toThrowErrorMatchingInlineSnapshot(

@@ -1,5 +1,5 @@
 /**
- * `mx.fast.cudaKernel`: the function and its types. The CUDA backend makes the kernels; core only knows who does.
+ * `mx.fast.cudaKernel`: the function and its types. The CUDA backend registers the implementation.
  */
 import { kernelFunction } from "./kernel-maker"
 import type { MetalKernel, MetalKernelCall, MetalKernelOptions } from "./metal-kernel"
@@ -10,20 +10,20 @@ export interface CudaKernelOptions
     MetalKernelOptions,
     "name" | "inputNames" | "outputNames" | "source" | "header" | "ensureRowContiguous" | "reference"
   > {
-  /** Bytes of dynamic shared memory of a block, `extern __shared__`; none by default. */
+  /** Bytes of dynamic shared memory (`extern __shared__`) per block; 0 by default. */
   readonly sharedMemory?: number
 }
 
 /**
- * Options of a call of a kernel. `grid` counts threads; blocks are whole, so that there may be more threads than that. `threadgroup` is
- * CUDA's block.
+ * Options of a kernel launch. `grid` counts threads and is rounded up to whole blocks, so more threads may run. `threadgroup` is CUDA's
+ * block.
  */
 export type CudaKernelCall = MetalKernelCall
 
-/** A kernel: called with arrays, it gives its outputs, lazily: by name where the shapes came by name. */
+/** A kernel: a function from arrays to lazily evaluated outputs, which are keyed by name if `outputShapes` is. */
 export type CudaKernel = MetalKernel
 
-/** Makes kernels from options. */
+/** Creates a kernel from its options. */
 export type CudaKernelMaker = (options: CudaKernelOptions) => CudaKernel
 
 const kernels = kernelFunction<CudaKernelOptions, CudaKernel>(
@@ -42,20 +42,21 @@ const kernels = kernelFunction<CudaKernelOptions, CudaKernel>(
   "@lazuli/backend-cuda",
 )
 
-/** Makes `make` serve {@link cudaKernel}. For CUDA backends. */
+/** Registers the implementation of {@link cudaKernel}. For CUDA backends. */
 export function setCudaKernelMaker(make: CudaKernelMaker): void {
   kernels.serve(make)
 }
 
 /**
- * A kernel from the body of a CUDA function. The signature follows from the arguments of each call: an input is `const T* x`, an output
- * `T* y`; `x_shape`, `x_strides` and `x_ndim` are parameters where the body names them, and template parameters are constants and types of
- * the body. `cooperative_groups` (as `cg` too), `__half`, `__nv_bfloat16` and `elem_to_loc` are there; none of CUDA's headers is needed.
+ * Creates a custom kernel from the body of a CUDA function. The signature is generated from the arguments of each call: an input is `const
+ * T* x`, an output `T* y`; `x_shape`, `x_strides` and `x_ndim` are added if the body mentions them, and template parameters become
+ * constants and type aliases. `cooperative_groups` (also as `cg`), `__half`, `__nv_bfloat16` and `elem_to_loc` are available without CUDA's
+ * headers.
  *
- * With a `reference` in ordinary operations it runs on every backend and has derivatives and batches; without, wrap it in
- * `customFunction`. Names that are not given are the keys of `inputs` and `outputShapes`.
+ * With a `reference` written in ordinary operations, the kernel runs on every backend and supports differentiation and vmap; without one,
+ * wrap it in `customFunction`. Omitted names default to the keys of `inputs` and `outputShapes`.
  *
- * @throws DeviceError where no CUDA backend was imported
+ * @throws DeviceError if no CUDA backend was imported
  * @throws ArgumentError when names are missing or malformed
  * @example
  * const options = { name: 'twice', inputNames: ['x'], outputNames: ['y'],

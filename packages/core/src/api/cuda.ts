@@ -1,5 +1,5 @@
 /**
- * `mx.cuda`: NVIDIA's GPUs, as the CUDA backend finds them, and the choice among several.
+ * `mx.cuda`: querying and selecting NVIDIA GPUs.
  */
 import { type Backend, type DeviceFacts, listBackends } from "../graph/backend"
 import { under } from "../graph/boundary"
@@ -7,7 +7,7 @@ import { ArgumentError, DeviceError, describe } from "../graph/errors"
 
 const cudaBackend = (): Backend | undefined => listBackends().find(({ name }) => name === "cuda")
 
-/** @throws DeviceError where the backend was not imported */
+/** @throws DeviceError if the backend was not imported */
 function backend(): Backend {
   const found = cudaBackend()
   if (!found)
@@ -16,23 +16,22 @@ function backend(): Backend {
 }
 
 /**
- * True if a CUDA backend was imported and finds a driver with a GPU. That opens the driver, and takes no memory of a GPU.
+ * True if a CUDA backend was imported and the driver reports a GPU. Loads the driver, but allocates no GPU memory.
  * @example
  * typeof mx.cuda.isAvailable() // => 'boolean'
  */
 export const isAvailable = (): boolean => (cudaBackend()?.information?.devices?.().length ?? 0) > 0
 
 /**
- * The number of GPUs that the driver shows; `CUDA_VISIBLE_DEVICES` may hide some. 0 where there is no driver or no CUDA backend.
+ * The number of GPUs visible to the driver; `CUDA_VISIBLE_DEVICES` may hide some. 0 without a driver or a CUDA backend.
  * @example
  * mx.cuda.deviceCount() >= 0 // => true
  */
 export const deviceCount = (): number => cudaBackend()?.information?.devices?.().length ?? 0
 
 /**
- * The facts of a GPU: name, architecture, memory in bytes, compute capability, processors; without an index of the one that serves
- * `mx.gpu`.
- * @throws DeviceError where there is none of that number, or no CUDA backend
+ * Properties of a GPU: name, architecture, memory in bytes, compute capability, multiprocessors. By default, of the GPU that `mx.gpu` uses.
+ * @throws DeviceError if there is no such GPU, or no CUDA backend
  */
 export function deviceInfo(index?: number): DeviceFacts {
   return under("cuda.deviceInfo", () => {
@@ -45,8 +44,8 @@ export function deviceInfo(index?: number): DeviceFacts {
 }
 
 /**
- * Lets a GPU of this number serve `mx.gpu` in this process; the first one does otherwise, or the one that `LAZULI_CUDA_DEVICE` numbers.
- * @throws DeviceError once another one is in use, and where there is none of that number
+ * Selects the GPU that `mx.gpu` uses in this process. The default is `LAZULI_CUDA_DEVICE`, or else 0.
+ * @throws DeviceError if another GPU is already in use, or there is no such GPU
  */
 export function setDevice(index: number): void {
   under("cuda.setDevice", () => {

@@ -1,5 +1,5 @@
 /**
- * Devices: availability, counts, and the facts that backends tell.
+ * Availability, number and properties of devices.
  */
 import { backendFor, type DeviceFacts, isServed } from "../graph/backend"
 import { currentStream, Device, type DeviceType } from "../graph/device"
@@ -12,8 +12,8 @@ function typeOf(op: string, device: unknown): DeviceType {
 }
 
 /**
- * True if a backend serves the device.
- * @throws ArgumentError when it is not a device
+ * True if a backend supports the device.
+ * @throws ArgumentError if it is not a device
  * @example
  * mx.isAvailable(mx.cpu) // => true
  */
@@ -23,7 +23,7 @@ export function isAvailable(device: Device | DeviceType): boolean {
 
 /**
  * The number of devices of a type.
- * @throws ArgumentError when it is not a device
+ * @throws ArgumentError if it is not a device
  * @example
  * mx.deviceCount('cpu') // => 1
  */
@@ -32,9 +32,9 @@ export function deviceCount(device: Device | DeviceType): number {
 }
 
 /**
- * The facts of a device, of the default device without an argument: its name and architecture, and, where the backend tells them, its
- * memory in bytes and how much of it should be in use.
- * @throws DeviceError when no backend serves it; ArgumentError when it is not a device
+ * Properties of a device (the default device if omitted): its name and architecture and, if the backend reports them, its memory in bytes
+ * and the recommended maximum working set.
+ * @throws DeviceError if no backend supports it; ArgumentError if it is not a device
  * @example
  * mx.deviceInfo().deviceName.length > 0 // => true
  */

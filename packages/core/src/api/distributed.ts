@@ -1,6 +1,6 @@
 /**
- * `mx.distributed`: talking to other processes. Where no package connects this process with others, the group has one member, and what
- * combines the members' arrays gives the array itself, as MLX does without a backend.
+ * `mx.distributed`: collective and point-to-point communication between processes. Without a package that connects processes, the group has
+ * one member and collectives return their input, as in MLX without a backend.
  */
 import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
 import type { Dtype } from "../graph/dtype"
@@ -11,14 +11,14 @@ import { connectorNow, everybody, ProcessGroup } from "./process-group"
 
 export { ProcessGroup as Group }
 
-/** The trailing options of the functions of groups. */
+/** Options of communication functions. */
 export interface GroupOptions extends StreamOptions {
-  /** The members that take part; all processes by default. */
+  /** The group to communicate in; all processes by default. */
   group?: ProcessGroup | null
 }
-/** The trailing options of functions in which one member is the source. */
+/** Options of communication functions with a root. */
 export interface RootOptions extends GroupOptions {
-  /** The rank whose array it is; 0 by default. */
+  /** The rank of the source; 0 by default. */
   root?: number
 }
 
@@ -34,7 +34,7 @@ function checkBackend(op: string, backend: unknown): void {
 }
 
 /**
- * True if processes can talk to each other through a backend. Without `@lazuli/distributed` there is none.
+ * True if a communication backend is available. Without `@lazuli/distributed` none is.
  * @example
  * mx.distributed.isAvailable('jaccl') // => false
  */
@@ -49,7 +49,7 @@ const initArgs = operation(
   (strict: boolean | null = false, backend: string | null = "any", factory: unknown = null): ProcessGroup => {
     checkBackend("init", backend ?? "any")
     if (factory !== null && factory !== undefined)
-      throw new ArgumentError("init", "allGatherFactory is not needed: ranks find each other by themselves")
+      throw new ArgumentError("init", "allGatherFactory is not needed: ranks discover each other")
     const group = everybody(backend ?? "any")
     if (strict && group.size() === 1)
       throw new DeviceError("init", "no backend connects this process with others", {
@@ -59,15 +59,15 @@ const initArgs = operation(
   },
 )
 /**
- * The group of all processes: those that `npx lazuli launch`, mpirun or torchrun started with this one, which it waits for; otherwise this
- * one alone.
- * @throws DeviceError with `strict`, where it is alone; ArgumentError for an unknown backend
+ * The group of all processes that `npx lazuli launch`, mpirun or torchrun started, once all of them have connected; otherwise a group of
+ * this process alone.
+ * @throws DeviceError with `strict`, if the group has one member; ArgumentError for an unknown backend
  * @example
  * mx.distributed.init().size() // => 1
  */
 export function init(strict?: boolean | null, backend?: string | null): ProcessGroup
 export function init(options: { strict?: boolean | null; backend?: string | null }): ProcessGroup
-// By hand: there is no factory to give.
+// By hand: `allGatherFactory` only gets an error.
 export function init(...args: unknown[]): ProcessGroup {
   return initArgs(args)
 }
@@ -87,7 +87,7 @@ function asRank(op: string, name: string, rank: unknown, group: ProcessGroup): n
   return rank as number
 }
 
-/** A function that combines one array of each member: of the only one, its own. */
+/** A collective; the identity in a group of one. */
 function combine(op: string): (args: readonly unknown[]) => Array {
   return operation(op, ["x", "group"], (x: unknown, group: unknown): Array => {
     const its = asGroup(op, group)
@@ -98,7 +98,7 @@ function combine(op: string): (args: readonly unknown[]) => Array {
 
 const allSumArgs = combine("allSum")
 /**
- * The sum of the members' arrays. Its derivative is that of a result which all members use alike: the cotangent itself.
+ * The sum of all ranks' arrays (all-reduce). Its vjp assumes that every rank uses the result alike: it passes the cotangent through.
  * @example
  * mx.distributed.allSum(mx.array([1, 2])).tolist() // => [1, 2]
  */
@@ -107,33 +107,33 @@ export function allSum(x: Array, options?: GroupOptions): Array {
 }
 
 const allMaxArgs = combine("allMax")
-/** The larger of the members' elements. */
+/** The elementwise maximum over all ranks. */
 export function allMax(x: Array, options?: GroupOptions): Array {
   return allMaxArgs([x, options ?? {}])
 }
 
 const allMinArgs = combine("allMin")
-/** The smaller of the members' elements. */
+/** The elementwise minimum over all ranks. */
 export function allMin(x: Array, options?: GroupOptions): Array {
   return allMinArgs([x, options ?? {}])
 }
 
 const allGatherArgs = combine("allGather")
-/** The members' arrays, one after the other along the first axis. */
+/** All ranks' arrays, concatenated along the first axis. */
 export function allGather(x: Array, options?: GroupOptions): Array {
   return allGatherArgs([x, options ?? {}])
 }
 
 const sumScatterArgs = combine("sumScatter")
-/** The sum of the members' arrays, of which each member gets its part of the first axis. */
+/** The sum of all ranks' arrays, split along the first axis: each rank receives its part (reduce-scatter). */
 export function sumScatter(x: Array, options?: GroupOptions): Array {
   return sumScatterArgs([x, options ?? {}])
 }
 
 const allToAllArgs = combine("allToAll")
 /**
- * Each member's array in as many parts along the first axis as there are members: part i goes to rank i, and the parts that come lie in the
- * order of the ranks.
+ * Splits the array along the first axis into one part per rank, sends part i to rank i, and concatenates the received parts in the order of
+ * ranks.
  * @example
  * mx.distributed.allToAll(mx.array([1, 2])).tolist() // => [1, 2]
  */
@@ -152,7 +152,7 @@ const broadcastArgs = operation(
   },
 )
 /**
- * One member's array, for all. The others give an array of the same shape and dtype.
+ * The root's array, on all ranks. The others pass an array of the same shape and dtype.
  * @example
  * mx.distributed.broadcast(mx.array([1, 2])).tolist() // => [1, 2]
  */
@@ -166,7 +166,8 @@ const barrierArgs = operation("barrier", ["x", "group"], (x: unknown, group: unk
   return its.size() === 1 ? array : its.exchange(array, { op: "barrier" })
 })
 /**
- * The array, once all members have come to it; without one, an empty array to evaluate: `mx.eval(mx.distributed.barrier())`.
+ * The array, available once all ranks have reached the barrier; without an argument, an empty array to evaluate:
+ * `mx.eval(mx.distributed.barrier())`.
  * @example
  * mx.distributed.barrier(mx.array([1, 2])).tolist() // => [1, 2]
  */
@@ -174,17 +175,18 @@ export function barrier(x?: Array | null, options?: GroupOptions): Array {
   return barrierArgs([x, options ?? {}])
 }
 
-/** The member to talk to: another one. */
+/** The group, and a rank of it other than this process's own. */
 function other(op: string, name: string, rank: unknown, group: unknown): [ProcessGroup, number] {
   const its = asGroup(op, group)
-  if (its.size() === 1) throw new DeviceError(op, "a group of one process has nobody to talk to")
+  if (its.size() === 1)
+    throw new DeviceError(op, "a group of one process has no other rank to communicate with")
   const at = asRank(op, name, rank, its)
   if (at === its.rank())
     throw new ArgumentError(op, `${name} must be a rank other than this process's own, ${at}`)
   return [its, at]
 }
 
-/** A function that passes an array between this process and another member. */
+/** A point-to-point operation. */
 function passing(op: string, member: string): (args: readonly unknown[]) => Array {
   return operation(op, ["x", member, "group"], (x: unknown, to: unknown, group: unknown): Array => {
     const array = asArrayArgument(op, "x", x)
@@ -195,8 +197,8 @@ function passing(op: string, member: string): (args: readonly unknown[]) => Arra
 
 const sendArgs = passing("send", "dst")
 /**
- * Sends an array to another member, when the result, which is the array, is evaluated.
- * @throws DeviceError in a group of one; ArgumentError for a rank that is not another member's
+ * Sends an array to another rank when the result, the same array, is evaluated.
+ * @throws DeviceError in a group of one; ArgumentError unless the rank is another member's
  */
 export function send(x: Array, dst: number, options?: GroupOptions): Array {
   return sendArgs([x, dst, options ?? {}])
@@ -212,8 +214,8 @@ const recvArgs = operation(
   },
 )
 /**
- * An array that another member sends, of that shape and dtype.
- * @throws DeviceError in a group of one; ArgumentError for a rank that is not another member's
+ * Receives an array of the given shape and dtype from another rank.
+ * @throws DeviceError in a group of one; ArgumentError unless the rank is another member's
  */
 export function recv(shape: readonly number[], dtype: Dtype, src: number, options?: GroupOptions): Array {
   return recvArgs([shape, dtype, src, options ?? {}])
@@ -221,8 +223,8 @@ export function recv(shape: readonly number[], dtype: Dtype, src: number, option
 
 const recvLikeArgs = passing("recvLike", "src")
 /**
- * An array like `x` that another member sends.
- * @throws DeviceError in a group of one; ArgumentError for a rank that is not another member's
+ * Receives an array of the shape and dtype of `x` from another rank.
+ * @throws DeviceError in a group of one; ArgumentError unless the rank is another member's
  */
 export function recvLike(x: Array, src: number, options?: GroupOptions): Array {
   return recvLikeArgs([x, src, options ?? {}])

@@ -1,5 +1,5 @@
 /**
- * Facts about element types: limits, families and conversions. Constants live here too.
+ * Dtype queries: limits, categories and promotion. Also the constants.
  */
 import {
   asDtype,
@@ -55,13 +55,13 @@ export interface FloatInfo {
   readonly max: number
   /** The distance from 1 to the next larger number. */
   readonly eps: number
-  /** The smallest positive number that has all of its digits. */
+  /** The smallest positive normal number. */
   readonly smallestNormal: number
-  /** The dtype asked about; float32 for complex64. */
+  /** The dtype described; float32 for complex64. */
   readonly dtype: Dtype
 }
 /**
- * Limits of a floating dtype; of complex64 those of its parts.
+ * Limits of a floating dtype; for complex64, those of its real and imaginary parts.
  * @throws DTypeError for other dtypes
  * @example
  * mx.finfo(mx.float16).max // => 65504
@@ -97,10 +97,10 @@ export function iinfo(dtype: Dtype): IntegerInfo {
   return dtype.size === 8 ? { min, max, dtype } : { min: Number(min), max: Number(max), dtype }
 }
 
-/** A family of element types, for {@link issubdtype}. */
+/** A category of dtypes, for {@link issubdtype}. */
 export interface DtypeCategory {
   readonly category: string
-  /** The families of dtypes it covers. */
+  /** The kinds of dtypes it contains. */
   readonly kinds: readonly Kind[]
 }
 const category = (name: string, ...kinds: Kind[]): DtypeCategory =>
@@ -115,12 +115,12 @@ export const number: DtypeCategory = category("number", "complex", "floating", "
 export const generic: DtypeCategory = category("generic", "bool", "complex", "floating", "signed", "unsigned")
 
 /**
- * True if a dtype, or a whole category, belongs to another dtype or category.
+ * True if a dtype or category is equal to, or a subcategory of, another.
  * @example
  * mx.issubdtype(mx.float16, mx.floating) // => true
  */
 export function issubdtype(arg1: Dtype | DtypeCategory, arg2: Dtype | DtypeCategory): boolean {
-  const [given, wanted] = [familiesOf("arg1", arg1), familiesOf("arg2", arg2)]
+  const [given, wanted] = [kindsIn("arg1", arg1), kindsIn("arg2", arg2)]
   return isDtype(arg2) ? arg1 === arg2 : given.every((kind) => wanted.includes(kind))
 }
 
@@ -134,7 +134,7 @@ const categories = new Set<unknown>([
   number,
   generic,
 ])
-function familiesOf(name: string, value: Dtype | DtypeCategory): readonly Kind[] {
+function kindsIn(name: string, value: Dtype | DtypeCategory): readonly Kind[] {
   if (isDtype(value)) return [value.kind]
   if (categories.has(value)) return value.kinds
   throw new ArgumentError(
@@ -152,7 +152,7 @@ const kindsOf: Record<string, readonly Kind[]> = {
   "complex floating": ["complex"],
   numeric: ["signed", "unsigned", "floating", "complex"],
 }
-/** A kind of dtype in the words of the array API standard, a dtype, or a list of them. */
+/** A kind of dtype as named by the array API standard, a dtype, or a list of these. */
 export type DtypeKind =
   | "bool"
   | "signed integer"
@@ -164,7 +164,7 @@ export type DtypeKind =
   | Dtype
   | readonly DtypeKind[]
 /**
- * True if a dtype is of a kind: of one named by the array API standard, a dtype itself, or any of a list.
+ * True if a dtype is of the given kind: one named by the array API standard, a dtype, or any of a list.
  * @throws ArgumentError for an unknown kind
  * @example
  * mx.isdtype(mx.int8, 'integral') // => true
@@ -194,8 +194,8 @@ const dtypeFrom = (op: string, value: Array | Dtype): Dtype => {
   throw new ArgumentError(op, `expected arrays or dtypes, received ${describe(value)}`)
 }
 /**
- * The dtype in which arrays and dtypes meet.
- * @throws ArgumentError without arguments, or for anything else
+ * The dtype that results from type promotion of arrays and dtypes.
+ * @throws ArgumentError without arguments, or for values of other types
  * @example
  * mx.resultType(mx.int32, mx.float16) // => mx.float16
  */
@@ -205,7 +205,7 @@ export function resultType(...args: (Array | Dtype)[]): Dtype {
 }
 
 /**
- * True if `from` promotes to `to`: no more general dtype is needed.
+ * True if promoting `from` with `to` gives `to`.
  * @example
  * mx.canCast(mx.int8, mx.float32) // => true
  */

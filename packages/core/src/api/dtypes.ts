@@ -1,5 +1,5 @@
 /**
- * The element types as users have them: callable, so that `mx.int32([1, 2])` makes an array.
+ * The public dtypes: callable, so that `mx.int32([1, 2])` creates an array.
  */
 import type { Complex } from "../graph/complex-number"
 import * as plain from "../graph/dtype"
@@ -7,7 +7,7 @@ import type { ArrayOf } from "../graph/graph"
 import type { Value } from "../graph/option-types"
 import type { ArrayData } from "../ops/creation"
 
-/** An element type that makes arrays of itself when called. */
+/** A dtype that creates an array when called. */
 export type DtypeConstructor<V extends Value = Value> = plain.Dtype<V> & ((data: ArrayData) => ArrayOf<V>)
 const callable = <V extends Value>(dtype: plain.Dtype): DtypeConstructor<V> => dtype as DtypeConstructor<V>
 

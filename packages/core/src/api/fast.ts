@@ -1,5 +1,5 @@
 /**
- * `mx.fast`: compound functions with kernels and derivatives of their own.
+ * `mx.fast`: fused operations with their own kernels and gradients.
  */
 
 export { type AttentionOptions, scaledDotProductAttention } from "../ops/attention"

@@ -1,7 +1,7 @@
 /**
- * `mx.fft`: discrete Fourier transforms. What is not complex is converted to complex64 (by the real transforms to float32, and float64
- * stays what it is); results are complex64, those of the inverse real transforms float32. Any length is fast, small prime factors are
- * fastest. The transform itself is in ops/fft.ts.
+ * `mx.fft`: discrete Fourier transforms. Inputs are converted to complex64, those of real transforms to float32 unless they are float64.
+ * Results are complex64; those of inverse real transforms are float32. Lengths with small prime factors are fastest. The primitive is in
+ * ops/fft.ts.
  */
 import { asArrayArgument, isList, operation, type StreamOptions } from "../graph/args"
 import { complex64, float32, float64 } from "../graph/dtype"
@@ -17,20 +17,19 @@ import { roll } from "../ops/rearrange"
 import { sliceRange } from "../ops/slice"
 
 /**
- * The direction that is divided by the number of elements N: the inverse one (`'backward'`), the other one (`'forward'`), or both by √N
- * (`'ortho'`).
+ * The direction that is scaled by 1/N: the inverse transform (`'backward'`), the forward one (`'forward'`), or both by 1/√N (`'ortho'`).
  */
 export type FftNorm = "backward" | "ortho" | "forward"
 
 /** Options of transforms along one axis. */
 export interface FftOptions extends StreamOptions {
-  /** The length of the transform: the axis is cut, or filled up with zeros. */
+  /** The length of the transform; the axis is truncated or zero-padded to it. */
   n?: number | null
   /** The last one by default. */
   axis?: number
   norm?: FftNorm
 }
-// By hand: `norm` may be given by name after both others.
+// By hand: `norm` may be an option after the positional arguments.
 /** A transform along one axis. */
 export interface Fft {
   (a: Array, n?: number | null, axis?: number, norm?: FftNorm, options?: StreamOptions): Array
@@ -41,13 +40,13 @@ export interface Fft {
 
 /** Options of transforms along several axes. */
 export interface FftnOptions extends StreamOptions {
-  /** The lengths of the transform along `axes`: these are cut, or filled up with zeros. */
+  /** The lengths of the transform along `axes`, which are truncated or zero-padded to them. */
   s?: readonly number[] | null
-  /** null means all of them. */
+  /** All axes if null. */
   axes?: readonly number[] | null
   norm?: FftNorm
 }
-// By hand: `norm` may be given by name after both others.
+// By hand: `norm` may be an option after the positional arguments.
 /** A transform along several axes. */
 export interface Fftn {
   (
@@ -80,7 +79,7 @@ function checkedSizes(op: string, sizes: readonly number[]): void {
   }
 }
 
-/** The factor of the results. */
+/** The scale factor of the result. */
 function scaleOf(op: string, norm: unknown, inverse: boolean, size: number): number {
   if (norm === "ortho") return 1 / Math.sqrt(size)
   if (norm !== "backward" && norm !== "forward")
@@ -88,7 +87,7 @@ function scaleOf(op: string, norm: unknown, inverse: boolean, size: number): num
   return (norm === "backward") === inverse ? 1 / size : 1
 }
 
-/** Cuts axes of x, or fills them up with zeros at their ends. */
+/** Truncates or zero-pads x to a shape. */
 function fit(x: Array, shape: readonly number[]): Array {
   const kept = x.shape.map((n, i) => Math.min(n, shape[i]))
   const cut = kept.some((n, i) => n < x.shape[i])
@@ -115,13 +114,13 @@ function transform(
 ): Array {
   const x = asArrayArgument(op, "a", a)
   if (real && !inverse && x.dtype === complex64)
-    throw new DTypeError(op, "transforms real numbers, received complex64", {
+    throw new DTypeError(op, "expected real numbers, received complex64", {
       hint: `mx.${op.replace("rfft", "fft")} takes complex numbers, and x.real is the real part`,
     })
   if (x.ndim === 0) throw new ShapeError(op, "needs an array of at least one dimension, received a scalar")
   const normal = axes.map((axis) => normalizeAxis(op, axis, x.ndim))
   if (new Set(normal).size < normal.length)
-    throw new ShapeError(op, `an axis is given twice: ${format(axes)}`)
+    throw new ShapeError(op, `the axes must be distinct, received ${format(axes)}`)
   if (s && s.length !== axes.length)
     throw new ShapeError(op, `${s.length} lengths are given for ${axes.length} axes`)
   const last = normal.length - 1
@@ -164,13 +163,18 @@ function alongOne(name: string, kind: Kind): Fft {
   return (...args: unknown[]) => call(args)
 }
 
-/** A public transform along several axes, `usual` where none are given. */
-function alongMany(name: string, kind: Kind, usual: readonly number[] | null): Fftn {
+/** A public transform along several axes, `defaultAxes` by default. */
+function alongMany(name: string, kind: Kind, defaultAxes: readonly number[] | null): Fftn {
   const op = `fft.${name}`
   const call = operation(
     op,
     { a: "array", s: "integerList?", axes: "integerListOrNone?", norm: NORMS },
-    (a: Array, s?: readonly number[], axes: readonly number[] | null = usual, norm: unknown = "backward") => {
+    (
+      a: Array,
+      s?: readonly number[],
+      axes: readonly number[] | null = defaultAxes,
+      norm: unknown = "backward",
+    ) => {
       if (s && !axes) throw new ArgumentError(op, "s is given without axes")
       const all = a.shape.map((_, i) => i)
       return transform(op, kind, a, s ?? null, axes ?? all, norm)
@@ -181,7 +185,7 @@ function alongMany(name: string, kind: Kind, usual: readonly number[] | null): F
 
 /**
  * The discrete Fourier transform along an axis, y[k] = Σ x[j] exp(−2πi jk/n), as complex64.
- * @throws ShapeError when the axis is out of bounds or the length is not positive; ArgumentError for an unknown `norm`
+ * @throws ShapeError if the axis is out of bounds or the length is not positive; ArgumentError for an unknown `norm`
  * @example
  * mx.fft.fft(mx.array([1, 2, 3, 4])).real.tolist() // => [10, -2, -2, -2]
  */
@@ -189,16 +193,16 @@ export const fft: Fft = alongOne("fft", { real: false, inverse: false })
 
 /**
  * The inverse of {@link fft} along an axis, y[j] = 1/n · Σ x[k] exp(2πi jk/n), as complex64.
- * @throws ShapeError when the axis is out of bounds or the length is not positive; ArgumentError for an unknown `norm`
+ * @throws ShapeError if the axis is out of bounds or the length is not positive; ArgumentError for an unknown `norm`
  * @example
  * mx.fft.ifft(mx.fft.fft(mx.array([1, 0, 2, 0]))).real.tolist() // => [1, 0, 2, 0]
  */
 export const ifft: Fft = alongOne("ifft", { real: false, inverse: true })
 
 /**
- * The Fourier transform of real numbers along an axis, as complex64: the first n/2 + 1 numbers of {@link fft}, of which the others are
+ * The Fourier transform of real numbers along an axis, as complex64: the first n/2 + 1 elements of {@link fft}; the rest are their
  * conjugates. float64 is computed in double precision.
- * @throws DTypeError for complex numbers; ShapeError when the axis is out of bounds or the length is not positive; ArgumentError for an
+ * @throws DTypeError for complex numbers; ShapeError if the axis is out of bounds or the length is not positive; ArgumentError for an
  * unknown `norm`
  * @example
  * mx.fft.rfft(mx.array([1, 2, 3, 4])).shape // => [3]
@@ -206,9 +210,9 @@ export const ifft: Fft = alongOne("ifft", { real: false, inverse: true })
 export const rfft: Fft = alongOne("rfft", { real: true, inverse: false })
 
 /**
- * The inverse of {@link rfft} along an axis, as float32. `n` is the length of the result, by default 2·(size − 1): give it where that
- * is odd.
- * @throws ShapeError when the axis is out of bounds or the length is not positive; ArgumentError for an unknown `norm`
+ * The inverse of {@link rfft} along an axis, as float32. `n` is the length of the result, by default 2·(size − 1); pass it if the original
+ * length was odd.
+ * @throws ShapeError if the axis is out of bounds or the length is not positive; ArgumentError for an unknown `norm`
  * @example
  * mx.fft.irfft(mx.fft.rfft(mx.array([1, 2, 3])), 3).shape // => [3]
  */
@@ -216,8 +220,8 @@ export const irfft: Fft = alongOne("irfft", { real: true, inverse: true })
 
 /**
  * The Fourier transform along two axes, the last two by default.
- * @throws ShapeError when an axis is out of bounds or given twice, when a length is not positive, or when there are not as many lengths as
- * axes; ArgumentError for lengths without axes and for an unknown `norm`
+ * @throws ShapeError if an axis is out of bounds or repeated, a length is not positive, or there are not as many lengths as axes;
+ * ArgumentError for lengths without axes or an unknown `norm`
  * @example
  * mx.fft.fft2(mx.ones([2, 2])).real.tolist() // => [[4, 0], [0, 0]]
  */
@@ -225,8 +229,8 @@ export const fft2: Fftn = alongMany("fft2", { real: false, inverse: false }, [-2
 
 /**
  * The Fourier transform along several axes, all of them by default.
- * @throws ShapeError when an axis is out of bounds or given twice, when a length is not positive, or when there are not as many lengths as
- * axes; ArgumentError for lengths without axes and for an unknown `norm`
+ * @throws ShapeError if an axis is out of bounds or repeated, a length is not positive, or there are not as many lengths as axes;
+ * ArgumentError for lengths without axes or an unknown `norm`
  * @example
  * mx.fft.fftn(mx.ones([2, 2])).real.tolist() // => [[4, 0], [0, 0]]
  */
@@ -234,8 +238,8 @@ export const fftn: Fftn = alongMany("fftn", { real: false, inverse: false }, nul
 
 /**
  * The inverse of {@link fft2} along two axes, the last two by default.
- * @throws ShapeError when an axis is out of bounds or given twice, when a length is not positive, or when there are not as many lengths as
- * axes; ArgumentError for lengths without axes and for an unknown `norm`
+ * @throws ShapeError if an axis is out of bounds or repeated, a length is not positive, or there are not as many lengths as axes;
+ * ArgumentError for lengths without axes or an unknown `norm`
  * @example
  * mx.fft.ifft2(mx.ones([2, 2])).real.tolist() // => [[1, 0], [0, 0]]
  */
@@ -243,52 +247,52 @@ export const ifft2: Fftn = alongMany("ifft2", { real: false, inverse: true }, [-
 
 /**
  * The inverse of {@link fftn} along several axes, all of them by default.
- * @throws ShapeError when an axis is out of bounds or given twice, when a length is not positive, or when there are not as many lengths as
- * axes; ArgumentError for lengths without axes and for an unknown `norm`
+ * @throws ShapeError if an axis is out of bounds or repeated, a length is not positive, or there are not as many lengths as axes;
+ * ArgumentError for lengths without axes or an unknown `norm`
  * @example
  * mx.fft.ifftn(mx.ones([2, 2])).real.tolist() // => [[1, 0], [0, 0]]
  */
 export const ifftn: Fftn = alongMany("ifftn", { real: false, inverse: true }, null)
 
 /**
- * The Fourier transform of real numbers along two axes, the last two by default; the last of `axes` keeps n/2 + 1 numbers.
- * @throws DTypeError for complex numbers; ShapeError when an axis is out of bounds or given twice, when a length is not positive, or when
- * there are not as many lengths as axes; ArgumentError for lengths without axes and for an unknown `norm`
+ * The Fourier transform of real numbers along two axes, the last two by default; the last of `axes` has length n/2 + 1.
+ * @throws DTypeError for complex numbers; ShapeError if an axis is out of bounds or repeated, a length is not positive, or there are not as
+ * many lengths as axes; ArgumentError for lengths without axes or an unknown `norm`
  * @example
  * mx.fft.rfft2(mx.ones([2, 4])).shape // => [2, 3]
  */
 export const rfft2: Fftn = alongMany("rfft2", { real: true, inverse: false }, [-2, -1])
 
 /**
- * The Fourier transform of real numbers along several axes, all of them by default; the last of `axes` keeps n/2 + 1 numbers.
- * @throws DTypeError for complex numbers; ShapeError when an axis is out of bounds or given twice, when a length is not positive, or when
- * there are not as many lengths as axes; ArgumentError for lengths without axes and for an unknown `norm`
+ * The Fourier transform of real numbers along several axes, all of them by default; the last of `axes` has length n/2 + 1.
+ * @throws DTypeError for complex numbers; ShapeError if an axis is out of bounds or repeated, a length is not positive, or there are not as
+ * many lengths as axes; ArgumentError for lengths without axes or an unknown `norm`
  * @example
  * mx.fft.rfftn(mx.ones([2, 4])).shape // => [2, 3]
  */
 export const rfftn: Fftn = alongMany("rfftn", { real: true, inverse: false }, null)
 
 /**
- * The inverse of {@link rfft2} along two axes, the last two by default, as float32. The last length of `s` is that of the result, by
+ * The inverse of {@link rfft2} along two axes, the last two by default, as float32. The last length in `s` is that of the result, by
  * default 2·(size − 1).
- * @throws ShapeError when an axis is out of bounds or given twice, when a length is not positive, or when there are not as many lengths as
- * axes; ArgumentError for lengths without axes and for an unknown `norm`
+ * @throws ShapeError if an axis is out of bounds or repeated, a length is not positive, or there are not as many lengths as axes;
+ * ArgumentError for lengths without axes or an unknown `norm`
  * @example
  * mx.fft.irfft2(mx.fft.rfft2(mx.ones([2, 4]))).tolist() // => [[1, 1, 1, 1], [1, 1, 1, 1]]
  */
 export const irfft2: Fftn = alongMany("irfft2", { real: true, inverse: true }, [-2, -1])
 
 /**
- * The inverse of {@link rfftn} along several axes, all of them by default, as float32. The last length of `s` is that of the result, by
+ * The inverse of {@link rfftn} along several axes, all of them by default, as float32. The last length in `s` is that of the result, by
  * default 2·(size − 1).
- * @throws ShapeError when an axis is out of bounds or given twice, when a length is not positive, or when there are not as many lengths as
- * axes; ArgumentError for lengths without axes and for an unknown `norm`
+ * @throws ShapeError if an axis is out of bounds or repeated, a length is not positive, or there are not as many lengths as axes;
+ * ArgumentError for lengths without axes or an unknown `norm`
  * @example
  * mx.fft.irfftn(mx.fft.rfftn(mx.ones([2, 4]))).tolist() // => [[1, 1, 1, 1], [1, 1, 1, 1]]
  */
 export const irfftn: Fftn = alongMany("irfftn", { real: true, inverse: true }, null)
 
-/** count(n) numbers k/(n·d), by `order`. */
+/** The frequencies order(i, n) / (n·d) for i < count(n). */
 function frequencies(name: string, count: (n: number) => number, order: (i: number, n: number) => number) {
   const op = `fft.${name}`
   const call = operation(op, { n: "points", d: "number?" }, (n: unknown, d: unknown = 1) => {
@@ -308,8 +312,8 @@ const fftfreqArgs = frequencies(
   (i, n) => (2 * i < n ? i : i - n),
 )
 /**
- * The frequencies that the numbers of {@link fft} belong to, in cycles per unit of the distance `d` between samples (1): first the
- * positive, then the negative ones.
+ * The frequencies of the elements of {@link fft}, in cycles per unit of the sample spacing `d` (1): the positive ones, then the negative
+ * ones.
  * @throws ArgumentError unless n is a positive integer and d a number other than 0
  * @example
  * mx.fft.fftfreq(4).tolist() // => [0, 0.25, -0.5, -0.25]
@@ -326,7 +330,7 @@ const rfftfreqArgs = frequencies(
   (i) => i,
 )
 /**
- * The frequencies that the numbers of {@link rfft} belong to, in cycles per unit of the distance `d` between samples (1).
+ * The frequencies of the elements of {@link rfft}, in cycles per unit of the sample spacing `d` (1).
  * @throws ArgumentError unless n is a positive integer and d a number other than 0
  * @example
  * mx.fft.rfftfreq(4).tolist() // => [0, 0.25, 0.5]
@@ -360,8 +364,8 @@ function shift(name: string, by: (n: number) => number) {
 }
 const fftshiftArgs = shift("fftshift", (n) => Math.floor(n / 2))
 /**
- * Moves the zero frequency from the beginning to the middle, along some axes or all.
- * @throws ShapeError when an axis is out of bounds
+ * Moves the zero frequency to the middle, along the given axes (all by default).
+ * @throws ShapeError if an axis is out of bounds
  * @example
  * mx.fft.fftshift(mx.fft.fftfreq(4)).tolist() // => [-0.5, -0.25, 0, 0.25]
  */
@@ -374,7 +378,7 @@ export function fftshift(...args: unknown[]): Array {
 const ifftshiftArgs = shift("ifftshift", (n) => -Math.floor(n / 2))
 /**
  * Undoes {@link fftshift}.
- * @throws ShapeError when an axis is out of bounds
+ * @throws ShapeError if an axis is out of bounds
  * @example
  * mx.fft.ifftshift(mx.array([-2, -1, 0, 1])).tolist() // => [0, 1, -2, -1]
  */

@@ -1,10 +1,12 @@
 /**
- * Functions that make kernels in a platform's language. Core knows their options; the platform's backend makes the kernels.
+ * The shared part of `mx.fast.metalKernel` and `cudaKernel`. The platform's backend registers the implementation.
  */
 import { operation } from "../graph/args"
 import { DeviceError } from "../graph/errors"
 
-/** The function `op` with these options, in order, and how the backend of `platform`, in the package `module`, comes to serve it. */
+/**
+ * The function `op` with the given positional options, and the hook with which the backend of `platform` (package `module`) implements it.
+ */
 export function kernelFunction<Options, Kernel>(
   op: string,
   options: readonly string[],

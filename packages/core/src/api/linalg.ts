@@ -1,5 +1,5 @@
 /**
- * `mx.linalg`: factorizations, equations, eigenvalues, determinants and norms of matrices, over the last two axes.
+ * `mx.linalg`: matrix factorizations, linear solvers, eigenvalues, determinants and norms, over the last two axes.
  */
 export { cholesky, choleskyInv } from "../ops/linalg/cholesky"
 export { cross } from "../ops/linalg/cross"

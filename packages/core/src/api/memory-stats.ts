@@ -1,5 +1,5 @@
 /**
- * Looking at memory and bounding it, on the default device.
+ * Memory statistics and limits of the default device.
  */
 
 import { lifetimes } from "../engine/memory"
@@ -14,7 +14,7 @@ const NOTHING: MemoryStats = { active: 0, peak: 0, cache: 0, buffers: 0, limit: 
 const stats = (): MemoryStats => memory().stats?.() ?? NOTHING
 
 /**
- * Bytes of all living arrays, and of what kernels have borrowed while they run; 0 on a backend that does not count them.
+ * Bytes in use by arrays and by the scratch memory of running kernels; 0 if the backend does not count them.
  * @example
  * mx.getActiveMemory() >= 0 // => true
  */
@@ -22,25 +22,25 @@ export function getActiveMemory(): number {
   return stats().active
 }
 
-/** The most bytes that were alive at once since the start, or since {@link resetPeakMemory}. */
+/** The peak of {@link getActiveMemory} since the start or the last {@link resetPeakMemory}. */
 export function getPeakMemory(): number {
   return stats().peak
 }
 
-/** Bytes that are free and kept for the next arrays. */
+/** Bytes cached for reuse by later arrays. */
 export function getCacheMemory(): number {
   return stats().cache
 }
 
 /** The result of {@link memoryReport}. */
 export interface MemoryReport extends MemoryStats {
-  /** The living buffers by what made them, the most bytes first: a primitive, `array` for data from JavaScript or a file, `copy`. */
+  /** Live buffers by origin, largest first: a primitive, `array` for data from JavaScript or a file, or `copy`. */
   readonly byOp: readonly { readonly op: string; readonly buffers: number; readonly bytes: number }[]
 }
 
 /**
- * Memory in use by purpose: after a collection, the living buffers of the default device by the operation that made them. For finding
- * what a program keeps. Empty on a backend that does not count its buffers.
+ * Memory in use by origin: collects garbage, then totals the live buffers of the default device by the operation that made them. Helps to
+ * find leaks. Empty if the backend does not count its buffers.
  * @example
  * mx.memoryReport().byOp.every(({ bytes }) => bytes >= 0) // => true
  */
@@ -56,13 +56,13 @@ export function memoryReport(): MemoryReport {
   return { ...stats(), byOp: [...totals.values()].sort((a, b) => b.bytes - a.bytes) }
 }
 
-/** Starts {@link getPeakMemory} anew. */
+/** Resets {@link getPeakMemory} to the memory in use. */
 export function resetPeakMemory(): void {
   memory().resetPeak?.()
 }
 
-/** A bound that was given. @throws ArgumentError where it is none */
-function asBound(op: string, limit: number): number {
+/** A valid limit. @throws ArgumentError otherwise */
+function asLimit(op: string, limit: number): number {
   if (limit === Infinity || (Number.isSafeInteger(limit) && limit >= 0)) return limit
   throw new ArgumentError(
     op,
@@ -71,48 +71,48 @@ function asBound(op: string, limit: number): number {
 }
 
 /**
- * Bounds the bytes of living arrays, without what kernels borrow while they run: what would exceed it fails with a DeviceError. Infinity is
- * no bound. A lower one waits for the work that this thread has handed over, which is done under the bound before. Gives the bound before.
- * @throws ArgumentError for what is no number of bytes
+ * Limits the bytes in use by arrays, not counting the scratch memory of kernels; an allocation beyond the limit throws a DeviceError.
+ * Infinity removes the limit. Lowering it first waits for the work this thread has already submitted. Returns the previous limit.
+ * @throws ArgumentError unless the limit is a number of bytes
  * @example
  * const before = mx.setMemoryLimit(2 ** 30)
  * mx.setMemoryLimit(before) // => 1073741824
  */
 export function setMemoryLimit(limit: number): number {
-  const bound = asBound("setMemoryLimit", limit)
+  const next = asLimit("setMemoryLimit", limit)
   const before = stats().limit
-  if (bound < before) backend().queue.drain?.()
-  memory().setLimit?.(bound)
+  if (next < before) backend().queue.drain?.()
+  memory().setLimit?.(next)
   lifetimes.forgetLimit()
   return before
 }
 
 /**
- * Bounds the bytes kept for reuse; 0 keeps none, Infinity all. Gives the bound before, 0 on a backend that keeps none.
- * @throws ArgumentError for what is no number of bytes
+ * Limits the bytes cached for reuse; 0 disables the cache, Infinity removes the limit. Returns the previous limit, 0 if the backend has no
+ * cache.
+ * @throws ArgumentError unless the limit is a number of bytes
  */
 export function setCacheLimit(limit: number): number {
-  const bound = asBound("setCacheLimit", limit)
+  const next = asLimit("setCacheLimit", limit)
   const before = stats().cacheLimit ?? 0
-  memory().setCacheLimit?.(bound)
+  memory().setCacheLimit?.(next)
   return before
 }
 
-/** Gives the bytes kept for reuse back to the system. */
+/** Returns cached memory to the system. */
 export function clearCache(): void {
   memory().clearCache?.()
 }
 
 let wired = 0
 /**
- * Bounds the bytes that stay in physical memory; gives the bound before. Metal keeps buffers there since macOS 15; elsewhere the bound
- * wires nothing.
- * @throws ArgumentError for what is no number of bytes
+ * Limits the bytes wired in physical memory; returns the previous limit. Has an effect only with Metal on macOS 15 or later.
+ * @throws ArgumentError unless the limit is a number of bytes
  */
 export function setWiredLimit(limit: number): number {
-  const bound = asBound("setWiredLimit", limit)
+  const next = asLimit("setWiredLimit", limit)
   const before = wired
-  for (const { memory } of listBackends()) memory.setWiredLimit?.(bound)
-  wired = bound
+  for (const { memory } of listBackends()) memory.setWiredLimit?.(next)
+  wired = next
   return before
 }

@@ -1,5 +1,5 @@
 /**
- * `mx.fast.metalKernel`: the function and its types. A Metal backend makes the kernels; core only knows who does.
+ * `mx.fast.metalKernel`: the function and its types. A Metal backend registers the implementation.
  */
 import type { StreamLike } from "../graph/device"
 import type { Dtype } from "../graph/dtype"
@@ -9,16 +9,16 @@ import { kernelFunction } from "./kernel-maker"
 /** A value of a template parameter. */
 export type TemplateValue = Dtype | number | boolean
 
-/** Options of the Metal compiler's arithmetic. */
+/** Floating-point options of the Metal compiler. */
 export interface MetalCompileOptions {
-  /** "safe" keeps what IEEE 754 says, of infinities and NaN too; "relaxed" and "fast" allow more. "safe" by default. */
+  /** "safe" (the default) follows IEEE 754, including infinities and NaN; "relaxed" and "fast" allow more optimizations. */
   readonly mathMode?: "safe" | "relaxed" | "fast"
 }
 
 /** An input of a kernel. */
 export type MetalKernelInput = Array | number | bigint | boolean
 
-/** The call of a kernel, as {@link MetalKernelOptions.reference} sees it. */
+/** The call of a kernel, as passed to {@link MetalKernelOptions.reference}. */
 export interface MetalKernelReferenceCall {
   readonly template: Readonly<Record<string, TemplateValue>>
   /** Shapes and dtypes of the outputs, by name. */
@@ -27,25 +27,25 @@ export interface MetalKernelReferenceCall {
 
 /** Options of {@link metalKernel}. */
 export interface MetalKernelOptions {
-  /** Names the kernel in messages and in its source. */
+  /** The kernel's name in messages and in the generated source. */
   readonly name: string
-  /** The names by which the body knows its inputs; by default the keys of each call's `inputs`. */
+  /** Names of the inputs in the body; by default the keys of each call's `inputs`. */
   readonly inputNames?: readonly string[]
-  /** The names by which the body knows its outputs; by default the keys of each call's `outputShapes`. */
+  /** Names of the outputs in the body; by default the keys of each call's `outputShapes`. */
   readonly outputNames?: readonly string[]
   /** The body of the kernel. */
   readonly source: string
-  /** Code that the body needs outside of itself, such as functions. */
+  /** Code placed before the kernel, such as functions. */
   readonly header?: string
-  /** Copy inputs to row-major order first where they are not; true by default. */
+  /** Copy inputs that are not row-contiguous; true by default. */
   readonly ensureRowContiguous?: boolean
   /** Make outputs atomic: `device atomic<float>*`. */
   readonly atomicOutputs?: boolean
-  /** Options of compiling the kernel. */
+  /** Compiler options. */
   readonly compileOptions?: MetalCompileOptions | null
   /**
-   * The same in ordinary operations, of the inputs by name: one output, or all in their order or by name. Backends without Metal run it,
-   * and derivatives and batches follow from it.
+   * The same computation in ordinary operations, from the inputs by name to one output, a list of all, or an object by name. It runs on
+   * backends without Metal and defines derivatives and vmap.
    */
   readonly reference?: (
     inputs: Readonly<Record<string, Array>>,
@@ -53,30 +53,30 @@ export interface MetalKernelOptions {
   ) => Array | readonly Array[] | Readonly<Record<string, Array>>
 }
 
-/** Options of a call of a kernel. */
+/** Options of a kernel launch. */
 export interface MetalKernelCall {
-  /** Arrays, or scalars, one for each name; by name, or in the order of the names. */
+  /** Arrays or scalars, by name or in the order of the names. */
   readonly inputs: readonly MetalKernelInput[] | Readonly<Record<string, MetalKernelInput>>
   /** Values of template parameters: dtypes, integers, booleans. */
   readonly template?: Readonly<Record<string, TemplateValue>> | readonly (readonly [string, TemplateValue])[]
   /** The number of threads along each axis. */
   readonly grid: readonly number[]
-  /** The number of threads of a threadgroup along each axis. */
+  /** The number of threads per threadgroup along each axis. */
   readonly threadgroup: readonly number[]
-  /** In the order of the names; or by name, and then the outputs come by name. */
+  /** In the order of the names, or by name; in that case the outputs are also returned by name. */
   readonly outputShapes: readonly (readonly number[])[] | Readonly<Record<string, readonly number[]>>
   readonly outputDtypes: readonly Dtype[] | Readonly<Record<string, Dtype>>
-  /** The value that outputs hold before the kernel runs; nothing in particular by default. */
+  /** The value outputs are filled with before the kernel runs; uninitialized by default. */
   readonly initValue?: number | null
-  /** Instead of the kernel's own. */
+  /** Overrides the kernel's own option. */
   readonly ensureRowContiguous?: boolean
   /** Print the generated source. */
   readonly verbose?: boolean
-  /** A stream of the GPU, or the GPU; its default stream by default. */
+  /** A GPU stream, or the GPU; its default stream by default. */
   readonly stream?: StreamLike
 }
 
-/** A kernel: called with arrays, it gives its outputs, lazily: by name where the shapes came by name. */
+/** A kernel: a function from arrays to lazily evaluated outputs, which are keyed by name if `outputShapes` is. */
 export interface MetalKernel {
   (call: MetalKernelCall & { readonly outputShapes: readonly (readonly number[])[] }): Array[]
   <Name extends string>(
@@ -84,7 +84,7 @@ export interface MetalKernel {
   ): Record<Name, Array>
 }
 
-/** Makes kernels from options. */
+/** Creates a kernel from its options. */
 export type MetalKernelMaker = (options: MetalKernelOptions) => MetalKernel
 
 const kernels = kernelFunction<MetalKernelOptions, MetalKernel>(
@@ -104,20 +104,20 @@ const kernels = kernelFunction<MetalKernelOptions, MetalKernel>(
   "@lazuli/backend-metal",
 )
 
-/** Makes `make` serve {@link metalKernel}. For Metal backends. */
+/** Registers the implementation of {@link metalKernel}. For Metal backends. */
 export function setMetalKernelMaker(make: MetalKernelMaker): void {
   kernels.serve(make)
 }
 
 /**
- * A kernel from the body of a Metal function. The signature follows from the arguments of each call: an input is `const device T* x`
- * (without axes `const constant T& x`), an output `device T* y`; `x_shape`, `x_strides`, `x_ndim` and attributes
- * such as `thread_position_in_grid` are parameters where the body names them. Bodies may use `elem_to_loc(i, x_shape, x_strides, x_ndim)`.
+ * Creates a custom kernel from the body of a Metal function. The signature is generated from the arguments of each call: an input is `const
+ * device T* x` (`const constant T& x` for a scalar), an output `device T* y`; `x_shape`, `x_strides`, `x_ndim` and attributes such as
+ * `thread_position_in_grid` are added if the body mentions them. Bodies may use `elem_to_loc(i, x_shape, x_strides, x_ndim)`.
  *
- * With a `reference` in ordinary operations it runs on every backend and has derivatives and batches; without, wrap it in
- * `customFunction`. Names that are not given are the keys of `inputs` and `outputShapes`.
+ * With a `reference` written in ordinary operations, the kernel runs on every backend and supports differentiation and vmap; without one,
+ * wrap it in `customFunction`. Omitted names default to the keys of `inputs` and `outputShapes`.
  *
- * @throws DeviceError where no Metal backend was imported
+ * @throws DeviceError if no Metal backend was imported
  * @throws ArgumentError when names are missing or malformed
  * @example
  * const twice = mx.fast.metalKernel({ name: 'twice', inputNames: ['x'], outputNames: ['y'],

@@ -1,5 +1,5 @@
 /**
- * `mx.metal`: whether Metal is there, the memory of its device, and captures. The functions on memory are those of `mx`, on the GPU.
+ * `mx.metal`: availability of Metal, GPU captures, and the memory functions of `mx` applied to the GPU.
  */
 import { backendFor, type DeviceFacts, listBackends } from "../graph/backend"
 import { under } from "../graph/boundary"
@@ -9,46 +9,46 @@ import { deviceInfo as infoOf } from "./device-info"
 import * as memory from "./memory-stats"
 
 /**
- * True if a Metal backend is there: `mx.gpu` works, and so does `mx.fast.metalKernel`. The backend may run Metal's kernels on the CPU.
- * False with the CUDA backend alone, where `mx.fast.metalKernel` works too; the functions on memory are then of its GPU.
+ * True if a Metal backend is registered, so that `mx.gpu` and `mx.fast.metalKernel` work; it may run Metal kernels on the CPU. False with
+ * the CUDA backend alone, although `mx.fast.metalKernel` and the memory functions work there too.
  * @example
  * typeof mx.metal.isAvailable() // => 'boolean'
  */
 export const isAvailable = (): boolean => listBackends().some(({ name }) => name === "metal")
 
-/** The facts of the GPU. @throws DeviceError when there is none */
+/** Properties of the GPU. @throws DeviceError without a GPU */
 export const deviceInfo = (): DeviceFacts => under("metal.deviceInfo", () => infoOf(gpu))
 
 const onGpu = <T>(name: string, body: () => T): T => under(`metal.${name}`, () => onStream(gpu, body))
 
-/** Bytes of all living arrays on the GPU. @throws DeviceError when there is none */
+/** See `mx.getActiveMemory`; for the GPU. @throws DeviceError without a GPU */
 export const getActiveMemory = (): number => onGpu("getActiveMemory", memory.getActiveMemory)
-/** The most bytes that were alive at once on the GPU. @throws DeviceError when there is none */
+/** See `mx.getPeakMemory`; for the GPU. @throws DeviceError without a GPU */
 export const getPeakMemory = (): number => onGpu("getPeakMemory", memory.getPeakMemory)
-/** Bytes of the GPU that are free and kept for the next arrays. @throws DeviceError when there is none */
+/** See `mx.getCacheMemory`; for the GPU. @throws DeviceError without a GPU */
 export const getCacheMemory = (): number => onGpu("getCacheMemory", memory.getCacheMemory)
-/** Starts {@link getPeakMemory} anew. @throws DeviceError when there is no GPU */
+/** Resets {@link getPeakMemory}. @throws DeviceError without a GPU */
 export const resetPeakMemory = (): void => onGpu("resetPeakMemory", memory.resetPeakMemory)
-/** Bounds the bytes of living arrays on the GPU; gives the bound before. @throws DeviceError when there is none */
+/** See `mx.setMemoryLimit`; for the GPU. @throws DeviceError without a GPU */
 export const setMemoryLimit = (limit: number): number =>
   onGpu("setMemoryLimit", () => memory.setMemoryLimit(limit))
-/** Bounds the bytes of the GPU kept for reuse; gives the bound before. @throws DeviceError when there is none */
+/** See `mx.setCacheLimit`; for the GPU. @throws DeviceError without a GPU */
 export const setCacheLimit = (limit: number): number =>
   onGpu("setCacheLimit", () => memory.setCacheLimit(limit))
-/** Bounds the bytes that stay in physical memory; gives the bound before. */
+/** See `mx.setWiredLimit`. */
 export const setWiredLimit = (limit: number): number =>
   under("metal.setWiredLimit", () => memory.setWiredLimit(limit))
-/** Gives the bytes kept for reuse back to the system. @throws DeviceError when there is no GPU */
+/** Returns cached GPU memory to the system. @throws DeviceError without a GPU */
 export const clearCache = (): void => onGpu("clearCache", memory.clearCache)
 
 function capture(op: "startCapture" | "stopCapture"): DeviceError {
   const { name } = backendFor(gpu)
-  return new DeviceError(`metal.${op}`, `the ${name} backend cannot capture its work here`, {
+  return new DeviceError(`metal.${op}`, `the ${name} backend does not support captures here`, {
     hint: "Captures need Xcode's tools on Apple hardware",
   })
 }
 
-/** Begins to record the GPU's work into a file for Xcode. @throws DeviceError where the backend cannot */
+/** Starts a GPU capture into a file for Xcode. @throws DeviceError if the backend cannot capture */
 export function startCapture(path: string): void {
   const { information, queue } = under("metal.startCapture", () => backendFor(gpu))
   if (typeof path !== "string" || path === "")
@@ -58,7 +58,7 @@ export function startCapture(path: string): void {
   information.startCapture(path)
 }
 
-/** Ends what {@link startCapture} began. @throws DeviceError where the backend cannot capture */
+/** Ends the capture begun by {@link startCapture}. @throws DeviceError if the backend cannot capture */
 export function stopCapture(): void {
   const { information, queue } = under("metal.stopCapture", () => backendFor(gpu))
   if (!information?.stopCapture) throw capture("stopCapture")

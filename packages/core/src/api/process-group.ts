@@ -1,23 +1,23 @@
 /**
- * A group of processes, as `mx.distributed` knows it, and the package that connects them. Without one a group has this process alone.
+ * Process groups of `mx.distributed`, and the interface of the package that connects processes. Without one, a group has one member.
  */
 import type { Dtype } from "../graph/dtype"
 import { DeviceError } from "../graph/errors"
 import type { Array } from "../graph/graph"
 
-/** An operation of a group: the operations of `mx.distributed` by their names, and what they need besides an array. */
+/** A communication operation: its name in `mx.distributed` and its arguments other than the array. */
 export interface Exchange {
   readonly op: string
   /** The root, the destination or the source. */
   readonly rank?: number
-  /** Of what is received. */
+  /** The shape to receive. */
   readonly shape?: readonly number[]
   readonly dtype?: Dtype
 }
 
-/** Processes that talk to each other. `mx.distributed.init()` gives the group of all. */
+/** A group of processes that communicate. `mx.distributed.init()` returns the group of all. */
 export class ProcessGroup {
-  /** This process's number among the members, from 0. */
+  /** The rank of this process, from 0. */
   rank(): number {
     return 0
   }
@@ -26,31 +26,31 @@ export class ProcessGroup {
     return 1
   }
   /**
-   * A group of those members that call it with the same colour, in the order of their keys. Every member must call it.
-   * @throws DeviceError in a group of one, which cannot be divided
+   * Splits the group: members that pass the same color form a new group, ranked by key. Every member must call it.
+   * @throws DeviceError in a group of one
    */
   split(_color: number, _key = -1): ProcessGroup {
     throw new DeviceError("split", "a group of one process cannot be split")
   }
-  /** The result of an operation, of a group of several. @internal */
+  /** The result of a communication operation. @internal */
   exchange(_x: Array | null, { op }: Exchange): Array {
-    throw new DeviceError(op, "a group of one process has nobody to talk to")
+    throw new DeviceError(op, "a group of one process has no other rank to communicate with")
   }
 }
 
-/** The answers of a package that connects processes. */
+/** The interface of a package that connects processes. */
 export interface Connector {
   /** The names of its backends. */
   backends(): readonly string[]
   isAvailable(backend: string): boolean
-  /** The group of all processes; null where there is this one alone. */
+  /** The group of all processes; null if this is the only one. */
   connect(backend: string): ProcessGroup | null
 }
 
 const alone = new ProcessGroup()
 let connector: Connector | null = null
 
-/** Makes `mx.distributed` connect processes. */
+/** Registers the implementation of `mx.distributed`. */
 export function setConnector(its: Connector): void {
   connector = its
 }

@@ -1,7 +1,6 @@
 /**
- * `mx.random`: keys and distributions. The same key gives the same numbers as in MLX; without a key, one is split off
- * the global state, which `seed` sets.
- * It is long because distributions are many: none needs another to be understood.
+ * `mx.random`: keys and distributions. A key gives the same numbers as in MLX; without one, a key is split off the global state, which
+ * `seed` sets. It is long because there are many distributions, each readable on its own.
  */
 import { asArrayArgument, isList, type Operand, operation, type StreamOptions } from "../graph/args"
 import { implicitState } from "../graph/calls"
@@ -34,13 +33,13 @@ import { take } from "../ops/take"
 import { insertAxes } from "../ops/view"
 
 type ShapeArgument = number | readonly number[]
-/** Options of draws without a positional argument of their own. */
+/** Options common to the distributions. */
 export interface DrawOptions extends StreamOptions {
   /** The shape of the result; a scalar by default. */
   shape?: ShapeArgument
   /** float32 by default. */
   dtype?: Dtype | null
-  /** Where the randomness comes from; without it a key is split off the global state. */
+  /** The PRNG key; by default split off the global state. */
   key?: Array | null
 }
 
@@ -56,15 +55,15 @@ function wordsOfSeed(op: string, value: unknown): [number, number] {
 }
 
 /**
- * The global state: a list that holds one key, replaced at every draw without a key. `compile(f, { inputs: mx.random.state,
- * outputs: mx.random.state })` captures it.
+ * The global PRNG state: a list with one key, replaced by every call without a key. `compile(f, { inputs: mx.random.state, outputs:
+ * mx.random.state })` captures it.
  */
 export const state: [Array] = [lazyKey(Date.now())]
 implicitState.push(state)
 
 /**
- * A key made of constants: it needs no memory, so it can exist before any backend does. By primitives: `stack` would be compiled at every
- * import.
+ * A key built from constants: it needs no memory, so it can exist before any backend. Built from primitives: `stack` would be compiled at
+ * every import.
  */
 function lazyKey(value: number | bigint): Array {
   const words = wordsOfSeed("random.seed", value)
@@ -75,7 +74,7 @@ function lazyKey(value: number | bigint): Array {
 }
 
 /**
- * Sets the global state.
+ * Seeds the global PRNG state.
  * @example
  * mx.random.seed(7); const a = mx.random.uniform(); mx.random.seed(7); a.item() === mx.random.uniform().item() // => true
  */
@@ -84,7 +83,7 @@ export function seed(value: number | bigint): void {
 }
 
 /**
- * A key, an array of two uint32, from an integer.
+ * A PRNG key, an array of two uint32, from an integer seed.
  * @example
  * mx.random.key(42).tolist() // => [0, 42]
  */
@@ -102,8 +101,8 @@ const splitArgs = operation(
   },
 )
 /**
- * Several independent keys from one: an array of shape [num, 2].
- * @throws ShapeError when the key has another shape
+ * Splits a key into `num` independent keys: an array of shape [num, 2].
+ * @throws ShapeError unless the key has shape [2]
  * @example
  * mx.random.split(mx.random.key(0), 3).shape // => [3, 2]
  */
@@ -113,8 +112,8 @@ export function split(...args: unknown[]): Array {
   return splitArgs(args)
 }
 
-/** The given key, or one split off the global state: row 0 of the split stays there, row 1 is used. */
-function keyOr(op: string, given: unknown): Array {
+/** The given key, or one split off the global state: row 0 becomes the new state, row 1 is used. */
+function keyOrNext(op: string, given: unknown): Array {
   if (given !== undefined && given !== null) return asArrayArgument(op, "key", given)
   const pair = split(state[0], 2)
   state[0] = take(pair, 0, 0)
@@ -128,7 +127,7 @@ const bitsArgs = operation(
     if (width !== 1 && width !== 2 && width !== 4)
       throw new ArgumentError("random.bits", `width must be 1, 2 or 4 bytes, received ${describe(width)}`)
     const to = asShape("random.bits", shape)
-    return randomBits([keyOr("random.bits", k)], { width, shape: to })
+    return randomBits([keyOrNext("random.bits", k)], { width, shape: to })
   },
 )
 /**
@@ -204,12 +203,12 @@ const uniformArgs = operation(
   ) => {
     const op = "random.uniform"
     const type = floating(op, dtype)
-    return uniformOn(op, low, high, asShape(op, shape), type, keyOr(op, k))
+    return uniformOn(op, low, high, asShape(op, shape), type, keyOrNext(op, k))
   },
 )
 /**
- * Uniform numbers of [low, high); the bounds broadcast to the shape.
- * @throws DTypeError unless the dtype is floating; ShapeError when the bounds do not broadcast
+ * Uniform samples from [low, high); the bounds broadcast to the shape.
+ * @throws DTypeError unless the dtype is floating; ShapeError if the bounds do not broadcast
  * @example
  * mx.random.uniform({ shape: [2, 3] }).shape // => [2, 3]
  */
@@ -223,7 +222,7 @@ export function uniform(
 ): Array
 export function uniform(low: Operand, high: Operand, options: DrawOptions): Array
 export function uniform(options?: { low?: Operand; high?: Operand } & DrawOptions): Array
-// By hand: both bounds come together.
+// By hand: both bounds are given or neither.
 export function uniform(...args: unknown[]): Array {
   return uniformArgs(args)
 }
@@ -248,18 +247,18 @@ const normalArgs = operation(
     const shift = (x: Array): Array => (loc === undefined || loc === null ? x : convert(op, loc, type).add(x))
     if (type === complex64) {
       // Real and imaginary part have variance 1/2 each.
-      const parts = symmetric(op, [...to, 2], float32, keyOr(op, k)).erfinv()
+      const parts = symmetric(op, [...to, 2], float32, keyOrNext(op, k)).erfinv()
       const [re, im] = [take(parts, 0, -1), take(parts, 1, -1)]
       const z = joinParts(re, im)
       return shift(scale === undefined || scale === null ? z : convert(op, scale, type).multiply(z))
     }
     const root = scalarArray(Math.SQRT2, floating(op, type))
     const factor = scale === undefined || scale === null ? root : root.multiply(convert(op, scale, type))
-    return shift(factor.multiply(symmetric(op, to, type, keyOr(op, k)).erfinv()))
+    return shift(factor.multiply(symmetric(op, to, type, keyOrNext(op, k)).erfinv()))
   },
 )
 /**
- * Normally distributed numbers with mean `loc` (0) and standard deviation `scale` (1); complex64 too.
+ * Normal samples with mean `loc` (0) and standard deviation `scale` (1); also complex64.
  * @throws DTypeError unless the dtype is floating or complex
  * @example
  * mx.random.normal([2, 3]).shape // => [2, 3]
@@ -295,12 +294,12 @@ const bernoulliArgs = operation(
       throw new DTypeError(op, `p must be floating, received ${chance.dtype.name}`)
     const to = shape === undefined || shape === null ? chance.shape : asShape(op, shape)
     checkFits(op, chance, to)
-    return uniformOn(op, 0, 1, to, float32, keyOr(op, k)).less(chance)
+    return uniformOn(op, 0, 1, to, float32, keyOrNext(op, k)).less(chance)
   },
 )
 /**
- * True with probability `p`, in the shape of `p` unless another is given.
- * @throws ShapeError when p does not broadcast to the shape
+ * Bernoulli samples: true with probability `p`, of the shape of `p` by default.
+ * @throws ShapeError if p does not broadcast to the shape
  * @example
  * mx.random.bernoulli(1, [2]).tolist() // => [true, true]
  */
@@ -321,7 +320,7 @@ export function bernoulli(...args: unknown[]): Array {
   return bernoulliArgs(args)
 }
 
-/** The integer that lies `below` a bound, in the dtype of the result. */
+/** The integer bound − below, in the dtype of the result. */
 function boundOf(op: string, bound: Operand, below: number, dtype: Dtype): Array {
   if (bound instanceof ArrayClass) {
     const integers = bound.dtype === bool_ ? toDtype(bound, int32) : bound
@@ -338,13 +337,13 @@ const randintArgs = operation(
     const op = "random.randint"
     const type = dtype ? asDtype(op, dtype) : int32
     if (isInexact(type)) throw new DTypeError(op, `expected an integer dtype or bool_, received ${type.name}`)
-    const u = uniformOn(op, convert(op, low, float32), high, asShape(op, shape), float32, keyOr(op, k))
-    // float32 rounds large bounds, so that a draw may lie outside of them: they hold in the dtype of the result.
+    const u = uniformOn(op, convert(op, low, float32), high, asShape(op, shape), float32, keyOrNext(op, k))
+    // float32 rounds large bounds, so samples may exceed them: clip in the dtype of the result.
     return maximum(minimum(toDtype(u.floor(), type), boundOf(op, high, 1, type)), boundOf(op, low, 0, type))
   },
 )
 /**
- * Uniform integers of [low, high), or bools of them, drawn through float32: of more than 2²⁴ integers not all are drawn, as in MLX.
+ * Uniform integers from [low, high), or bools. Sampled in float32 as in MLX, so ranges of more than 2²⁴ integers are not fully covered.
  * @throws DTypeError for a floating or complex dtype
  * @example
  * mx.random.randint(5, 6, [2]).tolist() // => [5, 5]
@@ -378,13 +377,13 @@ const truncatedNormalArgs = operation(
     const root = scalarArray(Math.SQRT2, type)
     const to =
       shape === undefined || shape === null ? broadcastShapes(op, lo.shape, hi.shape) : asShape(op, shape)
-    const u = uniformOn(op, lo.divide(root).erf(), hi.divide(root).erf(), to, type, keyOr(op, k))
+    const u = uniformOn(op, lo.divide(root).erf(), hi.divide(root).erf(), to, type, keyOrNext(op, k))
     return maximum(minimum(hi, root.multiply(u.erfinv())), lo)
   },
 )
 /**
- * Normally distributed numbers between `lower` and `upper`.
- * @throws DTypeError unless the dtype is floating; ShapeError when the bounds do not broadcast to the shape
+ * Samples of the normal distribution truncated to [lower, upper].
+ * @throws DTypeError unless the dtype is floating; ShapeError if the bounds do not broadcast to the shape
  * @example
  * mx.random.truncatedNormal(-1, 1, [4]).abs().max().item() <= 1 // => true
  */
@@ -420,11 +419,11 @@ const gumbelArgs = operation(
   (shape: ShapeArgument = [], dtype?: Dtype | null, k?: Array | null) => {
     const op = "random.gumbel"
     const type = floating(op, dtype)
-    return gumbelOf(op, asShape(op, shape), type, keyOr(op, k))
+    return gumbelOf(op, asShape(op, shape), type, keyOrNext(op, k))
   },
 )
 /**
- * Numbers of the standard Gumbel distribution, −log(−log u).
+ * Samples of the standard Gumbel distribution, −log(−log u).
  * @throws DTypeError unless the dtype is floating
  * @example
  * mx.random.gumbel([2]).shape // => [2]
@@ -467,7 +466,7 @@ const categoricalArgs = operation(
     return draw(op, logits, along, to, k)
   },
 )
-/** Samples along an axis of the logits, of the shape `to` that the other axes broadcast to. */
+/** Samples along an axis of the logits; the other axes broadcast to the shape `to`. */
 function draw(
   op: string,
   logits: Array,
@@ -477,9 +476,9 @@ function draw(
 ): Array {
   const n = logits.shape[along]
   if (n === 0) throw new ShapeError(op, `needs at least one category, received shape ${format(logits.shape)}`)
-  const key = keyOr(op, k)
+  const key = keyOrNext(op, k)
   if (logits.size === n && to.length > 0) {
-    // One distribution, many samples: its cumulative probabilities, inverted at uniform numbers.
+    // One distribution, many samples: inverse transform sampling.
     const cumulative = softmax(toDtype(logits.flatten(), float32)).cumsum(0)
     const u = uniformOn(op, 0, 1, to, float32, key).multiply(take(cumulative, n - 1, 0))
     return searchsorted(cumulative, u, "right").minimum(n - 1)
@@ -489,9 +488,9 @@ function draw(
   return argmax(gumbelOf(op, full, float32, key).add(logits), axis)
 }
 /**
- * Positions (uint32) along an axis of unnormalized log-probabilities, each drawn with its probability. `shape` is the shape of the result,
- * to which the other axes broadcast; or `numSamples` adds an axis at its end.
- * @throws ShapeError when the logits do not broadcast
+ * Samples categories, as uint32 indices along an axis of unnormalized log-probabilities. The other axes broadcast to `shape`, the shape of
+ * the result; alternatively, `numSamples` appends an axis.
+ * @throws ShapeError if the logits do not broadcast
  * @example
  * mx.random.categorical(mx.array([0, -Infinity])).item() // => 0
  */
@@ -527,14 +526,14 @@ const laplaceArgs = operation(
   (shape: ShapeArgument = [], dtype?: Dtype | null, loc: number = 0, scale: number = 1, k?: Array | null) => {
     const op = "random.laplace"
     const type = floating(op, dtype)
-    const u = symmetric(op, asShape(op, shape), type, keyOr(op, k))
+    const u = symmetric(op, asShape(op, shape), type, keyOrNext(op, k))
     let x = u.sign().multiply(u.abs().negative().log1p())
     if (scale !== 1) x = x.multiply(scale)
     return loc !== 0 ? x.add(loc) : x
   },
 )
 /**
- * Numbers of the Laplace distribution around `loc` with the given scale.
+ * Samples of the Laplace distribution with the given location and scale.
  * @throws DTypeError unless the dtype is floating
  * @example
  * mx.random.laplace([2]).shape // => [2]
@@ -581,17 +580,17 @@ const multivariateNormalArgs = operation(
         op,
         `a mean of shape ${format(center.shape)} and a covariance of shape ${format(spread.shape)} do not broadcast to the shape ${format(to)}`,
       )
-    // The symmetric root of the covariance, which no choice of singular vectors changes.
+    // The symmetric square root of the covariance, which does not depend on the choice of singular vectors.
     const [u, s, vt] = svd(spread)
     const root = u.multiply(s.sqrt().expandDims(-2)).matmul(vt)
-    const z = normal({ shape: [...to, n], dtype: type, key: keyOr(op, k) })
+    const z = normal({ shape: [...to, n], dtype: type, key: keyOrNext(op, k) })
     return center.add(z.expandDims(-2).matmul(root).squeeze(-2))
   },
 )
 /**
- * Vectors of the normal distribution with the given mean [..., N] and covariance [..., N, N], which must be positive semidefinite. The
- * result has shape [...shape, N]; without a shape, that of mean and covariance, broadcast.
- * @throws ShapeError when the shapes do not fit; DTypeError unless the dtype is float32 or float64
+ * Samples of the multivariate normal distribution with mean [..., N] and positive semidefinite covariance [..., N, N]. The result has shape
+ * [...shape, N]; by default, `shape` is the broadcast shape of mean and covariance.
+ * @throws ShapeError if the shapes are incompatible; DTypeError unless the dtype is float32 or float64
  * @example
  * mx.random.multivariateNormal(mx.zeros([2]), mx.eye(2), [3]).shape // => [3, 2]
  */
@@ -619,7 +618,7 @@ const permutationArgs = operation(
   { x: "any", axis: "axis?", key: "array?" },
   (x: number | Array, axis: number = 0, k?: Array | null) => {
     const op = "random.permutation"
-    const order = (n: number): Array => argsort(randomBits([keyOr(op, k)], { width: 4, shape: [n] }))
+    const order = (n: number): Array => argsort(randomBits([keyOrNext(op, k)], { width: 4, shape: [n] }))
     if (typeof x === "number") return order(asShape(op, x)[0])
     if (isList(x)) throw new ArgumentError(op, `x must be an array or an integer, received ${describe(x)}`)
     const a = asArrayArgument(op, "x", x)
@@ -628,8 +627,8 @@ const permutationArgs = operation(
   },
 )
 /**
- * The numbers 0 … x−1 (uint32) in random order, or an array with the slices along an axis in random order.
- * @throws ShapeError when the axis is out of bounds
+ * A random permutation of 0 … x−1 (uint32), or of the slices of an array along an axis.
+ * @throws ShapeError if the axis is out of bounds
  * @example
  * mx.sort(mx.random.permutation(4)).tolist() // => [0, 1, 2, 3]
  */

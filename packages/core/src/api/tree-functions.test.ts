@@ -45,7 +45,7 @@ test("mistakes are named", () => {
     `[ArgumentError: [treeMap] tree 2 has no leaf "a"]`,
   )
   expect(() => mx.treeMerge({ a: 1 }, { a: 2 })).toThrowErrorMatchingInlineSnapshot(
-    `[ArgumentError: [treeMerge] both trees have a value at the same path. Give a function that combines them]`,
+    `[ArgumentError: [treeMerge] both trees have a value at the same path. Pass a function that merges them]`,
   )
   expect(() => mx.treeReduce((a) => a, {})).toThrowErrorMatchingInlineSnapshot(
     `[ArgumentError: [treeReduce] the tree is empty and there is no initial value]`,

@@ -1,6 +1,5 @@
 /**
- * Functions on trees of arrays: list their leaves under dotted names, rebuild, map, reduce and merge them. The definition of a tree is
- * in tree.ts.
+ * Functions on trees of arrays: flatten, unflatten, map, reduce and merge. The definition of a tree is in tree.ts.
  */
 import { checkOptions, isList, isPlainObject } from "../graph/args"
 import { ArgumentError, describe } from "../graph/errors"
@@ -8,7 +7,7 @@ import { Array } from "../graph/graph"
 import { checkArguments, parametersOf } from "../graph/kinds"
 import { checkLevel, childrenOf, getOwn, setOwn, withChildren } from "../graph/tree"
 
-/** Says of a part of a tree whether to take it whole. */
+/** True for a subtree to treat as a leaf. */
 export type IsLeaf = (value: unknown) => boolean
 
 /** Options of {@link treeFlatten}. */
@@ -18,11 +17,11 @@ export interface FlattenOptions {
 }
 
 /**
- * The leaves of a tree with their dotted names, in order. Children of modules count as well; empty lists and objects vanish.
+ * The leaves of a tree with their dotted names, in order, including those of modules. Empty lists and objects are omitted.
  * @param tree - arrays nested in plain objects, lists and registered classes
- * @param prefix - put in front of every name
- * @param isLeaf - what not to look into
- * @param destination - where the leaves are put by name, instead of into a list
+ * @param prefix - prepended to every name
+ * @param isLeaf - true for subtrees to treat as leaves
+ * @param destination - an object to store the leaves in, instead of a list
  * @example
  * mx.treeFlatten({ a: [1, 2], b: 3 }) // => [['a.0', 1], ['a.1', 2], ['b', 3]]
  */
@@ -75,9 +74,9 @@ function leavesOf<L>(op: string, tree: unknown, prefix: string, isLeaf?: IsLeaf 
 }
 
 /**
- * The tree of these leaves: the inverse of {@link treeFlatten}. Children whose names are all distinct whole numbers make a list, with `{}`
- * where a number is missing.
- * @throws ArgumentError when a name is both a leaf and a part of another
+ * Rebuilds a tree from its leaves: the inverse of {@link treeFlatten}. Children whose names are all distinct integers become a list, with
+ * `{}` for missing indices.
+ * @throws ArgumentError if a name is both a leaf and a prefix of another
  * @example
  * mx.treeUnflatten([['a.0', 1], ['a.1', 2], ['b', 3]]) // => { a: [1, 2], b: 3 }
  */
@@ -134,10 +133,10 @@ function build(entries: readonly (readonly [string, unknown])[], start: number, 
   return list
 }
 
-/** The number of missing numbers that a list may have: names from a file must not decide how much memory is taken. */
+/** The number of indices that a list may lack: names from a file must not cause huge allocations. */
 const MAX_GAPS = 65536
 
-/** Replaces the leaves of `tree`; `rest` are the parts of the further trees at its path. */
+/** Maps the leaves of `tree`; `rest` are the subtrees of the other trees at the same path. */
 function map(
   op: string,
   fn: (path: string, ...leaves: unknown[]) => unknown,
@@ -168,16 +167,16 @@ function map(
 
 const MAP = parametersOf({ fn: "function" })
 
-/** A trailing function among further trees says what to take whole: a trailing plain object would be data. */
+/** A trailing function is `isLeaf`; a trailing plain object would be a tree. */
 function leafTest(rest: readonly unknown[]): [trees: readonly unknown[], isLeaf: IsLeaf | null] {
   const last = rest[rest.length - 1]
   return typeof last === "function" ? [rest.slice(0, -1), last as IsLeaf] : [rest, null]
 }
 
 /**
- * A tree of the same structure with `fn` applied to each leaf, and to what further trees have at the same paths (a leaf, or a whole
- * part). A trailing function says what not to look into.
- * @throws ArgumentError when a further tree lacks a path
+ * Applies `fn` to each leaf, and to the leaves or subtrees of the other trees at the same path; returns a tree of the same structure. A
+ * trailing function is `isLeaf`: true for subtrees to treat as leaves.
+ * @throws ArgumentError if another tree lacks a path
  * @example
  * mx.treeMap((x, y) => x + y, { a: [1, 2] }, { a: [10, 20] }) // => { a: [11, 22] }
  */
@@ -188,7 +187,7 @@ export function treeMap<T, L = Array>(fn: (...leaves: L[]) => unknown, tree: T, 
 }
 
 /**
- * The same as {@link treeMap}, with the leaf's dotted name as the first argument.
+ * Like {@link treeMap}, with the leaf's dotted name as the first argument of `fn`.
  * @example
  * mx.treeMapWithPath((path, x) => `${path}=${x}`, { a: [1, 2] }) // => { a: ['a.0=1', 'a.1=2'] }
  */
@@ -210,8 +209,8 @@ export function treeMapWithPath<T, L = Array>(
 }
 
 /**
- * Combines all leaves from left to right, beginning with `initial` or the first leaf.
- * @throws ArgumentError when there is neither
+ * Reduces the leaves from left to right, starting with `initial` or the first leaf.
+ * @throws ArgumentError if there is neither
  * @example
  * mx.treeReduce((sum, x) => sum + x, { a: [1, 2], b: 3 }, 0) // => 6
  */
@@ -236,8 +235,8 @@ export function treeReduce<R, L = Array>(
 const REDUCE = parametersOf({ fn: "function", isLeaf: "function?" })
 
 /**
- * One tree of two: objects by key, lists by index, with `merge` where both have a leaf.
- * @throws ArgumentError when both have a leaf and there is no `merge`
+ * Merges two trees: objects by key, lists by index, and leaves with `merge`.
+ * @throws ArgumentError if both trees have a leaf at the same path and there is no `merge`
  * @example
  * mx.treeMerge({ a: 1 }, { b: { c: 2 } }) // => { a: 1, b: { c: 2 } }
  */
@@ -277,7 +276,7 @@ function mergeAt(
   }
   if (merge === null)
     throw new ArgumentError("treeMerge", "both trees have a value at the same path", {
-      hint: "Give a function that combines them",
+      hint: "Pass a function that merges them",
     })
   return merge(a, b)
 }

@@ -1,6 +1,6 @@
 /**
- * Arguments of public functions: positional in MLX's order, or in one trailing plain object by name; unknown names are
- * errors that point to the nearest known one.
+ * Arguments of public functions: positional in MLX's order, or by name in a trailing plain object. Unknown names are errors that suggest
+ * the nearest known one.
  */
 import { renamed } from "./boundary"
 import { calls, nameCall } from "./calls"
@@ -11,24 +11,24 @@ import { checkArguments, type Parameter, parametersOf, type Signature } from "./
 import type { Axes, Scalar, StreamOptions } from "./option-types"
 
 export type { Axes, Scalar, StreamOptions }
-/** An array, or a scalar that takes its dtype from what it stands beside. */
+/** An array, or a weakly typed scalar, which adopts the dtype of the other operand. */
 export type Operand = Array | Scalar
 
-/** True if a value is a plain object, which as a last argument means options. */
+/** True if a value is a plain object; as the last argument, that is the options. */
 export function isPlainObject(value: unknown): value is Record<string, unknown> {
   if (typeof value !== "object" || value === null) return false
   const proto = Object.getPrototypeOf(value) as unknown
   return proto === Object.prototype || proto === null
 }
 
-/** A list of the right element type is a JavaScript array; `mx.Array` is not one. */
+/** True for JavaScript arrays, not for `mx.Array`. */
 export const isList = (value: unknown): value is readonly unknown[] => globalThis.Array.isArray(value)
 
 /**
- * Makes the body of a public function. `signature` has the parameters in order, with their kinds, which are checked here; `body` receives
- * them in that order, undefined where none was given. A trailing plain object fills in the rest, and `stream` is taken out of it. Errors of
- * functions that the body uses come under the name `op`.
- * `call` names it in recorded programs, where `op`, which errors name, is not unique; null keeps it out of files, as what takes code.
+ * Wraps the body of a public function. `signature` lists the parameters with their kinds, which are checked here; `body` receives the
+ * arguments in that order, undefined where omitted. A trailing plain object supplies the rest by name, and `stream`. Errors of functions
+ * that the body calls are reported under the name `op`. `call` is its name in recorded programs if `op` is not unique; null excludes it
+ * from files, for functions that take code.
  */
 export function operation<A extends unknown[], R>(
   op: string,
@@ -37,7 +37,7 @@ export function operation<A extends unknown[], R>(
   call: string | null = op,
   version: string | null = null,
 ): (args: readonly unknown[]) => R {
-  // At the first call: a program calls few of the functions that it imports.
+  // Computed at the first call: a program calls few of the functions that it imports.
   let parameters: readonly Parameter[] | undefined
   const checked = (values: A): R => {
     try {
@@ -71,7 +71,7 @@ function refuseExtra(op: string, parameters: readonly Parameter[], args: readonl
   throw new ArgumentError(op, `takes at most ${count} arguments (${names}), received ${args.length}`)
 }
 
-/** Puts what is given by name at its position, and gives the stream. */
+/** Moves named arguments to their positions and returns the stream. */
 function takeOptions(
   op: string,
   parameters: readonly Parameter[],
@@ -100,14 +100,14 @@ function takeOptions(
     values[position] = options[key]
   }
   if (positional > parameters.length) refuseExtra(op, parameters, values)
-  // No holes: what is remembered of a call has a value for every parameter.
+  // No holes: a recorded call has a value for every parameter.
   for (let i = 0; i < values.length; i++) if (!(i in values)) values[i] = undefined
   return stream
 }
 
 /**
- * Makes a public function that takes no options and no stream: its arguments are checked by kind, and errors come under its name. What the
- * user's own functions throw inside keeps its name where they are run by {@link ofUser}.
+ * Wraps a public function without options and stream: checks its arguments by kind and reports errors under its name, except those thrown
+ * by user functions that {@link ofUser} runs.
  */
 export function publicFunction<A extends unknown[], R>(
   op: string,
@@ -126,8 +126,8 @@ export function publicFunction<A extends unknown[], R>(
 }
 
 /**
- * The result of a public function: where its body gave an argument back, as conversions to the same dtype do, another handle on it.
- * What the caller then does with one handle, such as `set` or `dispose`, leaves the other alone.
+ * The result of a public function, with new handles for arguments that the body returned unchanged, as conversions to the same dtype do.
+ * `set` or `dispose` on one handle then does not affect the other.
  */
 export function withOwnHandles<R>(result: R, args: readonly unknown[]): R {
   if (result instanceof Array) return isAmong(result, args) ? (new Array(result.node) as R) : result
@@ -144,7 +144,7 @@ function isAmong(handle: Array, args: readonly unknown[]): boolean {
   return false
 }
 
-/** Refuses options that `op` does not know. @throws ArgumentError */
+/** Rejects unknown options. @throws ArgumentError */
 export function checkOptions(op: string, options: object, known: readonly string[]): void {
   if (typeof (options as unknown) !== "object" || options === null || isList(options))
     throw new ArgumentError(

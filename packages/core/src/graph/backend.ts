@@ -1,6 +1,6 @@
 /**
- * The contract of a backend, and the registry of backends. A backend is a plain object: memory, a queue of encoded work, and kernels
- * for whatever it likes. Importing its package registers it; nothing in core names one.
+ * The interface of backends, and their registry. A backend is a plain object: memory, a queue of encoded work, and kernels for any
+ * primitives. Importing its package registers it; core names none.
  */
 
 import { copiesHint } from "./copies"
@@ -9,65 +9,65 @@ import { DeviceError, describe, RegistryError } from "./errors"
 import type { Application, Node, Plan } from "./graph"
 import type { Memory, Storage } from "./storage"
 
-/** Adds an application's work to the queue: a kernel, or a compiled scalar program. One serves every application of its kernel. */
+/** Encodes an application into the queue: a kernel, or a compiled scalar program. All applications of a kernel share one encoder. */
 export interface Encoder {
   /**
    * Inputs have storage, unless they are immediates of an elementwise primitive; outputs have storage and are row-major. An output may
-   * share the storage of an input of the same size that dies here: of elementwise primitives, and where {@link overwrites} says so.
-   * Outside plans it may give outputs other strides, in the same memory.
+   * share the storage of an input of the same size whose last use this is: for elementwise primitives, and where {@link overwrites}
+   * permits. Outside plans, `encode` may change the outputs' strides within the same memory.
    */
   encode(node: Node): void
-  /** The inputs, by index, over which an output of an application that is not elementwise may be written; none without it. */
+  /** The inputs, by index, that an output of a non-elementwise application may overwrite. None if absent. */
   overwrites?(node: Node, output: number): readonly number[]
 }
 
-/** A device's work: encoded by node, run in order stream by stream. */
+/** A device's work: encoded node by node, run in order within each stream. */
 export interface WorkQueue {
-  /** The kernel for this application, by its primitive, shapes, dtypes and parameters; null where there is none. */
+  /** Selects the kernel for an application by its primitive, shapes, dtypes and parameters; null if there is none. */
   lower(node: Node): Encoder | null
-  /** Adds a copy of `source`, of any layout, to `target`, row-major. Shapes and dtypes are equal. */
+  /** Encodes a copy of `source`, of any layout, to the row-major `target` of equal shape and dtype. */
   encodeCopy(source: Node, target: Node): void
   /**
-   * Runs what is encoded and waits. Work that failed leaves its error on the storages that have no value for it: {@link Storage.failure}.
+   * Runs the encoded work and waits. If work fails, the storages left without a value hold the error: {@link Storage.failure}.
    */
   flush(): void
   /**
-   * Lets what is encoded run, and does not wait: for backends whose memory counts as free when it is released, whatever work uses it.
+   * Starts the encoded work without waiting; for backends whose memory counts as free once released, even if pending work uses it.
    */
   begin?(): void
   /**
-   * Lets what is encoded run on other threads, stream by stream in order, with streams that wait for each other where they must, and
-   * gives a promise that is fulfilled when the storages have their values, and rejected with a failure. It must not keep storages from
-   * being released, and whoever lets it alone must not meet an unhandled rejection: catch what is rejected, and only that, since handlers
-   * of what is fulfilled pile up in a loop that never yields. Without it asynchronous evaluation flushes.
+   * Starts the encoded work on other threads, in order within each stream and with the necessary waits between streams. The promise is
+   * fulfilled when the storages have their values and rejected on failure. It must not keep storages from being released, and ignoring it
+   * must not cause an unhandled rejection: attach a handler only to rejections, since fulfillment handlers pile up in a loop that never
+   * yields. If absent, asynchronous evaluation flushes.
    */
   submit?(storages: readonly Storage[]): Promise<void>
-  /** Encodes with `body`, so that nothing runs on this thread before {@link submit}. */
+  /** Runs `body`, which encodes, with nothing run on this thread before {@link submit}. */
   handingOver?(body: () => void): void
   /**
-   * True if nothing of a stream is under way, and its work runs on this thread as soon as somebody waits for it. Without it arrays whose
-   * handles may be alive are not written over; see undo.ts.
+   * True if a stream has no running work, so that its encoded work will run on this thread once waited for. If absent, arrays whose handles
+   * may be alive are not overwritten; see undo.ts.
    */
   isIdle?(stream: Stream): boolean
-  /** Waits for all work of all streams, submitted before. Without it `flush` does. */
+  /** Waits for all submitted work of all streams; by default, `flush`. */
   drain?(): void
-  /** Waits for all work of a stream, submitted before. Without it `flush` does. */
+  /** Waits for all submitted work of a stream; by default, `flush`. */
   synchronize?(stream: Stream): void
 }
 
-/** Work that is recorded once and run many times: what `compile` asks for. */
+/** Recorded work that runs many times, for `compile`. */
 export interface Plans {
-  /** Inputs begin at multiples of so many bytes; without it, of their dtype's size. */
+  /** The alignment of inputs in bytes; by default, the size of their dtype. */
   readonly alignment?: number
   /**
-   * Kernels run on whole arrays: work is not cut into blocks that stay in a cache. Each intermediate is then a storage of its own while it
-   * is recorded, since kernels count elements from where one begins.
+   * Kernels run on whole arrays rather than on cache-sized blocks. Each intermediate is then a separate storage while recording, since
+   * kernels index from the start of a storage.
    */
   readonly whole?: boolean
   /**
-   * Records what `body` encodes, to be run later any number of times. Storages seen meanwhile are bindings, numbered: the inputs, then the
-   * outputs, then one for all intermediates, of `arenaBytes` bytes. For kernels on {@link whole} arrays there is one for each of `offsets`,
-   * where in those bytes it begins.
+   * Records the work that `body` encodes, to be run any number of times. Storages used in it are numbered bindings: the inputs, the
+   * outputs, then one arena of `arenaBytes` bytes for all intermediates or, for kernels on {@link whole} arrays, one binding at each of
+   * `offsets` in the arena.
    */
   record(
     inputs: number,
@@ -76,67 +76,72 @@ export interface Plans {
     body: () => void,
     offsets: readonly number[],
   ): Plan
-  /** Adds a run of a plan: the node's inputs, which lie as those did for which it was made, and outputs are bound in order. */
+  /** Encodes a run of a plan: binds the node's inputs, whose layouts are those the plan was recorded for, and outputs in order. */
   encode(plan: Plan, node: Node): void
-  /** Forgets a plan. */
+  /** Releases a plan. */
   release?(plan: Plan): void
   /**
-   * True of work that several processes do together, beside what a plan does next. Its order is then the same whatever the shapes of other
-   * work, in which processes may differ; and it comes as early as it can.
+   * True for communication that overlaps the plan's subsequent work. Its order then does not depend on the shapes of other work, which may
+   * differ between processes, and it is scheduled as early as possible.
    */
   isExchange?(application: Application): boolean
   /**
-   * True if applications, of which each reads what another one makes, or all of one primitive to an operand, run as one kernel; `inner` are
-   * the results that nothing else reads, which then take no memory. Asked before anything has storage.
+   * True if applications that read each other's results, or that apply one primitive to a common operand, can run as one kernel; `inner`
+   * are the results without other readers, which then need no memory. Called before storage is allocated.
    */
   joins?(applications: readonly Application[], inner: ReadonlySet<Node>): boolean
-  /** Adds applications that {@link joins} took; false, having done nothing, where they are no kernel as their operands lie. */
+  /**
+   * Encodes applications accepted by {@link joins} as one kernel; returns false, without effect, if the layouts of their operands do not
+   * allow it.
+   */
   encodeJoined?(applications: readonly Application[], inner: ReadonlySet<Node>): boolean
-  /** Tells that {@link encodeEpilogue} may follow this application in a recorded plan. */
+  /** True if {@link encodeEpilogue} may follow this application in a recorded plan. */
   takesEpilogue?(node: Node): boolean
   /**
-   * Adds elementwise work that runs on the pieces of the result of what was encoded just before, as they are made: it has as many elements
-   * and reads the result as it lies. The two overlap in time, so it writes over nothing that the application reads.
+   * Encodes elementwise work on the result of the previously encoded application, which runs tile by tile as the result is computed. It has
+   * as many elements and reads the result in its layout. The two overlap in time, so it must not overwrite anything the application reads.
    */
   encodeEpilogue?(node: Node): void
   /**
-   * Tells that {@link encodePrologue} may come before this application in a recorded plan: it can read a first input, row-major and read by
-   * nothing else, piece by piece as that is computed.
+   * True if {@link encodePrologue} may precede this application in a recorded plan: it can read a row-major first input without other
+   * readers tile by tile as that is computed.
    */
   takesPrologue?(node: Node): boolean
   /**
-   * Adds elementwise work of one result for what is encoded next, which alone reads it. The two overlap in time, so what comes next writes
-   * over nothing that the work reads, and the result's memory need never hold it.
+   * Encodes elementwise work whose one result only the next encoded application reads. The two overlap in time, so that application must
+   * not overwrite anything the work reads, and the result need not be materialized.
    */
   encodePrologue?(node: Node): void
-  /** Tells that this application reads its first input once for itself and all that follow it with the same one and the same parameters. */
+  /**
+   * True if this application reads its first input once for itself and all following applications with the same first input and parameters.
+   */
   takesCompanions?(node: Node): boolean
 }
 
-/** A backend's account of its device, and recordings of its work. */
+/** Properties of a backend's devices, their selection, and captures. */
 export interface DeviceInformation {
   facts?(): DeviceFacts
-  /** The facts of every device that it could serve with; none where what it needs is not there. */
+  /** Properties of all available devices; empty if the driver is missing. */
   devices?(): readonly DeviceFacts[]
-  /** Serves with the device of this index. @throws DeviceError once another one is in use */
+  /** Selects the device of this index. @throws DeviceError if another one is already in use */
   choose?(index: number): void
-  /** Begins to record the device's work into a file. */
+  /** Starts a capture of the device's work into a file. */
   startCapture?(path: string): void
-  /** Ends the recording. */
+  /** Ends the capture. */
   stopCapture?(): void
 }
 
-/** Operations among processes that each have such a device, by a library of its maker. `@lazuli/distributed` connects them. */
+/** Collectives between devices of several processes, by the vendor's library. `@lazuli/distributed` connects them. */
 export interface DeviceCollectives {
-  /** The name by which `mx.distributed.init` knows it. */
+  /** Its name in `mx.distributed.init`. */
   readonly name: string
   isAvailable(): boolean
-  /** Bytes by which members find each other: one of them makes these, and all join by them. */
+  /** A new group id: one member creates it, and all join with it. */
   newId(): Uint8Array
   /**
-   * Joins those that have the same id; returns once all are there. Primitives then know the group by `group`. While the device's work is
-   * waited for `check` is called with true, a number that is equal for equal sequences of operations and the last of them, and with false
-   * when the wait is over; it throws where a member has failed, which ends that work.
+   * Joins the group with an id; returns once all members have joined. Primitives refer to the group by the number `group`. While waiting
+   * for the device, `check` is called with true, a number that is equal for equal sequences of operations, and the last operation; and with
+   * false when the wait ends. It throws if a member has failed, which aborts the work.
    */
   join(
     group: number,
@@ -145,29 +150,29 @@ export interface DeviceCollectives {
     size: number,
     check: (isWaiting: boolean, work: number, op: string) => void,
   ): void
-  /** Forgets all groups. */
+  /** Leaves all groups. */
   leave(): void
 }
 
 /** A device's memory and kernels. */
 export interface Backend {
-  /** Unique; its package's name without scope is customary. */
+  /** Unique; by convention its package's name without the scope. */
   readonly name: string
-  /** The type of device that it serves. */
+  /** The type of device that it supports. */
   readonly device: DeviceType
-  /** Among backends of one device the highest serves it. The reference has 0. */
+  /** The backend with the highest priority is used for its device. The reference backend has 0. */
   readonly priority: number
-  /** It stands in for hardware that is not there: other backends then do not borrow its kernels. */
+  /** True if it emulates missing hardware; other backends then do not borrow its kernels. */
   readonly emulated?: boolean
   readonly memory: Memory
   readonly queue: WorkQueue
-  /** Without them compiled functions run operation by operation. */
+  /** If absent, compiled functions run operation by operation. */
   readonly plans?: Plans
   readonly collectives?: DeviceCollectives
   readonly information?: DeviceInformation
 }
 
-/** The facts of a device. */
+/** Properties of a device. */
 export interface DeviceFacts {
   readonly deviceName: string
   readonly architecture: string
@@ -175,18 +180,18 @@ export interface DeviceFacts {
   readonly memorySize?: number
   /** Bytes of the largest buffer. */
   readonly maxBufferLength?: number
-  /** Bytes that may be in use before the device slows down. */
+  /** The recommended maximum of bytes in use. */
   readonly maxRecommendedWorkingSetSize?: number
-  /** Other facts. */
+  /** Other properties. */
   readonly [fact: string]: string | number | undefined
 }
 
 const backends: Backend[] = []
 /** The backend of each device. */
-const serving: { cpu: Backend | undefined; gpu: Backend | undefined } = { cpu: undefined, gpu: undefined }
+const active: { cpu: Backend | undefined; gpu: Backend | undefined } = { cpu: undefined, gpu: undefined }
 const listeners: ((backend: Backend) => void)[] = []
 
-/** Checks for the parts that no backend can be without. @throws RegistryError */
+/** Checks for the mandatory members of a backend. @throws RegistryError */
 function checkBackend(backend: Partial<Backend> | null | undefined): void {
   const { name, device, priority, memory, queue } = backend ?? {}
   const missing =
@@ -209,31 +214,31 @@ function checkBackend(backend: Partial<Backend> | null | undefined): void {
 }
 
 /**
- * Makes a backend known, and gives its index: where it may keep what it knows of primitives (`kernels`) and scalar programs (`ids`).
- * @throws RegistryError when another one has its name
+ * Registers a backend and returns its index, under which it may cache data on primitives (`kernels`) and scalar programs (`ids`).
+ * @throws RegistryError if the name is taken
  */
 export function registerBackend(backend: Backend): number {
   checkBackend(backend)
   if (backends.some((b) => b.name === backend.name)) {
     throw new RegistryError("registerBackend", `a backend named "${backend.name}" is already registered`, {
-      hint: "Two copies of its package in node_modules do this",
+      hint: "Two copies of its package in node_modules cause this",
     })
   }
   backends.push(backend)
   markServed(backend.device)
-  const now = serving[backend.device]
-  if (!now || backend.priority > now.priority) serving[backend.device] = backend
+  const now = active[backend.device]
+  if (!now || backend.priority > now.priority) active[backend.device] = backend
   for (const listener of listeners) listener(backend)
   return backends.length - 1
 }
 
-/** Calls `listener` for every backend, those to come included. */
+/** Calls `listener` for every backend, present and future. */
 export function onBackend(listener: (backend: Backend) => void): void {
   listeners.push(listener)
   for (const backend of backends) listener(backend)
 }
 
-/** Memory of a backend to write to now. */
+/** Allocates memory of a backend that may be written immediately. */
 export function stage({ memory, queue }: Backend, nbytes: number): Storage {
   if (memory.stage) return memory.stage(nbytes)
   const storage = memory.allocate(nbytes)
@@ -241,21 +246,21 @@ export function stage({ memory, queue }: Backend, nbytes: number): Storage {
   return storage
 }
 
-/** The backend whose memory it is. */
+/** The backend of a memory. */
 export const backendOf = (memory: Memory): Backend =>
   backends.find((backend) => backend.memory === memory) as Backend
 
-/** True if a backend serves devices of this type. */
-export const isServed = (type: DeviceType): boolean => serving[type] !== undefined
+/** True if a backend supports devices of this type. */
+export const isServed = (type: DeviceType): boolean => active[type] !== undefined
 
 /** All backends, in the order of registration. */
 export function listBackends(): readonly Backend[] {
   return backends
 }
 
-/** The backend that serves a device. @throws DeviceError when none does. */
+/** The backend of a device. @throws DeviceError if there is none */
 export function backendFor(device: Device): Backend {
-  const backend = device.type === "cpu" ? serving.cpu : serving.gpu
+  const backend = device.type === "cpu" ? active.cpu : active.gpu
   if (!backend) {
     throw new DeviceError("device", `no backend serves ${device}`, {
       hint:
@@ -266,11 +271,11 @@ export function backendFor(device: Device): Backend {
   return backend
 }
 
-/** Makes the named backend serve its device, or, with null, the one of highest priority again. For tests and comparisons. */
+/** Selects the backend of a device by name, or with null the one of highest priority. For tests and comparisons. */
 export function setBackend(name: string | null, device: DeviceType = "cpu"): void {
   if (name === null) {
     const best = backends.filter((b) => b.device === device).sort((a, b) => b.priority - a.priority)[0]
-    if (best) serving[device] = best
+    if (best) active[device] = best
     return
   }
   const backend = backends.find((b) => b.name === name)
@@ -279,12 +284,12 @@ export function setBackend(name: string | null, device: DeviceType = "cpu"): voi
       "setBackend",
       `there is no backend ${typeof name === "string" ? `"${name}"` : describe(name)}; registered: ${backends.map((b) => b.name).join(", ") || "none"}`,
     )
-  serving[backend.device] = backend
+  active[backend.device] = backend
 }
 
 /**
- * By backend and primitive: how often it ran by its decomposition, by another backend's kernel on shared memory (`borrowed`), or by its
- * reference implementation, for want of a kernel.
+ * By backend and primitive without a kernel: how often it ran as its decomposition, by another backend's kernel on shared memory
+ * (`borrowed`), or by its reference implementation.
  */
 export type BackendStats = Record<
   string,
@@ -305,8 +310,8 @@ export function countFallback(
 }
 
 /**
- * The primitives that ran without a kernel of their own, by backend: through their decomposition, another backend's kernel on shared
- * memory, or their reference implementation.
+ * Counts, by backend, how often primitives without a kernel ran as their decomposition, by another backend's kernel on shared memory, or by
+ * their reference implementation.
  *
  * @example
  * mx.resetBackendStats()
@@ -317,7 +322,7 @@ export function backendStats(): BackendStats {
   return structuredClone(stats)
 }
 
-/** Starts {@link backendStats} anew. */
+/** Resets {@link backendStats}. */
 export function resetBackendStats(): void {
   for (const key of Object.keys(stats)) delete stats[key]
 }

@@ -1,14 +1,13 @@
 /**
- * The boundary of public functions: they are built on each other, and an error comes under the name of the one that the user called.
+ * Error reporting at the boundary of public functions: these call each other, and errors name the one that the user called.
  */
 import { LazuliError } from "./errors"
 
-/** Errors that keep their name: they came from code of the user's, or from work of another call. */
+/** Errors that are not renamed: those of user code or of another call's work. */
 const named = new WeakSet<Error>()
 
 /**
- * The error as the called function gives it: functions are built on each other, and users know the one they called. Other errors than
- * Lazuli's stay as they are, and so do {@link keepName named} ones.
+ * Renames an error to the function that the user called. Errors other than Lazuli's, and those marked by {@link keepName}, are unchanged.
  */
 export function renamed(error: unknown, op: string): unknown {
   if (!(error instanceof LazuliError) || error.op === op || named.has(error)) return error
@@ -22,13 +21,13 @@ export function renamed(error: unknown, op: string): unknown {
   return error
 }
 
-/** Lets an error keep its name when it passes through functions that were called before it came up. */
+/** Exempts an error from renaming by the functions it passes through. */
 export function keepName<E>(error: E): E {
   if (error instanceof LazuliError) named.add(error)
   return error
 }
 
-/** Runs a part of a public function: errors come under the function's name. */
+/** Runs part of a public function and reports errors under its name. */
 export function under<T>(op: string, body: () => T): T {
   try {
     return body()
@@ -37,7 +36,7 @@ export function under<T>(op: string, body: () => T): T {
   }
 }
 
-/** Runs what walks trees, and the user's functions: errors of the walk come under the name `op`, others keep theirs. */
+/** Runs a tree traversal that may call user functions: its own errors are reported under the name `op`, others keep theirs. */
 export function ofTrees<T>(op: string, body: () => T): T {
   try {
     return body()
@@ -46,7 +45,7 @@ export function ofTrees<T>(op: string, body: () => T): T {
   }
 }
 
-/** Runs what a user gave a public function: errors of it are not that function's. */
+/** Runs a user's function: its errors are not renamed. */
 export function ofUser<T>(body: () => T): T {
   try {
     return body()

@@ -1,45 +1,45 @@
 /**
- * Calls of public functions, as a trace for shapes that may change sees them. What a function adds to the graph depends on the shapes it
- * meets, so it is the call that such a trace remembers and repeats.
+ * Recording of calls of public functions, for shape-polymorphic traces. The graph that a function builds depends on the shapes of its
+ * inputs, so such a trace records and replays calls instead.
  */
 import { copiesHint, takenHint } from "./copies"
 import { RegistryError } from "./errors"
 
-/** Remembers calls. While one runs, calls within it are part of it and are not reported. */
+/** Records calls. Calls nested in a recorded call are not recorded. */
 export interface CallRecorder {
-  /** Runs a call and remembers it. */
+  /** Runs and records a call. */
   call<A extends readonly unknown[], R>(name: string, f: (...args: A) => R, args: A): R
   /**
-   * Sizes of an array were looked at: what is done with them holds for these alone. `isShown` says that the traced function sees them, by
-   * the number of items that it is given.
+   * Called when sizes of an array are read, on which the trace then depends. `isShown`: the traced function sees them through the number of
+   * items it receives.
    */
   readSizes(isShown?: boolean): void
-  /** It looked at the number of an array's axes. */
+  /** Called when the number of an array's axes is read. */
   readRank(): void
 }
 
-/** The recorder of calls, if there is one. */
+/** The active recorder, if any. */
 export const calls: { recorder: CallRecorder | null } = { recorder: null }
 
-/** Functions that can be called by name: programs in files name their calls. Nothing that takes or makes code is among them. */
+/** Functions callable by name, as programs in files do. Excludes functions that take or return code. */
 const named = new Map<string, Call>()
-/** The versions of packages whose calls said theirs. */
+/** Versions of packages, where known. */
 const versions = new Map<string, string>()
 type Call = (...args: never[]) => unknown
 
-/** The primitive that a call applies; a function's name stays. */
+/** The primitive that a call applies, or the function's name. */
 export const primitiveNameOf = (call: string): string =>
   call.replace(/^primitive /, "").replace(/, all outputs$/, "")
 
-/** The package whose primitive or function a call names: core, where the name is bare. */
+/** The package of the primitive or function that a call names; core if unqualified. */
 export function packageOf(call: string): string {
   const name = primitiveNameOf(call)
   return name.includes("/") ? name.slice(0, name.lastIndexOf("/")) : "@lazuli/core"
 }
 
 /**
- * Gives a call its name: bare for core's, `<npm package>/<name>` for everyone else's, so that packages cannot take each other's.
- * @throws RegistryError where the name is taken
+ * Registers a call by name: unqualified for core, `<npm package>/<name>` otherwise, so that names of packages cannot collide.
+ * @throws RegistryError if the name is taken
  */
 export function nameCall(name: string, f: Call, version: string | null = null): void {
   if (named.has(name))
@@ -50,15 +50,15 @@ export function nameCall(name: string, f: Call, version: string | null = null): 
   if (version !== null) versions.set(packageOf(name), version)
 }
 
-/** The call of that name; undefined where no loaded package has one. */
+/** The call of that name; undefined if no loaded package defines it. */
 export const callNamed = (name: string): Call | undefined => named.get(name)
 
-/** The version of a loaded package, where its calls say it. */
+/** The version of a loaded package, if known. */
 export const versionOf = (name: string): string | null => versions.get(name) ?? null
 
 /**
- * `f`, reported as one call where calls are remembered. `stored` is what programs in files call by that name, whose arguments nobody has
- * checked; null where they may not, since it takes code.
+ * `f`, recorded as one call. `stored` is the function that programs in files call by that name, with unchecked arguments; null if they may
+ * not, since it takes code.
  */
 export function asCall<A extends readonly unknown[], R>(
   name: string,
@@ -69,5 +69,5 @@ export function asCall<A extends readonly unknown[], R>(
   return (...args) => (calls.recorder === null ? f(...args) : calls.recorder.call(name, f, args))
 }
 
-/** Lists that functions read and change without being given them, such as the random generator's state. */
+/** Lists that functions read and modify implicitly, such as the PRNG state. */
 export const implicitState: (readonly unknown[])[] = []

@@ -1,9 +1,9 @@
 /**
- * A complex number as a JavaScript value: what `item()` gives for complex64, and what stands beside arrays as a scalar.
+ * Complex numbers as JavaScript values: results of `item()` for complex64, and scalar operands.
  */
 import { INSPECT } from "./inspect"
 
-/** A complex number. `mx.complex(re, im)` makes one. */
+/** A complex number; see {@link complex}. */
 export class Complex {
   constructor(
     /** Real part. */
@@ -12,7 +12,7 @@ export class Complex {
     readonly im: number = 0,
   ) {}
 
-  /** As MLX prints it: `1+2j`. */
+  /** Formatted as in MLX: `1+2j`. */
   toString(): string {
     return `${this.re}${this.im < 0 || Object.is(this.im, -0) ? "-" : "+"}${Math.abs(this.im)}j`
   }
@@ -23,7 +23,7 @@ export class Complex {
 }
 
 /**
- * A complex number, for building complex64 arrays.
+ * Creates a complex number, for use in complex64 arrays and as a scalar.
  *
  * @example
  * mx.array([mx.complex(1, 2)]).dtype.name

@@ -1,8 +1,8 @@
 /**
- * Copies of this package in one process. Each has classes, primitives and backends of its own, so that one copy's arrays mean nothing to
- * the other; errors that come of it say so, with both paths and the cure.
+ * Detection of several copies of this package in one process. Each has its own classes, primitives and backends and cannot use another's
+ * arrays; errors caused by that name both paths and the remedy.
  */
-// The first statement of the package: without that function nothing here would run, and the error would not say why.
+// The first statement of the package: without that function everything below would fail with an obscure error.
 if (!process.getBuiltinModule)
   throw new Error(`@lazuli/core needs Node.js 20.19, 22.12 or newer; this is Node.js ${process.version}`)
 const { existsSync, readFileSync } = process.getBuiltinModule("node:fs")
@@ -24,16 +24,16 @@ export const CORE_COPY: CoreCopy = { url: import.meta.url }
 const all = ((globalThis as { [COPIES]?: CoreCopy[] })[COPIES] ??= [])
 all.push(CORE_COPY)
 
-/** Marks a class's instances as this copy's. */
+/** Marks the instances of a class as belonging to this copy. */
 export function markCopy(prototype: object): void {
   Object.defineProperty(prototype, COPY, { value: CORE_COPY })
 }
 
-/** The copy whose class a value is of; undefined for what is no copy's. */
+/** The copy that defines a value's class; undefined for other values. */
 export const copyOf = (value: unknown): CoreCopy | undefined =>
   (value as { [COPY]?: CoreCopy } | null | undefined)?.[COPY]
 
-/** True if a value is an array, a dtype or the like of another copy. */
+/** True if a value is an array, dtype, etc. of another copy. */
 export function isForeign(value: unknown): boolean {
   const copy = copyOf(value)
   return copy !== undefined && copy !== CORE_COPY
@@ -56,20 +56,20 @@ function label({ url }: CoreCopy): string {
 }
 
 const CURE =
-  "`npm dedupe` leaves one; packages that build on @lazuli/core list it under peerDependencies, not dependencies. " +
-  "A package linked from its own folder brings its own: `npm install --install-links FOLDER` copies it instead, or make both workspaces of one"
+  "Run `npm dedupe` to keep one; packages that build on @lazuli/core must list it under peerDependencies, not dependencies. " +
+  "A package linked from another folder uses its own copy: install it with `npm install --install-links FOLDER`, or put both into one workspace"
 
-/** The hint for a name of `source` that is taken already. */
+/** The hint if a name of `source` is already taken. */
 export const takenHint = (source: string): string =>
-  `Two copies of one package in node_modules do this (\`npm ls ${source}\` shows them); so does a package that uses another package's name`
+  `Two copies of a package in node_modules cause this (\`npm ls ${source}\` lists them), and so does a package that registers names of another package`
 
-/** The name that an error gives a value of another copy. */
+/** The description of another copy's value in errors. */
 export function copyText(value: unknown, copy: CoreCopy): string {
   const kind = typeof value === "function" ? "Dtype" : value?.constructor?.name.replace(/^_+|\d+$/g, "")
   return `an mx.${kind} of another copy of @lazuli/core (${label(copy)}; this one is ${label(CORE_COPY)}). ${CURE}`
 }
 
-/** The hint of an error that may come of several copies; undefined where there is one. */
+/** The hint of an error that several copies may have caused; undefined if there is only one. */
 export function copiesHint(): string | undefined {
   if (all.length < 2) return undefined
   return `There are ${all.length} copies of @lazuli/core in this process, each with its own (${all.map(label).join("; ")}). ${CURE}`

@@ -1,10 +1,10 @@
 /**
- * Devices and streams: where work runs and in what order. A stream is a queue of one device; nodes remember theirs.
+ * Devices and streams: where and in what order work runs. Each node has a stream, a queue of one device.
  */
 import { markCopy } from "./copies"
 import { ArgumentError, DeviceError, describe } from "./errors"
 
-/** The kinds of devices. */
+/** The types of devices. */
 export type DeviceType = "cpu" | "gpu"
 
 /** A device: `mx.cpu` or `mx.gpu`. */
@@ -18,7 +18,7 @@ export class Device {
   }
 }
 
-/** A queue of work on one device; work of one stream runs in order. */
+/** A queue of work on a device. Work in one stream runs in order. */
 export class Stream {
   constructor(
     readonly device: Device,
@@ -29,9 +29,9 @@ export class Stream {
   }
 }
 
-/** Stands for a stream of its own in each thread that uses it. A thread of JavaScript loads its own copy of this module. */
+/** A separate stream in each thread that uses it. Each JavaScript thread loads its own copy of this module. */
 export class ThreadLocalStream {
-  /** The stream that it is in this thread. Engine-internal. */
+  /** Its stream in this thread. Engine-internal. */
   readonly stream: Stream
   readonly device: Device
   constructor(device: Device | DeviceType) {
@@ -45,20 +45,20 @@ export class ThreadLocalStream {
 
 for (const { prototype } of [Device, Stream, ThreadLocalStream]) markCopy(prototype)
 
-/** The type of `stream` arguments: a stream, or a device, which stands for its default stream. */
+/** The type of `stream` arguments: a stream, or a device, meaning its default stream. */
 export type StreamLike = Stream | ThreadLocalStream | Device | DeviceType | null
 
-/** The processor. */
+/** The CPU. */
 export const cpu: Device = new Device("cpu")
-/** The graphics processor. */
+/** The GPU. */
 export const gpu: Device = new Device("gpu")
 
-/** The kinds of devices that have a backend. The processor always gets one, and streams of it come first. */
-const served = new Set<DeviceType>(["cpu"])
+/** The types of devices with a backend. The CPU always gets one, and its default stream exists before that. */
+const supported = new Set<DeviceType>(["cpu"])
 
-/** Lets streams of a kind of device be made: a backend serves it. */
+/** Allows streams on a type of device, once it has a backend. */
 export function markServed(type: DeviceType): void {
-  served.add(type)
+  supported.add(type)
 }
 
 let count = 0
@@ -67,22 +67,22 @@ let areOnCpu = true
 const defaults = new Map<DeviceType, Stream>()
 let current: Stream
 
-/** A new stream on a device. @throws DeviceError when no backend serves it */
+/** Creates a stream on a device. @throws DeviceError if no backend supports it */
 export function newStream(device: Device | DeviceType): Stream {
   return makeStream("newStream", device)
 }
 
-/** The same, for a function of another name. */
+/** The same, with errors under another function's name. */
 export function makeStream(op: string, device: Device | DeviceType): Stream {
   const of = asDevice(op, device)
   if (of.type !== "cpu") areOnCpu = false
   return new Stream(of, count++)
 }
 
-/** True if there are streams of the processor alone: no work can be anywhere else. */
+/** True if all streams are on the CPU, so that no work can be elsewhere. */
 export const streamsAreOnCpu = (): boolean => areOnCpu
 
-/** The stream that work on a device goes to when none is named. @throws DeviceError when no backend serves it */
+/** The default stream of a device. @throws DeviceError if no backend supports it */
 export function defaultStream(device: Device | DeviceType): Stream {
   const { type } = asDevice("defaultStream", device)
   let stream = defaults.get(type)
@@ -94,17 +94,17 @@ export function defaultStream(device: Device | DeviceType): Stream {
 }
 current = defaultStream(cpu)
 
-/** The device that work goes to when none is named. */
+/** The device on which operations run by default. */
 export function defaultDevice(): Device {
   return current.device
 }
 
-/** Sends later work to `device`, unless a stream is named. @throws DeviceError when no backend serves it */
+/** Sets the device on which subsequent operations run by default. @throws DeviceError if no backend supports it */
 export function setDefaultDevice(device: Device | DeviceType): void {
   current = defaultStream(asDevice("setDefaultDevice", device))
 }
 
-/** Makes `stream` the default of its device, and its device the default device. */
+/** Sets the default stream of its device, and makes that the default device. */
 export function setDefaultStream(stream: Stream | ThreadLocalStream): void {
   if (!(stream instanceof Stream || stream instanceof ThreadLocalStream))
     throw new ArgumentError("setDefaultStream", `expected a stream, received ${describe(stream)}`)
@@ -112,13 +112,13 @@ export function setDefaultStream(stream: Stream | ThreadLocalStream): void {
   defaults.set(current.device.type, current)
 }
 
-/** Forgets every default stream; the processor is the default device again. */
+/** Resets all default streams and makes the CPU the default device. */
 export function resetStreams(): void {
   defaults.clear()
   current = defaultStream(cpu)
 }
 
-/** Makes `stream` the current one, and gives the one before. */
+/** Makes `stream` current and returns the previous stream. */
 export function enterStream(op: string, stream: StreamLike): Stream {
   const before = current
   if (stream !== null) {
@@ -128,10 +128,10 @@ export function enterStream(op: string, stream: StreamLike): Stream {
   return before
 }
 
-/** The number of times work was sent to a stream by name. Where nothing names one, work follows the current stream. */
+/** The number of times a stream was specified explicitly. */
 export const streamsNamed = (): number => named
 
-/** The stream that nodes made now belong to. */
+/** The stream of newly created nodes. */
 export function currentStream(): Stream {
   return current
 }
@@ -146,7 +146,7 @@ export function onStream<T>(stream: StreamLike, body: () => T, op = "stream"): T
   }
 }
 
-/** The stream that a stream argument means. @throws ArgumentError */
+/** Resolves a stream argument. @throws ArgumentError */
 export function asStream(op: string, stream: Exclude<StreamLike, null>): Stream {
   if (stream instanceof ThreadLocalStream) return stream.stream
   if (!(stream instanceof Stream)) return defaultStream(asDevice(op, stream))
@@ -154,15 +154,15 @@ export function asStream(op: string, stream: Exclude<StreamLike, null>): Stream 
   return stream
 }
 
-/** The device that an argument means. @throws DeviceError when there is none such */
+/** Resolves a device argument. @throws DeviceError if there is no such device */
 function asDevice(op: string, value: unknown): Device {
   const device = value === "cpu" ? cpu : value === "gpu" ? gpu : value
   if (device instanceof Device) {
-    if (!served.has(device.type))
+    if (!supported.has(device.type))
       throw new DeviceError(op, `no backend serves ${device}`, {
         hint: 'Import a package that does, such as "@lazuli/backend-metal"',
       })
-    if (device.index !== 0) throw new DeviceError(op, `there is one device of its kind, received ${device}`)
+    if (device.index !== 0) throw new DeviceError(op, `only device index 0 exists, received ${device}`)
     return device
   }
   throw new ArgumentError(op, `expected a device (mx.cpu or mx.gpu) or a stream, received ${describe(value)}`)

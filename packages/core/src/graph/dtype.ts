@@ -1,6 +1,6 @@
 /**
- * Element types: the fourteen of MLX, their categories, limits and the promotion table.
- * A dtype is a function object, so that `mx.int32([1, 2])` can make an array; what it calls is set by ops/creation.ts.
+ * The fourteen dtypes of MLX, their kinds, limits and the type promotion table. A dtype is a function object, so that `mx.int32([1, 2])`
+ * creates an array; ops/creation.ts supplies the constructor.
  */
 import { markCopy } from "./copies"
 import { DTypeError, describe } from "./errors"
@@ -8,7 +8,7 @@ import { fromBfloat16Bits, fromFloat16Bits, toBfloat16Bits, toFloat16Bits } from
 import { INSPECT } from "./inspect"
 import type { Holds, Value } from "./option-types"
 
-/** The name of an element type. */
+/** The name of a dtype. */
 export type DtypeName =
   | "bool_"
   | "uint8"
@@ -25,22 +25,22 @@ export type DtypeName =
   | "float64"
   | "complex64"
 
-/** The family an element type belongs to; `complex` covers complex64. */
+/** The kind of a dtype; `complex` is complex64. */
 export type Kind = "bool" | "unsigned" | "signed" | "floating" | "complex"
 
-/** An element type; `V` is what its values are in JavaScript. */
+/** The type of an array's elements; `V` is the type of its values in JavaScript. */
 export interface Dtype<V extends Value = Value> extends Holds<V> {
   /** MLX's name, `bool_` included. */
   readonly name: string
-  /** A small number, the same in every backend: the position in {@link dtypes}. */
+  /** Its index in {@link dtypes}, the same in every backend. */
   readonly code: number
-  /** Bytes an element. */
+  /** Bytes per element. */
   readonly size: number
-  /** The family. */
+  /** Its kind, such as `floating`. */
   readonly kind: Kind
 }
 
-/** A typed array that can hold elements of some dtype; float16 and bfloat16 travel as Uint16Array bits. */
+/** A typed array that can hold elements of some dtype; float16 and bfloat16 are bits in a Uint16Array. */
 export type TypedArray =
   | Uint8Array
   | Uint16Array
@@ -56,15 +56,15 @@ export type TypedArray =
 type Make = (data: unknown, dtype: Dtype) => unknown
 let makeArray: Make | undefined
 
-/** Lets `mx.float32(data)` make an array. Called once, by the module that defines `array`. */
+/** Enables `mx.float32(data)`. Called once, by the module that defines `array`. */
 export function setArrayConstructor(make: Make): void {
   makeArray = make
 }
 
-/** All element types, by code. */
+/** All dtypes, by code. */
 export const dtypes: Dtype[] = []
 
-/** The properties that dtypes inherit. Own properties stay few and alike, so that the engine reads them from one location in memory. */
+/** The properties that dtypes inherit. Their own properties are few and uniform, so that the engine's reads stay monomorphic. */
 const prototype: Dtype = Object.create(Function.prototype, {
   toString: {
     value(this: Dtype) {
@@ -81,14 +81,14 @@ const prototype: Dtype = Object.create(Function.prototype, {
 markCopy(prototype)
 
 /**
- * The class of element types: `mx.float32 instanceof mx.Dtype`. It makes none; there are those of {@link DtypeName}.
+ * The class of dtypes: `mx.float32 instanceof mx.Dtype`. It cannot be constructed; the dtypes are those of {@link DtypeName}.
  * @example
  * mx.float32 instanceof mx.Dtype // => true
  */
 export const Dtype: abstract new () => Dtype = Object.assign(
   function Dtype(): never {
     throw new DTypeError("Dtype", "cannot be constructed", {
-      hint: "Use one that exists, such as mx.float32",
+      hint: "Use an existing dtype such as mx.float32",
     })
   },
   { prototype },
@@ -97,7 +97,7 @@ export const Dtype: abstract new () => Dtype = Object.assign(
 function declare(name: DtypeName, size: number, kind: Kind): Dtype {
   const named = {
     [name]: (data: unknown) => {
-      if (!makeArray) throw new DTypeError(name, "cannot make arrays before @lazuli/core is loaded")
+      if (!makeArray) throw new DTypeError(name, "cannot create arrays before @lazuli/core is loaded")
       return makeArray(data, dtype)
     },
   }
@@ -125,17 +125,17 @@ export const bfloat16: Dtype = declare("bfloat16", 2, "floating")
 export const float64: Dtype = declare("float64", 8, "floating")
 export const complex64: Dtype = declare("complex64", 8, "complex")
 
-/** True if `value` is an element type. */
+/** True if `value` is a dtype. */
 export function isDtype(value: unknown): value is Dtype {
   return typeof value === "function" && dtypes[(value as unknown as Dtype).code] === (value as unknown)
 }
 
-/** floating or complex. */
+/** True for floating and complex dtypes. */
 export function isInexact(dtype: Dtype): boolean {
   return dtype.kind === "floating" || dtype.kind === "complex"
 }
 
-/** signed or unsigned integer; bool is not one. */
+/** True for signed and unsigned integer dtypes, not for bool. */
 export function isInteger(dtype: Dtype): boolean {
   return dtype.kind === "signed" || dtype.kind === "unsigned"
 }
@@ -158,24 +158,24 @@ function promotePair(a: Dtype, b: Dtype): Dtype {
   const signed = a.kind === "signed" ? a : b
   const unsigned = a.kind === "signed" ? b : a
   if (signed.size > unsigned.size) return signed
-  // uint64 beside a signed type has no common integer type: MLX's table says float32.
+  // uint64 and a signed type have no common integer type: float32 in MLX's table.
   return unsigned.size === 8 ? float32 : signedOf[unsigned.size * 2]
 }
 
 const promotion: Dtype[] = []
 for (const a of dtypes) for (const b of dtypes) promotion.push(promotePair(a, b))
 
-/** The smallest dtype that both promote to, by MLX's table. */
+/** The dtype that two dtypes promote to, by MLX's table. */
 export function promote(a: Dtype, b: Dtype): Dtype {
   return a === b ? a : promotion[a.code * 14 + b.code]
 }
 
-/** The unsigned integer type of that many bytes. */
+/** The unsigned integer dtype of that many bytes. */
 export function unsignedOfSize(size: number): Dtype {
   return unsignedOf[size]
 }
 
-/** float32 for bool and integers, the dtype itself otherwise: what `exp` and its kin compute in. */
+/** float32 for bool and integers, otherwise the dtype itself: the result dtype of floating-point functions such as `exp`. */
 export function atLeastFloat(dtype: Dtype): Dtype {
   return isInexact(dtype) ? dtype : float32
 }
@@ -207,7 +207,7 @@ const stores = [
   Float32Array,
 ] as unknown as ArrayConstructor[]
 
-/** Typed-array elements an array element takes: 2 for complex64, otherwise 1. */
+/** Typed-array elements per array element: 2 for complex64, otherwise 1. */
 export function storeWidth(dtype: Dtype): number {
   return dtype === complex64 ? 2 : 1
 }
@@ -222,7 +222,7 @@ export function viewStore(
   return new stores[dtype.code](buffer, byteOffset, count * storeWidth(dtype))
 }
 
-/** Fresh zeroed memory for `count` elements of `dtype`. */
+/** A zero-filled store for `count` elements of `dtype`. */
 export function newStore(dtype: Dtype, count: number): TypedArray {
   return new stores[dtype.code](count * storeWidth(dtype))
 }
@@ -242,7 +242,7 @@ export function dtypeOfTypedArray(data: ArrayBufferView): Dtype | undefined {
   return undefined
 }
 
-/** A function that turns stored elements into JavaScript values (numbers, bigints, booleans). complex64 is not covered. */
+/** A function from stored elements to JavaScript values. Not for complex64. */
 export function decoder(dtype: Dtype): (stored: number | bigint) => number | bigint | boolean {
   if (dtype === bool_) return (v) => v !== 0
   if (dtype === float16) return (v) => fromFloat16Bits(v as number)
@@ -250,7 +250,7 @@ export function decoder(dtype: Dtype): (stored: number | bigint) => number | big
   return (v) => v
 }
 
-/** A function that turns JavaScript numbers into what a typed array of the dtype stores. Integers wrap. */
+/** A function from JavaScript values to stored elements. Integers wrap. */
 export function encoder(dtype: Dtype): (value: number | bigint | boolean) => number | bigint {
   switch (dtype) {
     case bool_:
@@ -278,7 +278,7 @@ function toBigInt(v: number | bigint | boolean): bigint {
   return Number.isFinite(n) ? BigInt(Math.trunc(n)) : 0n
 }
 
-/** Smallest and largest value of an integer type. */
+/** The smallest and largest value of an integer dtype. */
 export function integerRange(dtype: Dtype): { min: bigint; max: bigint } {
   const bits = BigInt(dtype.size * 8)
   if (dtype.kind === "bool") return { min: 0n, max: 1n }

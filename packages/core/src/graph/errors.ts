@@ -1,15 +1,15 @@
 /**
- * The errors that Lazuli throws. Each class has a stable `code`, so that a program can tell them apart without reading
- * texts; every message reads `[op] fact: expected, received. Hint`.
+ * The errors that Lazuli throws. Each class has a stable `code`, so that programs can distinguish them without parsing messages, which have
+ * the form `[op] fact: expected, received. Hint`.
  */
 
 import { CORE_COPY, copyOf, copyText } from "./copies"
 
 /** The parts of an error message. */
 export interface ErrorDetails {
-  /** The remedy, where the cause is known. */
+  /** The remedy, if known. */
   hint?: string
-  /** The error that led to this one. */
+  /** The underlying error. */
   cause?: unknown
 }
 
@@ -22,9 +22,9 @@ export interface ErrorDetails {
  * code // => 'SHAPE'
  */
 export class LazuliError extends Error {
-  /** A stable identifier of the kind of error. */
+  /** A stable identifier of the class. */
   readonly code: string = "LAZULI"
-  /** The function that refused, as users write it. */
+  /** The public function that failed. */
   readonly op: string
   constructor(op: string, fact: string, details: ErrorDetails = {}) {
     const name = bounded(op, MAX_NAME)
@@ -38,11 +38,11 @@ export class LazuliError extends Error {
   }
 }
 
-/** Characters of a fact or a hint, and of a name: input that a message repeats must not decide how long it is. */
+/** The most characters of a fact or hint, and of a name: messages that quote input must stay bounded. */
 const MAX_TEXT = 900
 const MAX_NAME = 100
 
-/** A text of at most about `most` characters: its beginning and its end. */
+/** Elides the middle of a text of more than `most` characters. */
 function bounded(text: string, most: number): string {
   if (text.length <= most) return text
   const end = most >> 2
@@ -50,44 +50,44 @@ function bounded(text: string, most: number): string {
   return `${text.slice(0, start)}… (${text.length - most} more characters) …${text.slice(-end)}`
 }
 
-/** Shapes, axes and sizes that do not fit together. */
+/** Incompatible shapes, axes or sizes. */
 export class ShapeError extends LazuliError {
   override readonly code = "SHAPE"
 }
-/** An element type that an operation does not take. */
+/** A dtype that an operation does not support. */
 export class DTypeError extends LazuliError {
   override readonly code = "DTYPE"
 }
-/** An index outside an array. */
+/** An index out of bounds. */
 export class IndexError extends LazuliError {
   override readonly code = "INDEX"
 }
-/** An argument of the wrong kind, an unknown option, a value out of range. */
+/** An argument of the wrong type, an unknown option, or a value out of range. */
 export class ArgumentError extends LazuliError {
   override readonly code = "ARGUMENT"
 }
-/** A device, a backend or its memory cannot do what was asked. */
+/** A device or backend is missing, out of memory, or cannot do what was requested. */
 export class DeviceError extends LazuliError {
   override readonly code = "DEVICE"
 }
-/** A transform was used in a way it does not allow, such as reading a value while it is being traced. */
+/** An invalid use of a transform, such as reading the value of a traced array. */
 export class TransformError extends LazuliError {
   override readonly code = "TRANSFORM"
 }
-/** Values for which an operation has no result, such as a singular matrix. */
+/** Values for which an operation is undefined, such as a singular matrix. */
 export class NumericError extends LazuliError {
   override readonly code = "NUMERIC"
 }
-/** A file that is not what it claims to be. */
+/** A malformed file. */
 export class FormatError extends LazuliError {
   override readonly code = "FORMAT"
 }
-/** A primitive or a backend that was registered in a way that cannot work. */
+/** An invalid registration of a primitive or backend. */
 export class RegistryError extends LazuliError {
   override readonly code = "REGISTRY"
 }
 
-/** Another process of a job failed, was lost, or did something else: see `mx.distributed`. */
+/** Another process of a job failed, was lost, or ran a different operation; see `mx.distributed`. */
 export class DistributedError extends LazuliError {
   override readonly code = "DISTRIBUTED"
   /** The rank that the message names. */
@@ -98,7 +98,7 @@ export class DistributedError extends LazuliError {
   }
 }
 
-/** `a value of type Date`, `the string "abc"`, …: how an error names what it received. */
+/** Describes a received value in an error: `a value of type Date`, `the string "abc"`, … */
 export function describe(value: unknown): string {
   if (value === undefined) return "nothing"
   if (value === null) return "null"
@@ -122,7 +122,7 @@ export function describe(value: unknown): string {
   return name && name !== "Object" ? `a value of type ${name}` : "a plain object"
 }
 
-/** The candidate nearest to `word` by edit distance, when it is near enough to be a likely typing error. */
+/** The candidate nearest to `word` by edit distance, if near enough to be a likely typo. */
 export function nearest(word: string, candidates: Iterable<string>): string | undefined {
   let best: string | undefined
   let bestDistance = Math.max(2, Math.floor(word.length / 3)) + 1

@@ -1,10 +1,10 @@
 /**
- * Exchanges with other processes: applications that several processes must evaluate in one order. Within an evaluation, a compiled function
- * or a transform, that is the order in which the program made them, which is the same in all of them: sizes and memory, by which other work
- * is ordered, may differ.
+ * Communication with other processes ("exchanges"): applications that all processes must evaluate in the same order. Within an evaluation,
+ * a compiled function or a transform, that is the order in which the program created them; other work is ordered by sizes and memory, which
+ * may differ between processes.
  */
 
-/** A node, as far as it matters here: graph.ts notes exchanges, and is not imported. */
+/** The relevant part of a node. graph.ts calls this file and cannot be imported. */
 interface Pending {
   readonly storage: object | null
   readonly primitive: object | null
@@ -12,34 +12,34 @@ interface Pending {
   readonly outputs: readonly Pending[] | null
 }
 
-/** By application: its number, behind those of the applications in whose place it was made. */
+/** By application: its sequence number, preceded by those of the applications it was expanded from. */
 const orders = new WeakMap<object, readonly number[]>()
-/** Those of which only derivatives exchange something. */
-const silent = new WeakSet<object>()
-const NOBODY: readonly number[] = []
+/** Applications of which only the derivatives communicate. */
+const onlyDerivatives = new WeakSet<object>()
+const NO_ORDER: readonly number[] = []
 let count = 0
-let within = NOBODY
+let within = NO_ORDER
 
-/** Exchanges exist once there was one, and applications are noted once one was: other programs pay for nothing here. */
+/** Set when the first exchange, or the first noted application, is created: other programs incur no cost. */
 export const exchanges = { exist: false, areNoted: false }
 
-/** Notes an application, by the first of its outputs, that has just been made: one that exchanges something, or whose derivatives do. */
+/** Notes a new application (by its first output) that communicates, or whose derivatives do. */
 export function noteExchange(application: object, which: true | "derivatives" = true): void {
   exchanges.areNoted = true
   if (which === true) exchanges.exist = true
-  else silent.add(application)
+  else onlyDerivatives.add(application)
   orders.set(application, [...within, ++count])
 }
 
-/** True of an application that exchanges something, itself or within a compiled function. */
+/** True if an application communicates, itself or within a compiled function. */
 export const isExchange = (application: object): boolean =>
-  exchanges.exist && orders.has(application) && !silent.has(application)
+  exchanges.exist && orders.has(application) && !onlyDerivatives.has(application)
 
-/** True of an application whose derivatives exchange something, though it does not itself. */
+/** True if only the derivatives of an application communicate. */
 export const hasExchangingDerivatives = (application: object): boolean =>
-  exchanges.areNoted && silent.has(application)
+  exchanges.areNoted && onlyDerivatives.has(application)
 
-/** Runs `body`, whose exchanges are those of an application. */
+/** Runs `body`, which expands an application: exchanges created in it are ordered as part of the application. */
 export function inPlaceOf<T>(application: object, body: () => T): T {
   const order = exchanges.areNoted ? orders.get(application) : undefined
   if (order === undefined) return body()
@@ -52,7 +52,7 @@ export function inPlaceOf<T>(application: object, body: () => T): T {
   }
 }
 
-/** Applications come behind those that were made in their place. */
+/** An application comes after those it was expanded into. */
 function compare(a: readonly number[], b: readonly number[]): number {
   for (let i = 0; ; i++) {
     if (i === a.length || i === b.length) return b.length - a.length
@@ -60,7 +60,7 @@ function compare(a: readonly number[], b: readonly number[]): number {
   }
 }
 
-/** The noted ones among some applications, as they are to follow each other; null where they do already. */
+/** The noted ones among some applications, in the required order; null if they already are in order. */
 export function exchangesOutOfOrder<A extends object>(applications: readonly A[]): A[] | null {
   if (!exchanges.areNoted) return null
   let last: readonly number[] | null = null
@@ -74,16 +74,16 @@ export function exchangesOutOfOrder<A extends object>(applications: readonly A[]
   return isSorted ? null : exchangesIn(applications)
 }
 
-/** The noted ones among some applications, as they are to follow each other. */
+/** The noted ones among some applications, in the required order. */
 function exchangesIn<A extends object>(applications: readonly A[]): A[] {
   const orderOf = (each: A): readonly number[] => orders.get(each) as readonly number[]
   return applications.filter((each) => orders.has(each)).sort((a, b) => compare(orderOf(a), orderOf(b)))
 }
 
-/** Nodes behind which no exchange is pending: what may be evaluated at a moment that processes do not share. */
+/** The nodes that do not depend on a pending exchange: those that may be evaluated at a time that differs between processes. */
 export function withoutExchanges<N extends Pending>(nodes: readonly N[]): N[] {
   if (!exchanges.exist) return [...nodes]
-  /** True if something behind it, or itself, is an exchange. */
+  /** True if an application is, or depends on, an exchange. */
   const known = new Map<Pending, boolean>()
   const applicationOf = (node: Pending): Pending => (node.outputs === null ? node : node.outputs[0])
   const isPending = (node: Pending): boolean => node.storage === null && node.primitive !== null

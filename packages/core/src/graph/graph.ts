@@ -1,6 +1,6 @@
 /**
- * Array, Node and Primitive: an Array is a user's handle on a Node, a Node is one output of one application of a Primitive, and a
- * Primitive's rules speak of Arrays. Evaluation is in evaluate.ts. It is long because the three cannot be read apart.
+ * Array, Node and Primitive: an Array is a user's handle on a Node, a Node is one output of an application of a Primitive, and a
+ * Primitive's rules operate on Arrays. Evaluation is in evaluate.ts. It is long because the three are interdependent.
  */
 
 import type { FluentMethods } from "../fluent"
@@ -17,21 +17,20 @@ import type { Shape, Strides } from "./shape"
 import { MAX_RANK, refuseRank, sizeOf } from "./shape"
 import type { Storage } from "./storage"
 
-/** Shape and dtype: what `infer` works on. Every node is one. */
+/** Shape and dtype, on which `infer` operates. Every node is one. */
 export interface Meta {
   readonly shape: Shape
   readonly dtype: Dtype
 }
 
-/** Where an array's elements lie in its storage, in elements; null strides mean row-major without gaps. */
+/** The location of an array's elements in its storage, in elements; null strides mean row-contiguous. */
 export interface Layout {
   readonly offset: number
   readonly strides: Strides | null
 }
 
 /**
- * Elements as a reference implementation reads and writes them: a typed array, whose elements are bigints where the dtype is a 64-bit
- * integer.
+ * The elements that a reference implementation reads and writes: a typed array, of bigints for 64-bit integers.
  */
 export interface HostData extends ArrayLike<number> {
   [index: number]: number
@@ -40,8 +39,8 @@ export interface HostData extends ArrayLike<number> {
 }
 
 /**
- * An array as a reference implementation sees it: row-major, float16 and bfloat16 as Float32Array (to write: Float64Array), complex64 as
- * (re, im) pairs.
+ * An operand of a reference implementation: row-major, float16 and bfloat16 as Float32Array (outputs: Float64Array), complex64 as (re, im)
+ * pairs.
  */
 export interface HostArray {
   readonly shape: Shape
@@ -56,21 +55,21 @@ export interface VjpContext<P> {
   /** One for each output, of its shape and dtype. */
   readonly cotangents: readonly Array[]
   readonly params: P
-  /** For each input, true if its cotangent is asked for; the others may be null. */
+  /** For each input, true if its cotangent is needed; the others may be null. */
   readonly wanted: readonly boolean[]
 }
 /** The arguments of a jvp rule. */
 export interface JvpContext<P> {
   readonly inputs: readonly Array[]
   readonly outputs: readonly Array[]
-  /** One for each input, null where the input does not vary. At least one is not null. */
+  /** One for each input, null if zero. At least one is not null. */
   readonly tangents: readonly (Array | null)[]
   readonly params: P
 }
 /** The arguments of a vmap rule. */
 export interface VmapContext<P> {
   readonly inputs: readonly Array[]
-  /** The batch axis of each input, null where it has none. */
+  /** The batch axis of each input, or null. */
   readonly axes: readonly (number | null)[]
   readonly params: P
   /** The number of examples in the batch. */
@@ -83,12 +82,12 @@ export interface VmapResult {
 }
 
 /**
- * The partial derivative of an elementwise output with respect to one input: a number where it is constant. Of a real output by a
- * complex input it is the gradient ∂o/∂Re + i·∂o/∂Im.
+ * The partial derivative of an elementwise output with respect to one input; a number if constant. For a real output and a complex input,
+ * the gradient ∂o/∂Re + i·∂o/∂Im.
  */
 export type Partial = Array | number | null
 
-/** The elements that an update writes over, as they were, and an update that puts them back. */
+/** The elements that an update overwrites, and an update that restores them. */
 export interface Undoing {
   readonly part: Array
   restore(changed: Array, part: Array): Array
@@ -110,85 +109,85 @@ export interface PrimitiveRules<P> {
   jvp?(context: JvpContext<P>): readonly (Array | null)[]
   vmap?(context: VmapContext<P>): VmapResult
   /**
-   * Where each row (the last axis) of the first input makes a row of the result alone, and other inputs serve all rows: the parameters with
-   * which the application does so on a matrix. Null where rows do not stand alone.
+   * If each row (along the last axis) of the result depends only on the same row of the first input, and on the other inputs, which all
+   * rows share: the parameters of the same application to a matrix. Otherwise null.
    */
   rows?(inputs: readonly Meta[], params: P): P | null
-  /** For primitives that hold a whole program: what the node's backend runs in place of the decomposition, or null. */
+  /** For primitives that contain a whole program: the plan that the node's backend runs instead of the decomposition, or null. */
   plan?(node: Node): Plan | null
   /**
-   * Where inputs do not lie in row-major order: the steps along each input's axes, null for those that do. Gives a plan that reads them as
-   * they lie, or null where copies in order are to be read.
+   * If inputs are not row-contiguous: a plan that reads them with the given strides (null for contiguous inputs), or null to copy them
+   * first.
    */
   planForStrides?(node: Node, strides: readonly (Strides | null)[]): Plan | null
-  /** Likewise, where its backend records no plans: the outputs, in terms of what it runs best. */
+  /** Likewise, for backends without plans: the outputs in terms of other primitives. */
   expand?(node: Node): readonly Array[]
   /**
-   * Where the result is the first input but for some elements: each side is one application, and the part has no more bytes than the other
-   * inputs have together. What puts it back has this rule too.
+   * For updates, whose result equals the first input except for some elements: reading the old elements and restoring them are one
+   * application each, and the old elements have at most as many bytes as all other inputs together. The restoring primitive has this rule,
+   * too.
    */
   undo?(inputs: readonly Array[], params: P): Undoing
 }
 
-/** A recorded series of work that a backend runs as one; see backend.ts. */
+/** Recorded work that a backend runs as a unit; see backend.ts. */
 export interface Plan {
-  /** The backend's number for it. */
+  /** Its id in the backend. */
   readonly id: number
-  /** The bytes that a run takes besides its outputs. */
+  /** Bytes of scratch memory per run. */
   readonly bytes?: number
-  /** Inputs whose memory may become an output's, where nothing else can read them. */
+  /** Inputs whose memory an output may reuse if they have no other readers. */
   readonly donations?: readonly Donation[]
-  /** Inputs that it reads as elements wider than their own: these must begin at multiples of `bytes`. */
+  /** Inputs that it reads as wider elements, and that need a larger alignment. */
   readonly alignments?: readonly Alignment[]
 }
 
-/** The position of an input, and where it may begin. */
+/** The index of an input and its alignment in bytes. */
 export interface Alignment {
   readonly input: number
   readonly bytes: number
 }
 
-/** Positions of an input and of the output that may take its memory. */
+/** The indices of an input and of the output that may reuse its memory. */
 export interface Donation {
   readonly input: number
   readonly output: number
 }
 
-/** Facts that engines ask for instead of names. */
+/** Properties that engines test instead of names. */
 export interface PrimitiveFacts {
-  /** Holds its value in its parameters; kernels read it as an immediate. */
+  /** Its parameters hold its value; kernels read it as an immediate. */
   readonly immediate?: boolean
-  /** Repeats its input along axes: an elementwise reader can read the input itself. */
+  /** Broadcasts its input: an elementwise reader can read the input directly. */
   readonly broadcasts?: boolean
   /** Derivatives stop here. */
   readonly stopsGradient?: boolean
-  /** Holds a JavaScript function: not exportable. */
+  /** Contains a JavaScript function; cannot be exported. */
   readonly opaque?: boolean
   /**
-   * Its results are unique only up to a choice, such as the sign of a vector, which backends may make differently. Checks hold them to what
-   * holds of any right result.
+   * Its result is not unique (for example, up to the sign of a vector) and may differ between backends. Tests check the properties of any
+   * correct result.
    */
   readonly ambiguous?: boolean
-  /** Reads or writes the second input's positions along the axis `params.axis`. */
+  /** Gathers or scatters at the indices in the second input along the axis `params.axis`. */
   readonly along?: boolean
-  /** Puts the second input in the place of a part of the first, or with the mode "add" adds it to that. */
+  /** Replaces a part of the first input with the second or, with the mode "add", adds to it. */
   readonly places?: boolean
   /**
-   * Talks to other processes: evaluated in the order in which programs apply such primitives, and never by itself. "derivatives" where
-   * only its derivatives may.
+   * Communicates with other processes: evaluated in program order, and never automatically. "derivatives" if only its derivatives may.
    */
   readonly exchanges?: boolean | "derivatives"
 }
 
-/** A registered primitive: one definition that says what an operation means. */
+/** A registered primitive. */
 export class Primitive {
-  /** By input dtypes: the scalar program of an elementwise primitive without parameters. */
+  /** Cached scalar programs of an elementwise primitive without parameters, by input dtypes. */
   readonly programs: (ScalarProgram | undefined)[] = []
-  /** By input dtypes and parameters: the scalar programs of one that has parameters. */
+  /** Cached scalar programs of an elementwise primitive with parameters, by input dtypes and parameters. */
   readonly programsByParams = new Map<string, ScalarProgram>()
-  /** Backends keep their kernel's number here, by backend index. */
+  /** Kernel ids, by backend index. */
   readonly kernels: (number | undefined)[] = []
-  /** True if it works element by element and its inputs broadcast. */
+  /** True if it is elementwise with broadcasting. */
   readonly elementwise: boolean
   constructor(
     readonly name: string,
@@ -198,77 +197,77 @@ export class Primitive {
     readonly facts: PrimitiveFacts,
     /** The package that registered it. */
     readonly source: string,
-    /** The version of that package, where it tells. */
+    /** The version of that package, if known. */
     readonly version: string | null = null,
   ) {
     this.elementwise = rules.scalar !== undefined
   }
 }
 
-/** Marks a node carries from its inputs. */
+/** Flags that nodes inherit from their inputs. */
 export enum Mark {
   None = 0,
-  /** Depends on an input of grad or jvp: evaluation keeps its graph while a trace is open. */
+  /** Depends on an input of grad or jvp: evaluation keeps its graph while a trace is active. */
   Traced = 1,
-  /** Depends on a placeholder of vmap or compile: it has no value and evaluation throws. */
+  /** Depends on a placeholder of vmap or compile: it has no value, and evaluation throws. */
   Abstract = 2,
 }
 
-/** The traces of transforms. */
+/** The state of tracing. */
 export const tracing = {
-  /** The number of open traces; while there are any, evaluation keeps the graph of marked nodes. */
+  /** The number of active traces; while there are any, evaluation keeps the graph of marked nodes. */
   depth: 0,
-  /** The number of open traces whose arrays have no values. */
+  /** The number of active traces whose arrays have no values. */
   abstract: 0,
-  /** The number of traces ever begun. */
+  /** The number of traces started so far. */
   begun: 0,
-  /** Evaluated applications whose graph an open trace may want. */
+  /** Evaluated applications whose graph an active trace may need. */
   kept: [] as Application[],
 }
 
-/** A former value of a node's memory: pending again, as the node with what was overwritten put back. See undo.ts. */
+/** Recovers a former value of a node's memory: `node` with the overwritten elements restored. See undo.ts. */
 export interface Undo {
-  /** Null for a former value that has none before it. */
+  /** Null at the start of the chain. */
   readonly node: Node | null
-  /** The number of former values of the same memory, and the bytes that are kept for them: at most these. */
+  /** Upper bounds of the number of former values of the same memory, and of the bytes kept for them. */
   count: number
   bytes: number
 }
 
-/** One output of one application of a primitive; once evaluated, a location in some storage. */
+/** One output of an application of a primitive; once evaluated, a location in a storage. */
 export class Node {
-  /** Evaluated: where the elements are. */
+  /** The memory of its elements, once evaluated. */
   storage: Storage | null = null
   offset = 0
   strides: Strides | null = null
-  /** All outputs of the application, this one included; null when there is one. */
+  /** All outputs of the application, including this one; null if there is only one. */
   outputs: readonly Node[] | null = null
-  /** The position of this output. */
+  /** The index of this output. */
   index = 0
-  /** Edges from nodes that were built and not yet evaluated. */
+  /** The number of edges from unevaluated nodes. */
   uses = 0
-  /** Handles that may be alive, and evaluations that were asked for it. */
+  /** The number of handles that may be alive and of evaluations that requested it. */
   handles = 0
-  /** The number of the weak reference that keeps `storage` while this node lives; 0 without one. */
+  /** The id of the weak reference that holds `storage` while this node lives; 0 without one. */
   guard = 0
-  /** Keeps the storages of the tiny nodes that were evaluated about the same time; see memory.ts. */
+  /** Holds the storages of tiny nodes evaluated at about the same time; see memory.ts. */
   anchor: object | null = null
-  /** The number of the last traversal that met this node. */
+  /** The id of the last traversal that visited this node. */
   visit = 0
-  /** Its position in the list of the walk that met it last; it belongs to a walk whose list has it there. */
+  /** Its index in the list of the last traversal that visited it, if that list has it there. */
   position = 0
-  /** The number of traces that had begun when it was made: a node older than a trace cannot depend on the trace's inputs. */
+  /** The number of traces started before its creation: a node older than a trace cannot depend on the trace's inputs. */
   readonly epoch: number = tracing.begun
   /** The node that evaluation computes instead: the decomposition. */
   alias: Node | null = null
-  /** The node whose memory this one took although its handle may be alive; see undo.ts. */
+  /** Set if a later value took over this node's memory although its handle may be alive; see undo.ts. */
   undo: Undo | null = null
-  /** Bytes of all elements, laid out without gaps. */
+  /** Bytes of all elements, without gaps. */
   readonly nbytes: number
   constructor(
     readonly shape: Shape,
     readonly dtype: Dtype,
-    /** Null once evaluated (and no trace wants the graph). */
+    /** Null once evaluated, unless a trace needs the graph. */
     public primitive: Primitive | null,
     public inputs: readonly Node[],
     public params: AnyParams,
@@ -284,77 +283,77 @@ export class Node {
   }
 }
 
-/** An application of a primitive that was not evaluated yet, by the first of its outputs: these share inputs and parameters. */
+/** An unevaluated application of a primitive, represented by the first of its outputs, which share inputs and parameters. */
 export interface Application extends Node {
   primitive: Primitive
 }
 
-/** The application that a node is an output of; the node has a primitive. */
+/** The application of which a node (with a primitive) is an output. */
 export const applicationOf = (node: Node): Application =>
   (node.outputs === null ? node : node.outputs[0]) as Application
 
 /** All outputs of an application. */
 export const outputsOf = (application: Node): readonly Node[] => application.outputs ?? [application]
 
-/** Lets go of the graph behind a node. */
+/** Detaches a node from its graph. */
 export function forgetGraph(node: Node): void {
   node.primitive = null
-  // A value without a graph depends on no trace any more.
+  // A value without a graph no longer depends on any trace.
   node.mark = Mark.None
   node.inputs = NO_INPUTS
   node.params = NO_PARAMS
 }
 
-/** The knowledge of handles; see memory.ts. */
+/** The tracking of handles; see memory.ts. */
 export const handles = {
-  /** True if handles are counted: not inside rules and engines. */
+  /** True if handles are counted, which they are not inside rules and engines. */
   tracking: true,
-  /** Handles made since the last flush, for the backend's weak references. */
+  /** Handles created since the last flush, which need weak references. */
   fresh: [] as Array[],
-  /** Handles of small pending nodes made since the last evaluation; entries from `recentCount` on are null. */
+  /** Handles of small pending nodes created since the last evaluation; entries from `recentCount` on are null. */
   recent: [] as (Array | null)[],
   recentCount: 0,
-  /** Bytes of nodes that may still be made before somebody looks at what pending arrays come to. */
+  /** Bytes of nodes that may be created before the weight of pending arrays is measured again. */
   budget: 0,
-  /** The budget below which {@link boundPending} has somebody look. */
+  /** The value of `budget` below which {@link boundPending} calls `overflow`. */
   floor: 0,
   /** See {@link boundPending}. */
   overflow: (): void => {},
-  /** Called when there are {@link MANY_FRESH}: those that die young are cheap to find. */
+  /** Called when there are {@link MANY_FRESH}: short-lived handles are cheap to find. */
   flush: (): void => {},
-  /** Told of every handle while a {@link tidy} runs. */
+  /** Called with every new handle while a {@link tidy} runs. */
   scope: null as ((handle: Array) => void) | null,
 }
 
-/** A pending graph of this weight (see pending-weight.ts) is computed by itself. */
+/** A pending graph of this weight (see pending-weight.ts) is evaluated automatically. */
 export const PENDING_BYTES = 64 * 2 ** 20
 handles.budget = PENDING_BYTES
-/** Looking at what pending arrays come to must pay: at least so many bytes of nodes are made in between. */
+/** The least bytes of nodes created between two measurements of pending arrays, to amortize their cost. */
 export const LEAST_MADE = PENDING_BYTES / 8
-/** So many handles of large nodes wait for their weak references together. */
+/** The number of handles of large nodes that get weak references in one batch. */
 const MANY_FRESH = 1024
-/** The bytes that a node of a pending graph takes, roughly. */
+/** The approximate size of a node in bytes. */
 export const GRAPH_BYTES = 1024
 
-/** The debug mode's hook: told of every node that is built. */
+/** The debug mode's hook: called with every new node. */
 export const building = { note: null as ((node: Node) => void) | null }
 
-/** The states of a handle's `ref` that are not the number of a weak reference. */
+/** The values of a handle's `ref` other than the id of a weak reference. */
 export enum Ref {
-  /** Made inside a rule or an engine: not counted, its memory may be reused once the graph lets go of it. */
+  /** Created inside a rule or an engine: not counted; its memory may be reused once the graph no longer needs it. */
   Untracked = 0,
-  /** Given up by the user. */
+  /** Disposed by the user. */
   Disposed = -1,
-  /** Counted, and waiting for its weak reference. */
+  /** Counted, without a weak reference yet. */
   Fresh = -2,
-  /** Counted, on a small node: its memory goes when the node is collected, which a weak reference on the node tells. */
+  /** Counted, of a small node: a weak reference on the node releases the memory when the node is collected. */
   Counted = -3,
 }
 
-/** From this many bytes on every handle has a weak reference, so that memory is reused as soon as the handle is known to be dead. */
+/** From this size on every handle has a weak reference, so that memory is reused as soon as the handle is known to be dead. */
 const LARGE = 65536
 
-/** True if a node's handles are watched one by one. */
+/** True if a node's handles have weak references. */
 export const isLarge = (node: Node): boolean => node.nbytes >= LARGE
 
 /** Counts a handle that a user may hold. */
@@ -372,42 +371,42 @@ function track(handle: Array): void {
 }
 
 /**
- * An n-dimensional array: immutable elements of one dtype, computed when they are needed.
- * `mx.array(data)` makes one; operations are functions (`mx.add(a, b)`) and methods (`a.add(b)`).
+ * An n-dimensional array: immutable elements of one dtype, lazily evaluated. `mx.array(data)` creates one; operations are functions
+ * (`mx.add(a, b)`) and methods (`a.add(b)`).
  */
 export class Array {
-  /** The node this handle shows. Engine-internal. */
+  /** The node this handle refers to. Engine-internal. */
   node: Node
-  /** The number of its weak reference, or a {@link Ref}. Engine-internal. */
+  /** The id of its weak reference, or a {@link Ref}. Engine-internal. */
   ref: number
 
-  // Short enough for V8 to inline wherever an operation makes its result.
+  // Short enough for V8 to inline into every operation.
   constructor(node: Node) {
     this.node = node
     this.ref = Ref.Untracked
     if (handles.tracking) track(this)
   }
 
-  /** Sizes of the axes. */
+  /** The size of each axis. */
   get shape(): number[] {
     if (calls.recorder !== null) calls.recorder.readSizes()
     return this.node.shape as number[]
   }
-  /** Element type. */
+  /** The type of the elements. */
   get dtype(): Dtype {
     return this.node.dtype
   }
-  /** Number of axes. */
+  /** The number of axes. */
   get ndim(): number {
     if (calls.recorder !== null) calls.recorder.readRank()
     return this.node.shape.length
   }
-  /** Number of elements. */
+  /** The number of elements. */
   get size(): number {
     if (calls.recorder !== null) calls.recorder.readSizes()
     return sizeOf(this.node.shape)
   }
-  /** Bytes an element. */
+  /** Bytes per element. */
   get itemsize(): number {
     return this.node.dtype.size
   }
@@ -437,13 +436,13 @@ export interface Array
 }
 
 /**
- * An array whose dtype is known to the type checker, by what `item()` and `tolist()` give: number, bigint (of 64 bits), boolean or Complex.
+ * An array whose value type is known to the type checker: number, bigint (64-bit integers), boolean or Complex.
  */
 export interface ArrayOf<V extends Value> extends Array {
   [HOLDS]?(value: V): void
 }
 
-/** Runs `body` so that the arrays it makes are not handles: their memory is reused as soon as the graph lets go of it. */
+/** Runs `body` with untracked handles: the memory of arrays created in it is reused as soon as the graph no longer needs it. */
 export function withoutHandles<T>(body: () => T): T {
   const before = handles.tracking
   handles.tracking = false
@@ -454,10 +453,10 @@ export function withoutHandles<T>(body: () => T): T {
   }
 }
 
-/** The array that `body` gives, as a handle, where those on the way are none: a handle on them would keep their memory. */
+/** Tracks only the array that `body` returns, so that intermediate arrays do not hold memory. */
 export const composed = (body: () => Array): Array => new Array(withoutHandles(body).node)
 
-/** A node without a primitive: it shows memory, or, with `Mark.Abstract`, stands for a value that is not known. */
+/** A node without a primitive: existing memory or, with `Mark.Abstract`, a placeholder. */
 export function sourceNode(
   shape: Shape,
   dtype: Dtype,
@@ -471,14 +470,14 @@ export function sourceNode(
 
 const NO_INPUTS: readonly Node[] = []
 
-/** Computes what is pending where that has come to too much; before an operation adds to the graph. */
+/** Evaluates pending arrays if they have grown too large. Called before adding to the graph. */
 export function boundPending(): void {
   if (handles.budget < handles.floor) handles.overflow()
 }
 
 /**
- * Begins a trace, in which nothing is computed of itself: {@link handles}.overflow looks after its handles now and then. Returns the floor
- * to put back at its end.
+ * Begins a trace, in which nothing is evaluated automatically; {@link handles}.overflow only flushes handles now and then. Returns the
+ * `floor` to restore at its end.
  */
 export function boundTrace(): number {
   boundPending()
@@ -487,7 +486,7 @@ export function boundTrace(): number {
   return floor
 }
 
-/** Runs the body of a trace whose arrays have no values: nothing is computed of itself meanwhile. */
+/** Runs the body of a trace whose arrays have no values; nothing is evaluated automatically in it. */
 export function abstractly<T>(body: () => T): T {
   const floor = boundTrace()
   tracing.abstract++
@@ -499,13 +498,13 @@ export function abstractly<T>(body: () => T): T {
   }
 }
 
-/** Adds one node for an application with a single output. Inputs are nodes; `infer` validates them. */
+/** Adds an application with a single output to the graph. `infer` validates the inputs. */
 export function applyNode(primitive: Primitive, inputs: readonly Node[], params: AnyParams): Node {
   boundPending()
   return addNode(primitive, inputs, params, primitive.rules.infer(inputs, params) as Meta)
 }
 
-/** The same for inputs that were validated: the output's shape and dtype are known. */
+/** The same for validated inputs, with the output's shape and dtype. */
 export function addNode(
   primitive: Primitive,
   inputs: readonly Node[],
@@ -523,12 +522,12 @@ export function addNode(
   return node
 }
 
-/** Adds the nodes of an application with any number of outputs. Engines rebuild graphs with it: it computes nothing. */
+/** Adds an application with any number of outputs. Never triggers evaluation, so that engines can rebuild graphs with it. */
 export function applyNodes(primitive: Primitive, inputs: readonly Node[], params: AnyParams): Node[] {
   return addNodes(primitive, inputs, params, primitive.rules.infer(inputs, params))
 }
 
-/** The same for inputs that were validated. */
+/** The same for validated inputs. */
 export function addNodes(
   primitive: Primitive,
   inputs: readonly Node[],
@@ -536,7 +535,7 @@ export function addNodes(
   metas: Meta | readonly Meta[],
 ): Node[] {
   const list = globalThis.Array.isArray(metas) ? (metas as readonly Meta[]) : [metas as Meta]
-  // Counted loops: a call of a compiled training step has dozens of both.
+  // Indexed loops, for speed: a call of a compiled training step has dozens of both.
   let mark = Mark.None as number
   for (let i = 0; i < inputs.length; i++) mark |= inputs[i].mark
   const stream = currentStream()

@@ -1,14 +1,14 @@
 /**
- * Conversions between numbers and the bits of float16 and bfloat16, rounding once to nearest, ties to even: on the way through float32
- * a number is rounded to odd, which leaves the second rounding correct (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums",
- * 2008). Formats: IEEE 754-2019 binary16; bfloat16 is the upper half of binary32.
+ * Conversions between numbers and the bits of float16 and bfloat16, correctly rounded to nearest, ties to even: the intermediate rounding
+ * to float32 is to odd, which makes double rounding harmless (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+ * Formats: IEEE 754-2019 binary16; bfloat16 is the upper half of binary32.
  */
 const f32 = new Float32Array(1)
 const u32 = new Uint32Array(f32.buffer)
 const f64 = new Float64Array(1)
 const u64 = new BigUint64Array(f64.buffer)
 
-/** Leaves `value` in the work words as float32; of the two neighbours of what is not one, that with an odd last bit. */
+/** Stores `value` in `f32`, rounded to odd: if inexact, to the neighbor with an odd last bit. */
 function roundToOdd(value: number | bigint): void {
   const number = typeof value === "bigint" ? oddNumber(value) : value
   f32[0] = number
@@ -17,7 +17,7 @@ function roundToOdd(value: number | bigint): void {
   u32[0] += Math.abs(number) > Math.abs(nearest) ? 1 : -1
 }
 
-/** An integer as a number; of the two neighbours of what is not one, that with an odd last bit. */
+/** Converts an integer to a number, rounded to odd. */
 function oddNumber(value: bigint): number {
   const nearest = Number(value)
   if (Number.isSafeInteger(nearest) || !Number.isFinite(nearest)) return nearest
@@ -36,7 +36,7 @@ export function toBfloat16Bits(value: number | bigint): number {
   return ((bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16) & 0xffff
 }
 
-/** The number that bfloat16 bits stand for. */
+/** The value of bfloat16 bits. */
 export function fromBfloat16Bits(bits: number): number {
   u32[0] = bits << 16
   return f32[0]
@@ -60,7 +60,7 @@ export function toFloat16Bits(value: number | bigint): number {
   return sign | ((magnitude - 0x38000000 + 0xfff + ((magnitude >>> 13) & 1)) >>> 13)
 }
 
-/** The number that float16 bits stand for. */
+/** The value of float16 bits. */
 export function fromFloat16Bits(bits: number): number {
   const sign = bits & 0x8000 ? -1 : 1
   const exponent = (bits >>> 10) & 31

@@ -1,5 +1,5 @@
 /**
- * The key under which Node's console asks a value for its text. It is a registered symbol, for which `node:util` need not be loaded.
+ * The method key of Node's `util.inspect`. A registered symbol, so that `node:util` need not be loaded.
  */
 import type { inspect } from "node:util"
 

@@ -43,7 +43,7 @@ test("an operation names its package, and no name is taken twice", () => {
     `[RegistryError: [operation] the name "softmax" does not name its package. Use "<npm package>/<name>", such as "@me/my-ops/axpby"; bare names are those of @lazuli/core]`,
   )
   expect(() => operation("@me/plugin/twice", ["x"], twice)).toThrowErrorMatchingInlineSnapshot(
-    `[RegistryError: [@me/plugin/twice] is already defined, and is defined again. Two copies of one package in node_modules do this (\`npm ls @me/plugin\` shows them); so does a package that uses another package's name]`,
+    `[RegistryError: [@me/plugin/twice] is already defined, and is defined again. Two copies of a package in node_modules cause this (\`npm ls @me/plugin\` lists them), and so does a package that registers names of another package]`,
   )
   operation("@me/plugin/hidden", ["f"], twice, { inFiles: false })
   expect(callNamed("@me/plugin/hidden")).toBeUndefined()
@@ -93,6 +93,6 @@ test("a definition is held to the rules and kinds that there are, and what it is
   )
   const odd = define("odd", { infer: () => ({ shape: [-1], dtype: "float32" }) }) as typeof same
   expect(() => odd([mx.ones([2])])).toThrowErrorMatchingInlineSnapshot(
-    `[RegistryError: [@me/kinds/odd] infer must give a shape of non-negative integers, received a list of length 1]`,
+    `[RegistryError: [@me/kinds/odd] infer must return a shape of non-negative integers, received a list of length 1]`,
   )
 })

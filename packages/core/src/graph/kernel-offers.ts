@@ -1,6 +1,6 @@
 /**
- * Kernels that packages bring for their primitives, and how backends come by them, in whatever order the packages are imported.
- * A package offers kernels in a form (a native library, Metal source), not to a backend by name: who can run the form takes it.
+ * Kernels that packages provide for their primitives, and their delivery to backends, in any order of imports. A package offers kernels in
+ * a form (a native library, Metal source); every backend that supports the form receives them.
  */
 import type { Dtype } from "./dtype"
 import { ArgumentError, describe, nearest } from "./errors"
@@ -8,7 +8,7 @@ import type { HostArray, Meta } from "./graph"
 import type { AnyParams } from "./params"
 import { checkBringer } from "./primitive"
 
-/** One application of a primitive, as a kernel's package is asked about it. */
+/** The application of a primitive for which a kernel is requested. */
 export interface ApplicationMeta {
   /** The primitive's name. */
   readonly primitive: string
@@ -17,48 +17,48 @@ export interface ApplicationMeta {
   readonly params: AnyParams
 }
 
-/** A kernel of a primitive, as its package describes it to the backend that runs its form. */
+/** A kernel of a primitive and the launches of its applications. */
 export interface LaunchedKernel<Launch> {
-  /** The names by which the kernel and its launches know the inputs and outputs. */
+  /** The names of inputs and outputs in the kernel and its launches. */
   readonly inputNames: readonly string[]
   readonly outputNames: readonly string[]
-  /** The launch of an application; null where there is no kernel for it, so that it falls back. */
+  /** The launch for an application; null if the kernel does not support it, so that it falls back. */
   launch(application: ApplicationMeta): Launch | null
 }
 
 /** A kernel of a primitive on a GPU. */
 export interface GpuKernel<Launch> extends LaunchedKernel<Launch> {
-  /** Copy inputs to row-major order first where they are not; true by default. */
+  /** Copy inputs that are not row-contiguous; true by default. */
   readonly ensureRowContiguous?: boolean
 }
 
-/** The work of one application: dispatches in order, each of which sees what those before it wrote. */
+/** The work of one application: dispatches in order, each of which sees the results of the previous ones. */
 export interface KernelSteps<Dispatch> {
   readonly dispatches: readonly Dispatch[]
-  /** Memory for the dispatches, by names of your own, in bytes. Nothing in particular is in it. */
+  /** Uninitialized scratch memory for the dispatches: bytes by name. */
   readonly scratch?: Readonly<Record<string, number>>
-  /** The value that outputs hold before the first dispatch; nothing in particular by default. */
+  /** The value outputs are filled with before the first dispatch; uninitialized by default. */
   readonly initValue?: number | null
 }
 
 /** A shared library that exports `lazuli_kernels`, as `lazuli/kernel.h` (in `@lazuli/backend-cpu`) describes it. */
 export interface NativeKernels {
   readonly form: "native"
-  /** The npm package that brings them; errors name it. */
+  /** The npm package that provides them, for error messages. */
   readonly package: string
-  /** Where the library is. */
+  /** The path of the library. */
   readonly library: string | URL
-  /** Chooses the applications that its kernels take; all of them by default. The others fall back. */
+  /** True for the applications that its kernels support; all by default. The others fall back. */
   supports?(application: ApplicationMeta): boolean
   /**
-   * By output, the inputs (by index) of the same size in bytes over which it may be written where nobody needs them any more: the kernel
-   * then gets the same memory for both. It must have read an element of the input before it writes there. None by default.
+   * For each output, the inputs (by index) of the same size in bytes whose memory it may reuse after their last use: the kernel then
+   * receives the same memory for both, and must read each element of the input before overwriting it. None by default.
    */
   overwrites?(application: ApplicationMeta): readonly (readonly number[])[]
   /**
-   * True where the order of the axes means nothing to the kernel, as in elementwise work. Inputs and outputs of one shape that lie in one
-   * order without gaps, such as transposed, then come with their axes in that order, row-major, and outputs keep the layout of the inputs.
-   * Otherwise, which is the default, outputs are row-major.
+   * True if the order of the axes is irrelevant to the kernel, as in elementwise work. Operands of one shape with the same dense layout
+   * (for example, all transposed) are then passed with permuted axes as row-major, and outputs get the layout of the inputs. By default
+   * outputs are row-major.
    */
   keepsLayout?(application: ApplicationMeta): boolean
 }
@@ -67,33 +67,33 @@ export interface NativeKernels {
 export interface MetalLaunch {
   /** The number of threads along each axis. */
   readonly grid: readonly number[]
-  /** The number of threads of a threadgroup along each axis. */
+  /** The number of threads per threadgroup along each axis. */
   readonly threadgroup: readonly number[]
   /** Values of template parameters. */
   readonly template?: Readonly<Record<string, Dtype | number | boolean>>
-  /** Numbers that the body knows by name, as `constant float&`. */
+  /** Scalar arguments, by their names in the body: `constant float&`. */
   readonly scalars?: Readonly<Record<string, number>>
-  /** The value that outputs hold before the kernel runs; nothing in particular by default. */
+  /** The value outputs are filled with before the kernel runs; uninitialized by default. */
   readonly initValue?: number | null
 }
 
 /**
- * The body of a Metal function that computes a primitive; by the rules of `mx.fast.metalKernel`, but that every input is `const device T*`,
- * also one without axes.
+ * The body of a Metal function that computes a primitive. As in `mx.fast.metalKernel`, except that every input is `const device T*`,
+ * including scalars.
  */
 export interface MetalKernelSource extends GpuKernel<MetalLaunch> {
   /** The body of the kernel. */
   readonly source: string
-  /** Code that the body needs outside of itself, such as functions. */
+  /** Code placed before the kernel, such as functions. */
   readonly header?: string
   /** True if outputs are atomic. */
   readonly atomicOutputs?: boolean
 }
 
 /**
- * An argument of a kernel in a `.metal` file: an input, an output or scratch memory by its name, from a byte offset on where one is
- * given; a few bytes of the host (at most 4,096); the shape (int32) or the strides (int64, in elements) of an input as the kernel gets
- * it; or null, for a parameter that function constants leave out.
+ * An argument of a kernel in a `.metal` file: an input, an output or scratch memory by name, optionally at a byte offset; up to 4,096 bytes
+ * of host data; the shape (int32) or strides (int64, in elements) of an input as passed to the kernel; or null for a parameter that
+ * function constants exclude.
  */
 export type MetalArgument =
   | string
@@ -107,15 +107,15 @@ export type MetalArgument =
 export interface MetalDispatch {
   /** The kernel's `[[host_name("…")]]`, or the name of its function. */
   readonly kernel: string
-  /** By `[[buffer(index)]]`. Those that the kernel takes as `device T*`, without const, are written. */
+  /** By `[[buffer(index)]]`. Buffers declared as `device T*` without const are written. */
   readonly buffers: readonly MetalArgument[]
   /** The number of threads along each axis. */
   readonly grid: readonly number[]
-  /** The number of threads of a threadgroup along each axis. */
+  /** The number of threads per threadgroup along each axis. */
   readonly threadgroup: readonly number[]
   /** Values of `[[function_constant(index)]]`, by the names of the constants. */
   readonly constants?: Readonly<Record<string, number | boolean>>
-  /** Bytes behind each `[[threadgroup(index)]]` parameter. */
+  /** Bytes of each `[[threadgroup(index)]]` parameter. */
   readonly threadgroupMemory?: readonly number[]
 }
 
@@ -126,8 +126,8 @@ export type MetalSteps = KernelSteps<MetalDispatch>
 export interface MetalFileKernel extends GpuKernel<MetalSteps> {
   readonly source?: undefined
   /**
-   * By output, the inputs of the same size in bytes over which it may be written where nobody needs them any more: kernels then get the
-   * same memory for both. Each thread must have read its elements of the input before it writes there, and no other thread may read them.
+   * For each output, the inputs of the same size in bytes whose memory it may reuse after their last use: kernels then receive the same
+   * memory for both. Each thread must read its elements of the input before overwriting them, and no other thread may read them.
    */
   readonly overwrites?: Readonly<Record<string, readonly string[]>>
 }
@@ -135,20 +135,20 @@ export interface MetalFileKernel extends GpuKernel<MetalSteps> {
 /** Kernels in Metal Shading Language, by the names of their primitives. */
 export interface MetalKernels {
   readonly form: "metal"
-  /** The npm package that brings them; errors name it. */
+  /** The npm package that provides them, for error messages. */
   readonly package: string
   /**
-   * A `.metal` file of whole kernels, beside the package's code: for those of `kernels` that have no `source`. What it includes by
-   * `#include "…"` is found from its folder.
+   * A `.metal` file with the kernels of those entries of `kernels` that have no `source`. Its `#include "…"` paths are relative to its
+   * folder.
    */
   readonly library?: string | URL
-  /** Bodies of functions, and primitives whose kernels are in `library`. */
+  /** Function bodies, or kernels in `library`, by primitive. */
   readonly kernels: Readonly<Record<string, MetalKernelSource | MetalFileKernel>>
 }
 
 /**
- * An argument of a CUDA kernel: the address of an input, an output or scratch memory by its name, from a byte offset on where one is given;
- * a value by its bytes, as the parameter's type has them; the shape (`Shape`) or the strides (`Strides`, in elements) of an input.
+ * An argument of a CUDA kernel: the address of an input, an output or scratch memory by name, optionally at a byte offset; the bytes of a
+ * value of the parameter's type; the shape (`Shape`) or strides (`Strides`, in elements) of an input.
  */
 export type CudaArgument =
   | string
@@ -163,9 +163,9 @@ export interface CudaDispatch {
   readonly kernel: string
   /** In the order of its parameters. */
   readonly arguments: readonly CudaArgument[]
-  /** The number of threads along each axis; blocks are whole, so that a kernel looks whether it is needed. */
+  /** The number of threads along each axis, rounded up to whole blocks: kernels must check bounds. */
   readonly grid: readonly number[]
-  /** The number of threads of a block along each axis. */
+  /** The number of threads per block along each axis. */
   readonly threadgroup: readonly number[]
   /** Bytes of dynamic shared memory. */
   readonly sharedMemory?: number
@@ -180,30 +180,30 @@ export type CudaFileKernel = GpuKernel<CudaSteps>
 /** Kernels in CUDA C++, by the names of their primitives. */
 export interface CudaKernels {
   readonly form: "cuda"
-  /** The npm package that brings them; errors name it. */
+  /** The npm package that provides them, for error messages. */
   readonly package: string
-  /** A `.cu` file beside the package's code. It knows what bodies of `mx.fast.cudaKernel` know, without including anything. */
+  /** A `.cu` file. The same declarations as in the bodies of `mx.fast.cudaKernel` are available without includes. */
   readonly library: string | URL
   readonly kernels: Readonly<Record<string, CudaFileKernel>>
 }
 
-/** A kernel in JavaScript, by the rules of a `reference`. */
+/** A kernel in JavaScript, with the interface of a `reference`. */
 export interface JsKernel {
-  /** Chooses the applications that it takes; all of them by default. The others fall back. */
+  /** True for the applications that it supports; all by default. The others fall back. */
   supports?(application: ApplicationMeta): boolean
-  /** Inputs are row-major, outputs start as zeros. */
+  /** Inputs are row-major; outputs are zero-initialized. */
   run(inputs: readonly HostArray[], outputs: readonly HostArray[], params: AnyParams): void
 }
 
-/** Kernels in JavaScript: they run where a backend has none, in place of the decomposition or the reference implementation. */
+/** Kernels in JavaScript, used instead of the decomposition or reference implementation if a backend has no kernel. */
 export interface JsKernels {
   readonly form: "js"
-  /** The npm package that brings them; errors name it. */
+  /** The npm package that provides them, for error messages. */
   readonly package: string
   readonly kernels: Readonly<Record<string, JsKernel>>
 }
 
-/** The call of a function of a WebAssembly module: addresses of operands by name, and numbers. */
+/** A call of a WebAssembly function: operands by name (passed as addresses), and numbers. */
 export interface WasmLaunch {
   /** The exported function. */
   readonly call: string
@@ -214,40 +214,40 @@ export interface WasmLaunch {
 export type WasmKernel = LaunchedKernel<WasmLaunch>
 
 /**
- * Kernels in WebAssembly: they run where those in JavaScript do. The module exports its `memory`, and `__heap_base` if it has data of its
- * own; operands are copied behind that, row-major, 16 bytes apart at least.
+ * Kernels in WebAssembly, used like those in JavaScript. The module exports its `memory`, and `__heap_base` if it has static data; operands
+ * are copied there, row-major and 16-byte aligned.
  */
 export interface WasmKernels {
   readonly form: "wasm"
-  /** The npm package that brings them; errors name it. */
+  /** The npm package that provides them, for error messages. */
   readonly package: string
-  /** A `.wasm` file beside the package's code. */
+  /** A `.wasm` file. */
   readonly library: string | URL
   readonly kernels: Readonly<Record<string, WasmKernel>>
 }
 
-/** Kernels in one of the forms that backends take. */
+/** Kernels in one of the supported forms. */
 export type KernelOffer = NativeKernels | MetalKernels | CudaKernels | JsKernels | WasmKernels
 
-/** Every form that there is, taken by a backend or not. */
+/** All forms. */
 const FORMS: readonly string[] = ["native", "metal", "cuda", "js", "wasm"]
 
 const offers: KernelOffer[] = []
 const listeners: { form: string; take: (offer: KernelOffer) => void }[] = []
 
 /**
- * Brings kernels for primitives. Backends that run the form take them now, or when they are imported. Without any, the primitives work as
- * before, by their decomposition or reference implementation.
+ * Provides kernels for primitives. Backends that support the form load them now, or when they are imported. Without kernels, primitives run
+ * as their decomposition or reference implementation.
  *
- * Elementwise primitives need none: those with `scalar` semantics run, and fuse, as programs.
+ * Elementwise primitives with `scalar` semantics need none: they run, and fuse, as scalar programs.
  *
- * @throws ArgumentError for a malformed offer, and whatever a backend says of kernels that it cannot load
+ * @throws ArgumentError for a malformed offer; errors of backends that cannot load the kernels
  */
 export function provideKernels(offer: KernelOffer): void {
   const { form, package: from, kernels } = (offer ?? {}) as Partial<Exclude<KernelOffer, NativeKernels>>
   if (typeof form !== "string" || typeof from !== "string" || from === "")
     throw new ArgumentError("provideKernels", `expected { form, package, … }, received ${describe(offer)}`, {
-      hint: `form is one of ${FORMS.join(", ")}, package the npm name of the package that brings the kernels`,
+      hint: `form is one of ${FORMS.join(", ")}, package the npm name of the package that provides the kernels`,
     })
   if (!FORMS.includes(form)) {
     const near = nearest(form, FORMS)
@@ -255,13 +255,13 @@ export function provideKernels(offer: KernelOffer): void {
       hint: near ? `Did you mean "${near}"?` : "A later @lazuli/core may have it",
     })
   }
-  // A native library says itself what it has: the backend that loads it looks.
+  // A native library lists its own primitives: the backend that loads it checks them.
   if (typeof kernels === "object" && kernels !== null) checkBringer(from, Object.keys(kernels))
   for (const listener of listeners) if (listener.form === form) listener.take(offer)
   offers.push(offer)
 }
 
-/** Calls `take` for every offer in this form, those to come included. For backends. */
+/** Calls `take` for every offer in this form, present and future. For backends. */
 export function onKernels<F extends KernelOffer["form"]>(
   form: F,
   take: (offer: Extract<KernelOffer, { form: F }>) => void,
@@ -270,5 +270,5 @@ export function onKernels<F extends KernelOffer["form"]>(
   for (const offer of offers) if (offer.form === form) take(offer as Extract<KernelOffer, { form: F }>)
 }
 
-/** The offers up to now: for `mx.plugins`. */
+/** The offers so far, for `mx.plugins`. */
 export const kernelOffers = (): readonly KernelOffer[] => offers

@@ -1,6 +1,6 @@
 /**
- * Kinds of arguments: what a public function takes at a position, in words and as a test. Functions name the kinds of their parameters, and
- * what does not fit is refused before the function looks at it. How many arguments there are, and by which names, is args.ts's.
+ * Kinds of arguments: predicates and their descriptions, by which arguments of public functions are validated before their bodies run. The
+ * number and names of arguments are checked in args.ts.
  */
 import { Complex } from "./complex-number"
 import { Device, Stream, ThreadLocalStream } from "./device"
@@ -13,11 +13,11 @@ export interface Kind {
   /** The expected value, as in "must be …". */
   readonly expected: string
   readonly accepts: (value: never) => boolean
-  /** Of lists: what their elements must be. */
+  /** For lists: the predicate of their elements. */
   readonly element?: (value: unknown) => boolean
   readonly hint?: string
   readonly error?: new (op: string, fact: string, details?: { hint?: string }) => LazuliError
-  /** True if it need not be given. */
+  /** True if it may be omitted. */
   readonly optional?: boolean
 }
 
@@ -29,7 +29,7 @@ const isScalar = (v: unknown): boolean =>
 const isSize = (v: unknown): boolean => Number.isSafeInteger(v) && (v as number) >= 0
 const within = (v: unknown, low: number, high: number): boolean =>
   typeof v === "number" && v >= low && v <= high
-/** True if a value is a list whose elements all fit. Holes count, which `every` would skip. */
+/** True if a value is a list whose elements all satisfy `fits`. Includes holes, which `every` would skip. */
 export function isListOf(value: unknown, fits: (element: unknown, i: number) => boolean): boolean {
   if (!isList(value)) return false
   for (let i = 0; i < value.length; i++) if (!fits(value[i], i)) return false
@@ -66,7 +66,7 @@ const table = {
     accepts: (v: unknown) => v instanceof Array || isInteger(v) || isList(v),
   },
   number: { expected: "a number", accepts: isNumber },
-  /** A number, or what holds some: bounds and parameters of distributions. */
+  /** Bounds and parameters of distributions. */
   numbers: { expected: "a number, a list of numbers or an array", accepts: orNumbers },
   finite: { expected: "a finite number", accepts: (v: unknown) => Number.isFinite(v) },
   positive: { expected: "a number above 0", accepts: (v: unknown) => isNumber(v) && (v as number) > 0 },
@@ -83,7 +83,7 @@ const table = {
   integer: { expected: "an integer", accepts: isInteger },
   size: { expected: "a non-negative integer", accepts: isSize },
   count: { expected: "an integer of at least 1", accepts: (v: unknown) => isSize(v) && v !== 0 },
-  /** The number of results computed here, at once. */
+  /** The number of points computed immediately in JavaScript. */
   points: {
     expected: `an integer of at most ${MOST_POINTS}`,
     accepts: (v: unknown) => isInteger(v) && (v as number) <= MOST_POINTS,
@@ -104,7 +104,7 @@ const table = {
     accepts: (v: unknown) => isInteger(v) || listOf(isInteger)(v),
     element: isInteger,
   },
-  /** Where None is a choice of its own, beside a default. */
+  /** For parameters where null differs from the default. */
   axisOrNone: {
     expected: "an integer, or null for all",
     accepts: (v: unknown) => v === null || isInteger(v),
@@ -135,25 +135,25 @@ const table = {
 } as const satisfies Record<string, Kind>
 
 /**
- * The kind of a parameter, by name; `?` marks one that need not be given, for which null stands as well. A list: one of these strings.
- * Packages bring kinds of their own as objects.
+ * The kind of a parameter by name, where `?` marks an optional one, which may also be null; a list of the allowed strings; or an object,
+ * for kinds of other packages.
  */
 export type ParameterKind = keyof typeof table | `${keyof typeof table}?` | readonly string[] | Kind
 
 /** The parameters of a public function, in order. */
 export type Signature = Readonly<Record<string, ParameterKind>>
 
-/** A parameter, ready to be checked. */
+/** A parameter with its kind. */
 export interface Parameter extends Kind {
   readonly name: string
   readonly optional: boolean
   readonly accepts: (value: unknown) => boolean
 }
 
-/** Parameters without a kind take anything. */
+/** Parameters without a kind accept anything. */
 const ANYTHING: Kind = { expected: "a value", accepts: () => true }
 
-/** The parameters that a signature, or a bare list of names, stands for. */
+/** The parameters of a signature or of a list of names. */
 export function parametersOf(signature: Signature | readonly string[]): readonly Parameter[] {
   if (isList(signature))
     return signature.map((name) => ({ ...(ANYTHING as Parameter), name: name as string, optional: true }))
@@ -172,7 +172,7 @@ export function parametersOf(signature: Signature | readonly string[]): readonly
 }
 
 /**
- * Holds arguments to the kinds of their parameters. Null becomes undefined where nothing need be given: Python's None.
+ * Validates arguments. Null becomes undefined for optional parameters, like Python's None.
  * @throws ArgumentError, DTypeError
  */
 export function checkArguments(op: string, parameters: readonly Parameter[], values: unknown[]): void {

@@ -1,54 +1,54 @@
 /**
- * Types of arguments that many functions share and that mention no array.
+ * Types of common arguments that do not involve arrays.
  */
 import type { Complex } from "./complex-number"
 import type { StreamLike } from "./device"
 
-/** A JavaScript scalar that may stand beside an array. */
+/** A JavaScript scalar operand. */
 export type Scalar = number | bigint | boolean | Complex
-/** A value of an array as JavaScript has it: bigint for 64-bit integers, {@link Complex} for complex64. */
+/** The JavaScript value of an element: bigint for 64-bit integers, {@link Complex} for complex64. */
 export type Value = number | bigint | boolean | Complex
 
-/** The key of what only types know. */
+/** The key of a type-only property. */
 export declare const HOLDS: unique symbol
 /**
- * Tells the type checker what the values of an array are. As with JavaScript's own arrays in TypeScript, an array of unknown values may be
- * assigned where the values are known, so that `let x = mx.zeros([2])` may become any array later.
+ * The value type of an array, for the type checker. It is bivariant, as with TypeScript's own arrays: an array of unknown value type may be
+ * assigned where it is known, so that `let x = mx.zeros([2])` can later be any array.
  */
 export interface Holds<V extends Value> {
   [HOLDS]?(value: V): void
 }
-/** The values of an array, or of a dtype. */
+/** The value type of an array or dtype. */
 export type ValueIn<A> = A extends Holds<infer V> ? V : Value
-/** Of functions that compute in floating point: arrays of numbers `N`, unless the values of `T` may be complex. */
+/** The result of floating-point functions: arrays of numbers `N`, unless the values of `T` may be complex. */
 export type Floating<T, N, A> = Complex extends ValueIn<T> ? A : N
-/** Of functions of numbers that give numbers: `N`, unless there may be others. */
+/** The result of functions that map numbers to numbers: `N`, unless `T` may have other values. */
 export type OfNumbers<T, N, A> = [ValueIn<T>] extends [number] ? N : A
-/** Of functions of numbers and bools that give numbers: `N`, unless there may be others. */
+/** The result of functions that map numbers and bools to numbers: `N`, unless `T` may have other values. */
 export type Numeric<T, N, A> = [ValueIn<T>] extends [number | boolean] ? N : A
 
-/** Options that every operation takes. */
+/** Options of all operations. */
 export interface StreamOptions {
-  /** Where to run: a stream, a device, or null for the current stream. */
+  /** The stream or device to run on; null for the current stream. */
   stream?: StreamLike
 }
 /** One axis, several, or null for all. */
 export type Axes = number | readonly number[] | null
 
-/** Segments by the number of the segment that each row belongs to. */
+/** Segments given by the segment id of each row. */
 export interface SegmentIdOptions {
-  /** The number of segments: one more than the largest id by default, which reads the ids. */
+  /** The number of segments; by default the largest id plus one, for which the ids are evaluated. */
   numSegments?: number | null
-  /** Promises ascending ids: each segment is then one run of rows, and is reduced in their order on every device. */
+  /** Asserts that ids are ascending: each segment is then contiguous, and is reduced in row order on every device. */
   sorted?: boolean
 }
-/** Segments that are runs of rows: by their lengths, or by the row at which each begins, with the number of rows at the end. */
+/** Contiguous segments of rows, given by their lengths, or by the start of each with the number of rows appended. */
 export type RowRuns<A> = { lengths: A | readonly number[] } | { offsets: A | readonly number[] }
 
-/** The way updates meet what is there, and each other. */
+/** The way in which updates combine with existing elements and each other. */
 export type ScatterReduction = "set" | "sum" | "prod" | "max" | "min"
 
-/** A slice along one axis; `mx.s` makes one. A null bound is open. */
+/** A slice along one axis, created by `mx.s`. Null means the default bound. */
 export class Slice {
   constructor(
     readonly start: number | null,
@@ -56,9 +56,9 @@ export class Slice {
     readonly step: number | null,
   ) {}
 }
-/** Integers, nested like the axes of an index array. */
+/** Nested lists of integers, as an index array. */
 export type IntegerList = readonly (number | IntegerList)[]
-/** Booleans, nested like the axes of a mask. */
+/** Nested lists of booleans, as a mask. */
 export type MaskList = readonly (boolean | MaskList)[]
 /**
  * One item of an index expression: an integer, a slice (`mx.s(1, 3)` or the string `'1:3'`), `'...'`, null for a new axis, an integer
@@ -66,7 +66,7 @@ export type MaskList = readonly (boolean | MaskList)[]
  */
 export type IndexSpec<A> = number | string | Slice | null | A | IntegerList | MaskList
 
-/** The updates of `x.at(…)`; each gives a new array. Elements named twice are updated twice. */
+/** The updates of `x.at(…)`; each returns a new array. Repeated indices are updated repeatedly. */
 export interface ArrayAt<A> {
   /** A copy with `value` added to the indexed elements. */
   add(value: A | Scalar): A
@@ -76,8 +76,8 @@ export interface ArrayAt<A> {
   multiply(value: A | Scalar): A
   /** A copy with the indexed elements divided by `value`. */
   divide(value: A | Scalar): A
-  /** A copy with the larger of the indexed elements and `value`. */
+  /** A copy with the indexed elements replaced by their maximum with `value`. */
   maximum(value: A | Scalar): A
-  /** A copy with the smaller of the indexed elements and `value`. */
+  /** A copy with the indexed elements replaced by their minimum with `value`. */
   minimum(value: A | Scalar): A
 }

@@ -1,12 +1,12 @@
 /**
- * Parameters of primitives: plain data described by a schema. The TypeScript type, equality, printing, cache keys and the
- * words a kernel reads all derive from the schema, for third parties too.
+ * Parameters of primitives: plain data described by a schema. The TypeScript type, equality, printing, cache keys and the kernel's
+ * parameter words are all derived from the schema.
  */
 import { type Dtype, isDtype } from "./dtype"
 import { describe, RegistryError } from "./errors"
 import { type ScalarProgram, type ScalarValue, valueKey as scalarKey } from "./scalar-program"
 
-/** One parameter: a type, or the list of the strings it may be. A trailing `?` lets it be null. */
+/** The type of a parameter, or the list of its allowed strings. A trailing `?` allows null. */
 export type ParamType =
   | "f64"
   | "i64"
@@ -55,16 +55,16 @@ type ValueOf<T> = T extends readonly (infer S)[]
                           ? (...args: never[]) => unknown
                           : never
 
-/** The values that go with a schema. */
+/** The type of the parameters of a schema. */
 export type ParamsOf<S extends ParamSchema> = { readonly [K in keyof S]: ValueOf<S[K]> }
 
-/** A program held by a parameter: anything with a key that is equal for equal programs. */
+/** A program as a parameter: any object with a key that is equal exactly for equal programs. */
 export type SubProgram = ScalarProgram | { readonly key: string }
 
-/** Any parameters, for code that treats all primitives alike. */
+/** Parameters of any primitive. */
 export type AnyParams = Readonly<Record<string, unknown>>
 
-/** The parameters of a primitive that has none. */
+/** The parameters of primitives without parameters. */
 export const NO_PARAMS: AnyParams = Object.freeze({})
 
 const checks: Record<string, (v: unknown) => boolean> = {
@@ -80,7 +80,7 @@ const checks: Record<string, (v: unknown) => boolean> = {
   value: (v) => ["number", "bigint", "boolean", "object"].includes(typeof v) && v !== null,
 }
 
-/** Throws unless every parameter has a kind that there is. */
+/** Validates a schema. @throws RegistryError */
 export function checkSchema(op: string, schema: unknown): void {
   if (typeof schema !== "object" || schema === null || globalThis.Array.isArray(schema))
     throw new RegistryError(
@@ -99,7 +99,7 @@ export function checkSchema(op: string, schema: unknown): void {
   }
 }
 
-/** Throws unless the values fit the schema; for the parameters that third parties pass. */
+/** Validates parameters against a schema, for primitives of other packages. @throws RegistryError */
 export function checkParams(op: string, schema: ParamSchema, params: AnyParams): void {
   for (const key of Object.keys(params)) {
     if (!(key in schema))
@@ -128,7 +128,7 @@ export function checkParams(op: string, schema: ParamSchema, params: AnyParams):
 let functionCount = 0
 const functionIds = new WeakMap<object, number>()
 
-/** A string that is equal exactly for equal parameters: the key of caches and of common-subexpression elimination. */
+/** A string that is equal exactly for equal parameters: the key of caches and common-subexpression elimination. */
 export function paramsKey(schema: ParamSchema, params: AnyParams): string {
   let key = ""
   for (const name of Object.keys(schema)) key += `${name}=${valueKey(params[name])};`

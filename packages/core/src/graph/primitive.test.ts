@@ -22,12 +22,12 @@ describe("definePrimitive", () => {
       mx.definePrimitive({ name: "@other/pack/triple", infer, scalar: (s, [x]) => s.add(x, s.add(x, x)) })
     define()
     expect(define).toThrowErrorMatchingInlineSnapshot(
-      `[RegistryError: [@other/pack/triple] is already registered by @other/pack, and @other/pack registers it again. Two copies of one package in node_modules do this (\`npm ls @other/pack\` shows them); so does a package that uses another package's name]`,
+      `[RegistryError: [@other/pack/triple] is already registered by @other/pack, and @other/pack registers it again. Two copies of a package in node_modules cause this (\`npm ls @other/pack\` lists them), and so does a package that registers names of another package]`,
     )
     expect(() =>
       mx.definePrimitive({ name: "softmax", infer, scalar: (_s, [x]) => x }),
     ).toThrowErrorMatchingInlineSnapshot(
-      `[RegistryError: [softmax] is already registered by @lazuli/core, and @lazuli/core registers it again. Two copies of one package in node_modules do this (\`npm ls @lazuli/core\` shows them); so does a package that uses another package's name]`,
+      `[RegistryError: [softmax] is already registered by @lazuli/core, and @lazuli/core registers it again. Two copies of a package in node_modules cause this (\`npm ls @lazuli/core\` lists them), and so does a package that registers names of another package]`,
     )
   })
 
@@ -112,7 +112,7 @@ describe("definePrimitive", () => {
     const [half, total] = divmod.all([mx.array([1, 2, 3])])
     expect([total.item(), half.tolist()]).toEqual([6, [0.5, 1, 1.5]])
     expect(() => divmod([mx.array([1, 2, 3])])).toThrowErrorMatchingInlineSnapshot(
-      `[ArgumentError: [@me/pack/halves] gives 2 arrays, expected a primitive that gives one. \`all(inputs, params)\` of the same function gives all of them]`,
+      `[ArgumentError: [@me/pack/halves] has 2 outputs, expected a primitive with one. Use \`all(inputs, params)\` of the same function]`,
     )
   })
 })

@@ -1,7 +1,6 @@
 /**
- * `definePrimitive`: checks a definition, registers it under a unique name, and returns the function that applies it.
- * Also what follows from scalar semantics: its program, and its expansion into primitives of one instruction each.
- * It is long because each part of a definition is checked in words before it is registered.
+ * `definePrimitive`: validates a definition, registers it under a unique name, and returns the function that applies it. Also the programs
+ * and decompositions that are derived from scalar semantics. It is long because every part of a definition is validated separately.
  */
 import { calls, nameCall } from "./calls"
 import { copiesHint, takenHint } from "./copies"
@@ -37,29 +36,29 @@ import {
   unaryOps,
 } from "./scalar-program"
 
-/** The version of the plugin contract: definitions written for another one are refused. */
+/** The version of the plugin API: definitions written for another version are rejected. */
 export const PLUGIN_API = 1
 
-/** A primitive's definition: its name, its parameters, its semantics, and rules where they cannot be derived or are dear. */
+/** The definition of a primitive: name, parameters, semantics, and those rules that cannot be derived (efficiently). */
 export type PrimitiveDefinition<S extends ParamSchema> = {
-  /** Bare for core's; `<npm package>/<name>` for everyone else's. */
+  /** Unqualified for core, `<npm package>/<name>` for other packages. */
   readonly name: string
   /** Names and types of the parameters. */
   readonly params?: S
-  /** Properties that engines ask for. */
+  /** Properties used by engines. */
   readonly facts?: PrimitiveFacts
-  /** The version of its package, for programs in files that apply it. */
+  /** The version of its package, recorded in exported programs. */
   readonly version?: string
-  /** The plugin contract it was written for; `mx.PLUGIN_API` by default. */
+  /** The plugin API it was written for; `mx.PLUGIN_API` by default. */
   readonly api?: number
-  /** Other packages that may bring kernels for it, by their npm names; `"*"` lets any. Its own package always may. */
+  /** The npm names of other packages that may provide kernels for it; `"*"` allows any. Its own package always may. */
   readonly kernelsFrom?: readonly string[] | "*"
 } & PrimitiveRules<ParamsOf<S>>
 
-/** The parameters of a primitive without any. */
+/** The type of the parameters of primitives without parameters. */
 export type NoParams = Record<never, never>
 
-/** Applies a primitive to arrays; `all` is for primitives of several outputs. */
+/** Applies a primitive to arrays; use `all` for primitives with several outputs. */
 export interface Apply<P> {
   (inputs: readonly Array[], params?: P): Array
   /** All outputs. */
@@ -72,35 +71,35 @@ const registry = new Map<string, Primitive>()
 const sourceOf = (name: string): string =>
   name.includes("/") ? name.slice(0, name.lastIndexOf("/")) : "@lazuli/core"
 
-/** Stacks from which the primitives of other packages were registered: nobody reads them unless something is wrong. */
+/** Errors with the stacks of registrations by other packages; only formatted if something is wrong. */
 const registrants = new Map<string, Error>()
 
 /** The package that registered a primitive, as {@link registrant} gives it. */
 const registrantOf = (name: string): string | null => registrant(registrants.get(name))
 
-/** The file that registered a package's primitive; null where it is in no installed package. */
+/** The file that registered a package's primitive; null if it is not in an installed package. */
 export const registrantFile = (name: string): string | null =>
   /\((.*)\)$/.exec(registrantOf(name) ?? "")?.[1] ?? null
 
-/** The packages that may bring kernels for another's primitive. */
+/** The packages that may provide kernels for another package's primitive. */
 const allowed = new Map<string, readonly string[] | "*">()
 
-/** @throws RegistryError where a package brings kernels for another's primitive, which does not allow it */
+/** @throws RegistryError if a package provides kernels for another package's primitive without permission */
 export function checkBringer(from: string, primitives: Iterable<string>): void {
   for (const name of primitives) {
     const others = allowed.get(name)
     if (sourceOf(name) === from || others === "*" || others?.includes(from)) continue
     throw new RegistryError(
       "provideKernels",
-      `${from} brings a kernel for ${name}, a primitive of ${sourceOf(name)}`,
+      `${from} provides a kernel for ${name}, a primitive of ${sourceOf(name)}`,
       {
-        hint: `A package brings kernels for its own primitives; another's definition allows it by kernelsFrom: ["${from}"]`,
+        hint: `A package may only provide kernels for its own primitives, unless their definition has kernelsFrom: ["${from}"]`,
       },
     )
   }
 }
 
-/** The calling package, by a stack: `<package> (<file>)`, or null where the file is in no installed package. */
+/** The calling package according to a stack: `<package> (<file>)`, or null if the file is not in an installed package. */
 function registrant(error: Error | undefined): string | null {
   for (const line of error?.stack?.split("\n").slice(1) ?? []) {
     if (/^\s*at (\w+\.)?(checkDefinition|definePrimitive)\d* /.test(line)) continue
@@ -116,7 +115,7 @@ function registrant(error: Error | undefined): string | null {
 /**
  * Registers a primitive and returns the function that applies it.
  *
- * @throws RegistryError when the name is taken, malformed, or the definition has no semantics or more than one kind.
+ * @throws RegistryError if the name is malformed or taken, or the definition does not have exactly one kind of semantics
  */
 export function definePrimitive<const S extends ParamSchema = Record<never, never>>(
   definition: PrimitiveDefinition<S>,
@@ -151,8 +150,8 @@ export function definePrimitive<const S extends ParamSchema = Record<never, neve
     boundPending()
     return applyNodes(primitive, nodesOf(inputs), values ?? NO_PARAMS).map((node) => new ArrayClass(node))
   }
-  // A primitive that holds a program or a function cannot come from a file; core's are applied by functions of core, which check arguments
-  // as these do not.
+  // A primitive that contains a program or a function cannot be called from files. Core's primitives are called through core's functions,
+  // which validate arguments.
   const isData =
     check && !facts.opaque && !Object.values(params).some((type) => type === "program" || type === "function")
   if (isData) {
@@ -164,22 +163,18 @@ export function definePrimitive<const S extends ParamSchema = Record<never, neve
   return apply as Apply<ParamsOf<S>>
 }
 
-/** Another package's application, whose only output is asked for. */
+/** Applies another package's primitive of one output. */
 function applyOne(primitive: Primitive, inputs: readonly Node[], params: AnyParams): Node {
   boundPending()
   const outputs = applyNodes(primitive, inputs, params)
   if (outputs.length === 1) return outputs[0]
   for (const input of inputs) input.uses--
-  throw new ArgumentError(
-    primitive.name,
-    `gives ${outputs.length} arrays, expected a primitive that gives one`,
-    {
-      hint: "`all(inputs, params)` of the same function gives all of them",
-    },
-  )
+  throw new ArgumentError(primitive.name, `has ${outputs.length} outputs, expected a primitive with one`, {
+    hint: "Use `all(inputs, params)` of the same function",
+  })
 }
 
-/** The calls of programs in files: applied to something other than a list of arrays, a primitive may do anything. */
+/** The function that programs in files call: it validates its arguments. */
 function stored(name: string, apply: (inputs: readonly Array[], values?: AnyParams) => unknown) {
   return (inputs: readonly Array[], values?: AnyParams, ...more: unknown[]): unknown => {
     const isParams = values === undefined || (typeof values === "object" && values !== null)
@@ -190,7 +185,7 @@ function stored(name: string, apply: (inputs: readonly Array[], values?: AnyPara
   }
 }
 
-/** Every primitive's rules in one object shape, so that the engine reads them from one location in memory. */
+/** All primitives' rules have one object shape (hidden class), so that the engine's reads stay monomorphic. */
 function uniformRules(rules: PrimitiveRules<AnyParams>): PrimitiveRules<AnyParams> {
   const {
     infer,
@@ -230,10 +225,10 @@ function uniformFacts(facts: PrimitiveFacts): PrimitiveFacts {
   return { immediate, broadcasts, stopsGradient, opaque, ambiguous, along, places, exchanges }
 }
 
-/** Packages whose primitives promise shapes and dtypes that need no second look: every call of a compiled function would pay for it. */
+/** Packages whose `infer` results are not validated, to save time in every call of a compiled function. */
 const TRUSTED = new Set(["@lazuli/core", "@lazuli/compile"])
 
-/** The rules; of another package's primitive, with outputs that are looked at. */
+/** The rules, with validated `infer` results for other packages' primitives. */
 function checkedRules(name: string, rules: PrimitiveRules<AnyParams>): PrimitiveRules<AnyParams> {
   if (TRUSTED.has(sourceOf(name))) return rules
   return { ...rules, infer: (inputs, params) => checkMetas(name, rules.infer(inputs, params)) }
@@ -316,7 +311,7 @@ const FACTS = new Set([
 ])
 const PARTS = new Set(["name", "params", "facts", "version", "api", "kernelsFrom", ...RULES])
 
-/** Rules are functions, parameters have kinds that there are, and nothing is misspelt. */
+/** Validates rules, facts and parameters, and rejects unknown properties. */
 function checkParts(definition: PrimitiveDefinition<ParamSchema>): void {
   const { name, params = {}, facts = {}, version, kernelsFrom } = definition
   for (const part in definition) {
@@ -359,7 +354,7 @@ function refuseUnknown(name: string, what: string, key: string, known: ReadonlyS
   )
 }
 
-/** Checks the arguments of a primitive of another package. */
+/** Validates the arguments of another package's primitive. */
 function checkApplication(
   name: string,
   schema: ParamSchema,
@@ -379,10 +374,10 @@ function checkApplication(
   checkParams(name, schema, values)
 }
 
-/** The outputs that a primitive of another package says it has. */
+/** Validates the `infer` result of another package's primitive. */
 function checkMetas(name: string, metas: Meta | readonly Meta[]): Meta | readonly Meta[] {
   const list = globalThis.Array.isArray(metas) ? (metas as readonly Meta[]) : [metas as Meta]
-  if (list.length === 0) throw new RegistryError(name, "infer gave no output")
+  if (list.length === 0) throw new RegistryError(name, "infer returned no output")
   for (const meta of list as readonly (Partial<Meta> | null | undefined)[]) {
     const { shape, dtype } = meta ?? {}
     if (
@@ -391,9 +386,10 @@ function checkMetas(name: string, metas: Meta | readonly Meta[]): Meta | readonl
     )
       throw new RegistryError(
         name,
-        `infer must give a shape of non-negative integers, received ${describe(shape)}`,
+        `infer must return a shape of non-negative integers, received ${describe(shape)}`,
       )
-    if (!isDtype(dtype)) throw new RegistryError(name, `infer must give a dtype, received ${describe(dtype)}`)
+    if (!isDtype(dtype))
+      throw new RegistryError(name, `infer must return a dtype, received ${describe(dtype)}`)
   }
   return metas
 }
@@ -416,12 +412,12 @@ export interface PrimitiveInfo {
   /** The kind of its semantics. */
   readonly semantics: "scalar" | "decompose" | "reference" | "view"
   readonly params: ParamSchema
-  /** The rules that it states itself; the others are derived. */
+  /** The rules in its definition; the others are derived. */
   readonly rules: readonly ("partials" | "vjp" | "jvp" | "vmap")[]
 }
 
 /**
- * Every registered primitive, with the package it came from.
+ * All registered primitives, with the packages that define them.
  *
  * @example
  * mx.listPrimitives().find((p) => p.name === 'softmax').source
@@ -443,10 +439,10 @@ export function listPrimitives(): PrimitiveInfo[] {
   }))
 }
 
-/** Programs kept for each primitive with parameters: a fused one is met once, a cast again and again. */
+/** The most programs cached per primitive with parameters: fused ones are used once, casts repeatedly. */
 const MAX_PROGRAMS = 256
 
-/** A number holds the dtypes of so many inputs. */
+/** The most inputs whose dtypes fit into a number. */
 const MAX_CODED = 13
 
 /** The scalar program of an elementwise node. */
@@ -485,7 +481,7 @@ function buildProgram(node: Node, primitive: Primitive): ScalarProgram {
 
 let arrayOps: ScalarOps<Array> | undefined
 
-/** The vocabulary of scalar semantics on arrays: each instruction is the primitive of its name. */
+/** Scalar operations on arrays: each instruction is the primitive of its name. */
 function scalarOpsOnArrays(): ScalarOps<Array> {
   if (arrayOps) return arrayOps
   const table: Record<string, unknown> = {}
@@ -502,7 +498,7 @@ function scalarOpsOnArrays(): ScalarOps<Array> {
   return arrayOps
 }
 
-/** The decomposition of an application into other primitives: its own, or the one that follows from its scalar semantics. */
+/** Decomposes an application into other primitives, by its rule or its scalar semantics. */
 export function decompose(
   primitive: Primitive,
   inputs: readonly Array[],

@@ -1,13 +1,12 @@
 /**
- * Scalar programs: elementwise work as data. A program is a short list of instructions over registers, each with its own
- * dtype; the reference interprets it, the CPU runs it block by block, Metal turns it into source text. What an
- * elementwise primitive means is written once, as a function of a `ScalarOps`, and yields a program (here) or, with
- * arrays in place of registers, a graph (primitive.ts).
+ * Scalar programs: elementwise work as data. A program is a list of instructions over registers, each with its own dtype; the reference
+ * backend interprets it, the CPU runs it block by block, Metal compiles it to source code. The semantics of an elementwise primitive is a
+ * function of a `ScalarOps`, which yields a program (here) or, on arrays instead of registers, a graph (primitive.ts).
  */
 import { bool_, complex64, type Dtype, float32 } from "./dtype"
 import { DTypeError } from "./errors"
 
-/** Instructions of one argument that keep its dtype. */
+/** Unary instructions. */
 export const unaryOps = [
   "negative",
   "abs",
@@ -46,7 +45,7 @@ export const unaryOps = [
   "real",
   "imag",
 ] as const
-/** Instructions of two arguments of one dtype. */
+/** Binary instructions on arguments of one dtype. */
 export const binaryOps = [
   "add",
   "subtract",
@@ -75,9 +74,9 @@ export const binaryOps = [
   "complex",
 ] as const
 
-/** The name of an instruction of one argument. */
+/** The name of a unary instruction. */
 export type UnaryOp = (typeof unaryOps)[number]
-/** The name of an instruction of two arguments. */
+/** The name of a binary instruction. */
 export type BinaryOp = (typeof binaryOps)[number]
 /** The name of an instruction. */
 export type ScalarOp = UnaryOp | BinaryOp | "select" | "cast" | "constant"
@@ -93,10 +92,10 @@ const comparisons = new Set<string>([
   "logicalOr",
 ])
 
-/** A scalar of any dtype: complex numbers as an object with `re` and `im`. */
+/** A scalar of any dtype; complex numbers are objects with `re` and `im`. */
 export type ScalarValue = number | bigint | boolean | { readonly re: number; readonly im: number }
 
-/** The vocabulary in which an elementwise primitive states its semantics; `V` is a register or an array. */
+/** The operations in which an elementwise primitive expresses its semantics; `V` is a register or an array. */
 export type ScalarOps<V> = { [K in UnaryOp]: (x: V) => V } & { [K in BinaryOp]: (x: V, y: V) => V } & {
   /** `x` where the bool `condition` holds, `y` elsewhere. */
   select(condition: V, x: V, y: V): V
@@ -108,30 +107,30 @@ export type ScalarOps<V> = { [K in UnaryOp]: (x: V) => V } & { [K in BinaryOp]: 
   dtypeOf(x: V): Dtype
 }
 
-/** One step of a program: writes register `inputs + position`. */
+/** An instruction; the i-th one writes register `inputs + i`. */
 export interface Instruction {
   readonly op: ScalarOp
-  /** Of the result. */
+  /** The dtype of the result. */
   readonly dtype: Dtype
   /** Registers read. */
   readonly args: readonly number[]
-  /** With `constant` only. */
+  /** The value of a `constant`. */
   readonly value?: ScalarValue
 }
 
-/** Elementwise work as data: registers 0 … inputs-1 hold the inputs, then one register an instruction. */
+/** Elementwise work as data: registers 0 … inputs − 1 hold the inputs, followed by one register per instruction. */
 export interface ScalarProgram {
   readonly inputs: readonly Dtype[]
   readonly code: readonly Instruction[]
-  /** Registers that leave the program. */
+  /** The registers of the results. */
   readonly outputs: readonly number[]
   /** Equal for equal programs. */
   readonly key: string
-  /** Backends keep their number for it here, each at its own index. */
+  /** Program ids, by backend index. */
   readonly ids: (number | undefined)[]
 }
 
-/** The dtype of an instruction's result, and the check of its arguments. @throws DTypeError */
+/** Validates an instruction's arguments and returns the dtype of its result. @throws DTypeError */
 export function resultDtype(op: ScalarOp, args: readonly Dtype[]): Dtype {
   if (op === "select") {
     if (args[0] !== bool_)
@@ -155,11 +154,11 @@ export function resultDtype(op: ScalarOp, args: readonly Dtype[]): Dtype {
   return args[0]
 }
 
-/** Collects instructions while a definition runs on registers. Equal instructions are emitted once. */
+/** Builds a program by running a definition on registers. Equal instructions are emitted once. */
 export class ProgramBuilder {
   private readonly code: Instruction[] = []
   private readonly seen = new Map<string, number>()
-  /** The vocabulary to hand to a definition. */
+  /** The operations to pass to a definition. */
   readonly ops: ScalarOps<number>
 
   constructor(private readonly inputs: readonly Dtype[]) {
@@ -180,12 +179,12 @@ export class ProgramBuilder {
       : this.code[register - this.inputs.length].dtype
   }
 
-  /** The number of instructions so far. */
+  /** The current number of instructions. */
   get length(): number {
     return this.code.length
   }
 
-  /** Appends the instructions of another program, its inputs bound to registers of this one; returns its outputs. */
+  /** Appends the instructions of another program, with its inputs bound to registers of this one; returns its outputs. */
   inline(program: ScalarProgram, args: readonly number[]): number[] {
     const registers = args.slice()
     for (const step of program.code) {

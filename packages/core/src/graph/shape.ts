@@ -1,18 +1,17 @@
 /**
- * Shapes, strides and axes: plain number arrays and the arithmetic on them. Shapes are shared between nodes and never
- * modified after they were handed over.
+ * Shapes, strides and axes: plain lists of numbers. Shapes are shared between nodes and never modified.
  */
 import { ArgumentError, describe, ShapeError } from "./errors"
 
 /** Sizes of the axes, outermost first. */
 export type Shape = readonly number[]
-/** Elements to step over for a step along each axis; 0 where an axis is broadcast, negative where it is reversed. */
+/** The stride of each axis in elements; 0 for broadcast axes, negative for reversed ones. */
 export type Strides = readonly number[]
 
-/** An array has at most so many axes: kernels rely on it. */
+/** The most axes of an array, on which kernels rely. */
 export const MAX_RANK = 64
 
-/** Refuses a shape of more axes than {@link MAX_RANK}. @throws ShapeError */
+/** Rejects a shape with more than {@link MAX_RANK} axes. @throws ShapeError */
 export function refuseRank(op: string, shape: Shape): never {
   throw new ShapeError(op, `expected at most ${MAX_RANK} axes, received ${shape.length}`)
 }
@@ -46,7 +45,7 @@ export function contiguousStrides(shape: Shape): number[] {
   return strides
 }
 
-/** True if the strides walk the shape in row-major order without gaps; axes of size 1 do not count. */
+/** True if strides are row-contiguous; those of axes of size 1 do not matter. */
 export function isContiguous(shape: Shape, strides: Strides): boolean {
   let step = 1
   for (let i = shape.length - 1; i >= 0; i--) {
@@ -81,12 +80,12 @@ export function broadcastShapes(op: string, a: Shape, b: Shape): Shape {
   return out ?? long
 }
 
-/** `(2, 3)`, and `(2,)` with one axis, as MLX prints shapes. */
+/** Formats a shape as in MLX: `(2, 3)`, or `(2,)` for one axis. */
 export function format(shape: Shape): string {
   return shape.length === 1 ? `(${shape[0]},)` : `(${shape.join(", ")})`
 }
 
-/** An axis counted from the front; negative axes count from the end. @throws ShapeError */
+/** Converts a negative axis, which counts from the end, to a non-negative one. @throws ShapeError */
 export function normalizeAxis(op: string, axis: number, ndim: number): number {
   if (!Number.isInteger(axis))
     throw new ArgumentError(op, `an axis must be an integer, received ${describe(axis)}`)
@@ -100,7 +99,7 @@ export function normalizeAxis(op: string, axis: number, ndim: number): number {
   return normal
 }
 
-/** Axes counted from the front in ascending order; null means all. @throws ShapeError for an axis given twice. */
+/** Non-negative axes in ascending order; null means all. @throws ShapeError for repeated axes */
 export function normalizeAxes(
   op: string,
   axes: number | readonly number[] | null | undefined,
@@ -117,25 +116,25 @@ export function normalizeAxes(
     throw new ArgumentError(op, `axes must be a number or a list of numbers, received ${describe(axes)}`)
   const normal = list.map((axis) => normalizeAxis(op, axis, ndim)).sort((a, b) => a - b)
   for (let i = 1; i < normal.length; i++) {
-    if (normal[i] === normal[i - 1]) throw new ShapeError(op, `axis ${normal[i]} is given twice`)
+    if (normal[i] === normal[i - 1]) throw new ShapeError(op, `axis ${normal[i]} is repeated`)
   }
   return normal
 }
 
-/** A shape given by a user: a size or a list of sizes, checked. */
+/** Validates a shape argument: a size or a list of sizes. */
 export function asShape(op: string, value: unknown): number[] {
   const list = typeof value === "number" ? [value] : value
   if (!globalThis.Array.isArray(list))
     throw new ArgumentError(op, `expected a shape (a list of sizes), received ${describe(value)}`)
   for (const n of list) {
     if (typeof n !== "number" || !Number.isInteger(n) || n < 0) {
-      throw new ShapeError(op, `a shape must hold non-negative integers, received ${describe(n)}`)
+      throw new ShapeError(op, `a shape must consist of non-negative integers, received ${describe(n)}`)
     }
   }
   return list.slice() as number[]
 }
 
-/** The strides that read an array of `shape` and `strides` as if it had the shape `to`: 0 along broadcast axes. */
+/** The strides of an array broadcast to the shape `to`: 0 along broadcast axes. */
 export function broadcastStrides(shape: Shape, strides: Strides, to: Shape): number[] {
   const leading = to.length - shape.length
   const out = new globalThis.Array<number>(to.length)
@@ -145,8 +144,8 @@ export function broadcastStrides(shape: Shape, strides: Strides, to: Shape): num
 }
 
 /**
- * The strides that let the same memory be read with a new shape, or null where it takes a copy.
- * Groups of old axes that are contiguous among themselves are matched with groups of new axes of equal product.
+ * The strides of a reshaped view of the same memory, or null if a copy is needed. Groups of mutually contiguous old axes are matched with
+ * groups of new axes of equal product.
  */
 export function reshapeStrides(shape: Shape, strides: Strides, to: Shape): number[] | null {
   const size = sizeOf(shape)
@@ -163,7 +162,7 @@ export function reshapeStrides(shape: Shape, strides: Strides, to: Shape): numbe
       if (oldProduct < newProduct) oldProduct *= shape[i++]
       else newProduct *= to[j++]
     }
-    // Old axes i0..i-1 must step evenly through each other, axes of size 1 aside.
+    // Old axes i0..i-1 must be mutually contiguous, except those of size 1.
     let step = 0
     let last = -1
     for (let k = Math.min(i, shape.length) - 1; k >= i0; k--) {

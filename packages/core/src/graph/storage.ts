@@ -1,129 +1,130 @@
 /**
- * A block of a backend's memory, shared by the arrays that are views of it.
+ * Storages: blocks of a backend's memory, shared by arrays that are views of them.
  */
 
 import type { Stream } from "./device"
 
-/** Weak references, by which memory.ts learns that handles died. Only native code can offer them in synchronous programs. */
+/** Weak references, through which memory.ts detects dead handles. Only native code can poll them in synchronous programs. */
 export interface Tracker {
-  /** Makes weak references to objects[0 … count-1] under the numbers ids[i]. */
+  /** Creates weak references to objects[0 … count − 1] and stores their ids. */
   track(objects: readonly object[], count: number, ids: Int32Array): void
-  /** Forgets one. */
+  /** Removes a weak reference. */
   untrack(id: number): void
-  /** True if the object of a number is there, as far as the garbage collector has looked. */
+  /** False if the garbage collector has found the object dead. */
   isAlive?(id: number): boolean
-  /** The numbers whose objects are gone, among the young references or among all. */
+  /** The ids of dead objects, among the recent references or among all. */
   poll(all: boolean): ArrayLike<number>
-  /** Runs the garbage collector, if this program may. */
+  /** Runs the garbage collector, if possible. */
   collect(full: boolean): void
 }
 
-/** Bytes in use, their peak, bytes kept for reuse, and the number of blocks in use. */
+/** Bytes in use, their peak, cached bytes, and the number of blocks in use. */
 export interface MemoryStats {
   readonly active: number
-  /** The part of {@link active} that kernels have borrowed while they run: the limit does not count it. 0 where it is not told. */
+  /** The part of {@link active} that is scratch memory of running kernels, which the limit does not count. */
   readonly scratch?: number
   readonly peak: number
   readonly cache: number
   readonly buffers: number
   readonly limit: number
-  /** The bound of {@link cache}, where it is told. */
+  /** The limit of {@link cache}, if known. */
   readonly cacheLimit?: number
 }
 
 /**
- * A backend's memory. It may be the host's, or a device's own, which the host only reaches by {@link read} and {@link write}: then
- * there is no {@link host}.
+ * A backend's memory: the host's, or a device's, which the host accesses only through {@link read} and {@link write} (then {@link host} is
+ * absent).
  */
 export interface Memory {
-  /** Names the backend in errors. */
+  /** The backend's name, for errors. */
   readonly name: string
   /**
-   * Memory for later encoded work, of the stream that makes its contents. Never initialised. @throws DeviceError when a limit is reached
+   * Allocates uninitialized memory for subsequently encoded work of a stream. @throws DeviceError if a limit is reached
    */
   allocate(nbytes: number, stream?: Stream): Storage
   /**
-   * Memory that is written to at once, from JavaScript, whatever work is under way. Without it `allocate` and the queue's `flush` serve.
+   * Allocates memory that JavaScript may write immediately, even while work is running. By default, `allocate` followed by the queue's
+   * `flush`.
    */
   stage?(nbytes: number): Storage
-  /** Gives the memory back; encoded work that uses it still runs first. */
+  /** Releases the memory, once encoded work that uses it has run. */
   release(storage: Storage): void
-  /** Waits for the work that makes a storage; then a failure is known. Without it all work is done when evaluation returns. */
+  /** Waits for the work that computes a storage, after which a failure is known. If absent, evaluation is synchronous. */
   wait?(storage: Storage): void
   /** Waits for encoded work, then copies bytes out. */
   read(storage: Storage, byteOffset: number, into: ArrayBufferView): void
   /** Copies bytes in; only for memory that no encoded work uses. */
   write(storage: Storage, byteOffset: number, from: ArrayBufferView): void
-  /** Waits for encoded work, then gives the bytes themselves, without a copy. */
+  /** Waits for encoded work, then returns the memory itself, without a copy. */
   host?(storage: Storage): ArrayBuffer
-  /** Waits for encoded work, then says where the bytes start, for other backends of this process. Memory from 16 KB on starts on a page. */
+  /** Waits for encoded work, then returns the address, for other backends of this process. Blocks of at least 16 KB are page-aligned. */
   address?(storage: Storage): bigint
   /**
-   * Makes memory of another backend memory of this one too, without a copy; null where it cannot, for instance for want of alignment. Calls
-   * `done` once the storage was released and no work that uses it is left. What is adopted is read only, but for a kernel's outputs.
+   * Wraps another backend's memory without a copy; null if that is impossible, for instance because of alignment. Calls `done` once the
+   * storage is released and no longer used by any work. Adopted memory is read-only, except as a kernel's output.
    */
   adopt?(address: bigint, nbytes: number, done: () => void): Storage | null
   /**
-   * Lends a storage to another thread of JavaScript, which takes it once by the number that is returned. Nobody writes to it afterwards.
+   * Shares a storage with another JavaScript thread, which takes it once, by the returned id. It is never written again.
    */
   give?(storage: Storage): number
-  /** Takes what another thread gave. @throws DeviceError where there is nothing of that number */
+  /** Takes a storage that another thread shared. @throws DeviceError for an unknown id */
   take?(number: number, nbytes: number): Storage
-  /** Weak references, where it can offer them. */
+  /** Weak references, if supported. */
   readonly tracker?: Tracker
   stats?(): MemoryStats
   /** The blocks in use, for `mx.memoryReport()`. */
   storages?(): Iterable<Storage>
-  /** The bytes that a block of so many counts for under the limit, where that is more. */
+  /** The bytes that an allocation of `nbytes` counts towards the limit, if more. */
   blockBytes?(nbytes: number): number
-  /** Bounds the bytes in use. */
+  /** Limits the bytes in use. */
   setLimit?(bytes: number): void
-  /** Bounds the bytes kept for reuse. */
+  /** Limits the cached bytes. */
   setCacheLimit?(bytes: number): void
-  /** Bounds the bytes that are kept in physical memory. */
+  /** Limits the bytes wired in physical memory. */
   setWiredLimit?(bytes: number): void
-  /** Frees the bytes kept for reuse. */
+  /** Frees cached memory. */
   clearCache?(): void
-  /** Starts the peak anew from what is in use. */
+  /** Resets the peak to the bytes in use. */
   resetPeak?(): void
 }
 
-/** A block of memory; `refs` counts those that need it. */
+/** A reference-counted block of memory. */
 export class Storage {
-  /** Nodes that show this memory, storages that lend from it, copies on other devices, and evaluations under way. */
+  /** The number of references: nodes, storages that adopted it, copies on other devices, and running evaluations. */
   refs = 1
-  /** The origin of its contents: the name of a primitive, or "array" for what came from JavaScript or a file. */
+  /** The origin of its contents: the name of a primitive, or "array" for data from JavaScript or a file. */
   op = "array"
-  /** Why the contents are not there: the error of the work that should have made them. */
+  /** The error of the work that should have computed the contents. */
   failure: Error | null = null
-  /** The stream whose work makes it; null where that is no work of a stream. */
+  /** The stream whose work computes it, if any. */
   stream: Stream | null = null
-  /** Of a backend with several queues: the one whose work makes it. */
+  /** For backends with several queues: the queue whose work computes it. */
   queue = 0
-  /** Of such a backend: the number of the last work of that queue that makes it. */
+  /** For such backends: the ticket of the last work of that queue that writes it. */
   ticket = 0
-  /** Of such a backend: by queue the last work of other queues that reads it. */
+  /** For such backends: the last work of each other queue that reads it. */
   uses: readonly (number | undefined)[] | null = null
-  /** The storage of another backend whose memory this is, for adopted memory. It lives as long as this one. */
+  /** For adopted memory: the other backend's storage, kept alive by this one. */
   lender: Storage | null = null
-  /** Copies on other devices, made when work there read it: they hold as long as this one is not written to. */
+  /** Copies on other devices, cached for reads there; valid while this one is not written. */
   copies: readonly Storage[] | null = null
-  /** The storage whose copy this is. */
+  /** The storage of which this is a copy. */
   original: Storage | null = null
-  /** True if JavaScript sees the memory itself: it stays as it is as long as a handle may show it. */
+  /** True if JavaScript has a view of the memory, which must then not change while a handle may exist. */
   isExposed = false
   constructor(
     readonly memory: Memory,
-    /** The buffer id: the backend's number for it. */
+    /** Its id in the backend. */
     readonly id: number,
     public nbytes: number,
-    /** The memory itself, for a backend that keeps it in JavaScript. */
+    /** The memory, for backends in JavaScript. */
     readonly bytes: ArrayBuffer | null = null,
   ) {}
 
   /**
-   * Makes a storage that was given back stand for a new block. Objects that live long are cheap for the collector, and those that die
-   * young: a storage for each small result would be neither.
+   * Reuses a released storage object for a new block. Objects that live long or die young are cheap for the garbage collector; a new
+   * storage for each small result would be neither.
    */
   renew(nbytes: number): this {
     this.refs = 1
@@ -139,14 +140,14 @@ export class Storage {
     return this
   }
 
-  /** Drops one reference; the last one gives the memory back. */
+  /** Drops a reference; the last one releases the memory. */
   drop(): void {
     if (--this.refs > 0) return
     if (this.copies !== null) this.dropCopies()
     this.memory.release(this)
   }
 
-  /** Gives the copies on other devices back. */
+  /** Releases the copies on other devices. */
   dropCopies(): void {
     for (const copy of this.copies ?? []) copy.drop()
     this.copies = null
@@ -154,12 +155,12 @@ export class Storage {
 }
 
 /**
- * A storage of `memory` over the bytes of another backend's storage, without a copy; null where the two do not share memory. The caller
- * holds one reference to it.
+ * A storage of `memory` that shares another backend's storage without a copy; null if the two cannot share memory. The caller holds one
+ * reference to it.
  */
 export function lend(memory: Memory, storage: Storage): Storage | null {
   const { lender } = storage
-  // Back to where it came from.
+  // Returned to its original backend.
   if (lender !== null && lender.memory === memory) {
     lender.refs++
     return lender

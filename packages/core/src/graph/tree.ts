@@ -1,17 +1,16 @@
 /**
- * Trees: arrays nested in plain objects, JavaScript arrays and registered classes. Transforms, evaluation and optimizers walk
- * them with these functions.
+ * Trees (pytrees): arrays nested in plain objects, JavaScript arrays and registered classes, and their traversal.
  */
 import { isList, isPlainObject } from "./args"
 import { isForeign } from "./copies"
 import { ArgumentError, describe } from "./errors"
 import { Array } from "./graph"
 
-/** A class's part in trees: its children by name, and how to put new children in. */
+/** The rule by which instances of a class are flattened into named children and rebuilt. */
 export interface TreeNodeRule<T> {
-  /** The children that hold arrays, in a fixed order of keys. */
+  /** The children that contain arrays, with keys in a fixed order. */
   flatten(value: T): Record<string, unknown>
-  /** A value like `value` with other children. */
+  /** A copy of `value` with other children. */
   unflatten(value: T, children: Record<string, unknown>): T
 }
 
@@ -19,7 +18,7 @@ type AnyClass = abstract new (...args: never[]) => unknown
 const rules = new Map<AnyClass, TreeNodeRule<unknown>>()
 
 /**
- * Lets instances of a class, and of its subclasses, be inner nodes of trees.
+ * Registers a class as a tree node: its instances, including those of subclasses, are inner nodes of trees.
  * @example
  * class Pair { constructor(a, b) { this.a = a; this.b = b } }
  * mx.registerTreeNode(Pair, { flatten: (p) => ({ a: p.a, b: p.b }), unflatten: (p, c) => new Pair(c.a, c.b) })
@@ -49,23 +48,23 @@ function ruleOf(value: object): TreeNodeRule<unknown> | undefined {
   return undefined
 }
 
-/** Levels that a tree may have: refused before the stack ends, because names in a file, or a tree that contains itself, must not end it. */
+/** The maximum depth of a tree. Names from files and cyclic trees must not overflow the stack. */
 const MAX_LEVELS = 1000
 
-/** Refuses to go below a tree's last level. `op` names the function that walks. @throws ArgumentError */
+/** Checks the depth of a traversal by the function `op`. @throws ArgumentError */
 export function checkLevel(level: number, op = "tree"): void {
   if (level <= MAX_LEVELS) return
   throw new ArgumentError(op, `a tree has more than ${MAX_LEVELS} levels, or contains itself`)
 }
 
-/** The value of a record under a key; undefined for what it only inherits, such as `constructor`. */
+/** The own property of a record; undefined for inherited ones such as `constructor`. */
 export function getOwn(record: object | null | undefined, key: string | number): unknown {
   return record !== null && record !== undefined && Object.hasOwn(record, key)
     ? (record as Record<string | number, unknown>)[key]
     : undefined
 }
 
-/** Puts a value into a record under any key: assigned to, `__proto__` would be the record's prototype. */
+/** Sets an own property of a record; assigning to `__proto__` would set the prototype. */
 export function setOwn<T>(record: Record<string, T>, key: string, value: T): void {
   if (key === "__proto__")
     Object.defineProperty(record, key, { value, writable: true, enumerable: true, configurable: true })
@@ -89,7 +88,7 @@ export function withChildren(
   return rule ? rule.unflatten(tree, children as Record<string, unknown>) : children
 }
 
-/** Calls `visit` for every leaf: whatever is not a plain object, a list or a registered class. `path` is dotted. */
+/** Calls `visit` for every leaf: anything but plain objects, lists and registered classes. `path` is dotted. */
 export function forEachLeaf(
   tree: unknown,
   visit: (leaf: unknown, path: string) => void,
@@ -154,12 +153,12 @@ function addArrays(tree: unknown, out: Array[], level: number): void {
       addArrays((children as Record<string, unknown>)[key], out, level + 1)
 }
 
-/** A leaf that would be an array if there were one copy of this package. */
+/** Reports a leaf that is an array of another copy of this package. */
 function refuseForeign(leaf: unknown): never {
   throw new ArgumentError("tree", `a leaf is ${describe(leaf)}`)
 }
 
-/** A tree of the same structure with every array replaced, in order; other leaves stay. */
+/** A tree of the same structure with every array replaced, in order; other leaves are unchanged. */
 export function mapArrays(tree: unknown, replace: (array: Array) => unknown, level = 0): unknown {
   if (tree instanceof Array) return replace(tree)
   checkLevel(level)
@@ -175,16 +174,15 @@ export function mapArrays(tree: unknown, replace: (array: Array) => unknown, lev
   return withChildren(tree, out)
 }
 
-/** The tree with other handles in place of those that `args` hold, for functions that may give back what they were given. */
+/** The tree with new handles in place of those in `args`, for functions that may return their arguments. */
 export function withOwnArrays<T>(tree: T, args: unknown): T {
   const given = new Set(arraysOf(args))
   return mapArrays(tree, (x) => (given.has(x) ? new Array(x.node) : x)) as T
 }
 
 /**
- * Arguments as a transform hands them to the function: handles of their own in lists and plain objects of their own, so that what the
- * function does to them (`x.set`) the caller does not see. Instances of classes are handed over themselves: what they hold is theirs to
- * change.
+ * Arguments as a transform passes them on: new handles in new lists and plain objects, so that modifications (`x.set`) do not affect the
+ * caller. Class instances are passed by reference and may be modified.
  */
 export function withFreshHandles<T>(tree: T): T {
   return fresh(tree, 0) as T
@@ -203,17 +201,17 @@ function fresh(tree: unknown, level: number): unknown {
   return out
 }
 
-/** The tree with its arrays replaced, in order; other leaves stay. */
+/** The tree with its arrays replaced, in order; other leaves are unchanged. */
 export function withArrays(tree: unknown, arrays: readonly Array[]): unknown {
   let next = 0
   return mapArrays(tree, () => arrays[next++])
 }
 
-/** The successors of trees, for compiled functions that captured them. */
+/** Replacements of trees, for compiled functions that captured the originals. */
 const successors = new WeakMap<object, object>()
 let replaced = false
 
-/** Says that an owner of a mutable tree has another one now: functions compiled with the first read and change the second from here on. */
+/** Registers the replacement of a mutable tree: functions compiled with the original use the replacement from now on. */
 export function replaceTree(before: object, after: object): void {
   successors.delete(after)
   if (before === after) return
@@ -221,7 +219,7 @@ export function replaceTree(before: object, after: object): void {
   replaced = true
 }
 
-/** The tree that its owner has now. */
+/** The latest replacement of a tree, or the tree itself. */
 export function currentTree<T extends object>(tree: T): T {
   if (!replaced) return tree
   let current: object = tree

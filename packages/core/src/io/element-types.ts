@@ -1,5 +1,5 @@
 /**
- * The names of dtypes in file formats. A format that has no name for one cannot hold it.
+ * The names of dtypes in file formats. A format cannot store a dtype that has no name in it.
  */
 import {
   bfloat16,
@@ -19,7 +19,7 @@ import {
   uint64,
 } from "../graph/dtype"
 
-/** NumPy's code without byte order, the safetensors name, the number of the ggml type. */
+/** NumPy's type code without byte order, the safetensors name, the ggml type number. */
 const table: [Dtype, string, string, number | null][] = [
   [bool_, "b1", "BOOL", null],
   [uint8, "u1", "U8", null],
@@ -32,13 +32,13 @@ const table: [Dtype, string, string, number | null][] = [
   [int64, "i8", "I64", 27],
   [float16, "f2", "F16", 1],
   [float32, "f4", "F32", 0],
-  // NumPy has no bfloat16: its two bytes travel as an opaque type.
+  // NumPy has no bfloat16: its two bytes are stored as an opaque type.
   [bfloat16, "V2", "BF16", 30],
   [float64, "f8", "F64", 28],
   [complex64, "c8", "C64", null],
 ]
 
-/** The names of a format, both ways. */
+/** The mapping between dtypes and a format's names, in both directions. */
 export interface Names<N> {
   readonly dtypeOf: ReadonlyMap<N, Dtype>
   readonly nameOf: ReadonlyMap<Dtype, N>
@@ -57,7 +57,7 @@ export const npyNames: Names<string> = names(
 )
 export const safetensorsNames: Names<string> = names(
   table.map(([dtype, , name]) => [dtype, name] as const),
-  // Eight-bit floats have no dtype here and come as their bytes, as in MLX.
+  // There is no 8-bit floating dtype: those elements load as bytes, as in MLX.
   [
     ["F8_E4M3", uint8],
     ["F8_E5M2", uint8],

@@ -1,5 +1,5 @@
 /**
- * Files read in bounded pieces, and written under another name beside the final one and renamed, so that no reader ever sees half of one.
+ * Bounds-checked reading of files, and atomic writing: to a temporary file in the same folder, which is then renamed.
  */
 import { PART_BYTES } from "../engine/readback"
 import { isPlainObject } from "../graph/args"
@@ -26,16 +26,16 @@ const { fileURLToPath } = process.getBuiltinModule("node:url")
 
 /** One system call moves at most 2 GiB. */
 const PART = 2 ** 30
-/** The most axes a file may claim. */
+/** The most axes that a tensor in a file may have. */
 const MAX_AXES = 64
 
-/** Where a file is: a path, or a `file:` URL. */
+/** A path or a `file:` URL. */
 export type FilePath = string | URL
 
-/** No system takes longer paths, and its error would repeat them. */
+/** No system accepts longer paths, and the system's error message would include all of it. */
 const LONGEST_PATH = 32_768
 
-/** The path of a file argument, with the format's ending if it has none. @throws ArgumentError */
+/** The path of a file argument, with the format's extension appended if missing. @throws ArgumentError */
 export function asPath(op: string, file: unknown, ending = ""): string {
   const path = file instanceof URL && file.protocol === "file:" ? fileURLToPath(file) : file
   if (typeof path !== "string" || path === "" || path.includes("\0"))
@@ -45,7 +45,7 @@ export function asPath(op: string, file: unknown, ending = ""): string {
   return path.endsWith(ending) ? path : path + ending
 }
 
-/** Metadata by name; empty where none is given. @throws ArgumentError */
+/** The entries of a metadata argument, if any. @throws ArgumentError */
 export function checkMetadata(op: string, metadata: unknown): [string, unknown][] {
   if (metadata === undefined || metadata === null) return []
   if (!isPlainObject(metadata))
@@ -53,15 +53,15 @@ export function checkMetadata(op: string, metadata: unknown): [string, unknown][
   return Object.entries(metadata)
 }
 
-/** A file open for reading; every read is checked against its size. */
+/** A file open for reading. Every read is checked against its size. */
 export class BoundedFile {
   readonly size: number
   private readonly fd: number
   constructor(
-    /** The function that reads, for its errors. */
+    /** The name of the calling function, for errors. */
     readonly op: string,
     readonly path: string,
-    /** The most bytes it may have, unpacked; null where the format decides. */
+    /** The largest allowed uncompressed size in bytes; null if the format decides. */
     readonly maxBytes: number | null = null,
   ) {
     this.fd = openSync(path, "r")
@@ -71,14 +71,14 @@ export class BoundedFile {
       closeSync(this.fd)
       throw this.error("is not a regular file")
     }
-    // A packed file is counted by its format.
+    // The format's reader checks the uncompressed size.
     if (maxBytes !== null && this.size > maxBytes) {
       closeSync(this.fd)
       throw this.error(`has ${this.size} bytes, more than maxBytes (${maxBytes})`)
     }
   }
 
-  /** `length` bytes from `offset`. @throws FormatError when the file is shorter */
+  /** Reads `length` bytes at `offset`. @throws FormatError if the file is shorter */
   read(offset: number, length: number): Uint8Array {
     this.check(offset, length)
     const out = new Uint8Array(length)
@@ -86,7 +86,7 @@ export class BoundedFile {
     return out
   }
 
-  /** Fills `out` with the bytes from `offset`. @throws FormatError when the file is shorter */
+  /** Fills `out` with the bytes at `offset`. @throws FormatError if the file is shorter */
   readInto(offset: number, out: Uint8Array): void {
     const { length } = out
     this.check(offset, length)
@@ -99,14 +99,14 @@ export class BoundedFile {
   }
 
   /**
-   * An array of the bytes from `offset`, read into its memory part by part. How many they are must have been checked with
-   * {@link bytesOfShape}. `tidy` may change each part first, which holds whole elements.
+   * Reads an array from the bytes at `offset`, in chunks of whole elements, each of which `convert` may modify. The size must have been
+   * checked with {@link bytesOfShape}.
    */
-  readArray(offset: number, shape: Shape, dtype: Dtype, tidy?: (bytes: Uint8Array) => void): Array {
+  readArray(offset: number, shape: Shape, dtype: Dtype, convert?: (bytes: Uint8Array) => void): Array {
     return arrayFromParts(shape, dtype, PART_BYTES, (bytes, at) => {
       this.readInto(offset + at, bytes)
-      tidy?.(bytes)
-      if (dtype === bool_) tidyBools(bytes)
+      convert?.(bytes)
+      if (dtype === bool_) normalizeBools(bytes)
     })
   }
 
@@ -124,7 +124,7 @@ export class BoundedFile {
   }
 }
 
-/** Opens a file, reads it with `body`, closes it. */
+/** Runs `body` with an open file, then closes it. */
 export function withFile<T>(
   op: string,
   path: string,
@@ -140,8 +140,8 @@ export function withFile<T>(
 }
 
 /**
- * The bytes that a claimed shape takes, `unit` bytes an element; null where a size is none, or where more than `available` would be needed.
- * The product is bounded at every step: sizes may be made to overflow. A zero anywhere makes it zero.
+ * The number of bytes of an array of a shape found in a file, with `unit` bytes per element; null if a size is invalid or the array would
+ * need more than `available` bytes. Checked at every step, since malicious sizes could overflow the product.
  */
 export function bytesOfShape(shape: readonly unknown[], unit: number, available: number): number | null {
   if (shape.length > MAX_AXES || !shape.every((n) => Number.isSafeInteger(n) && (n as number) >= 0))
@@ -155,7 +155,7 @@ export function bytesOfShape(shape: readonly unknown[], unit: number, available:
   return bytes > available ? null : bytes
 }
 
-/** Refuses ranges that share bytes: each tensor of a file has its own. */
+/** Rejects overlapping tensors. @throws FormatError */
 export function checkDisjoint(
   file: BoundedFile,
   ranges: readonly { readonly name: string; readonly begin: number; readonly length: number }[],
@@ -168,24 +168,24 @@ export function checkDisjoint(
   }
 }
 
-/** A name from a file as errors show it. */
+/** A name from a file, for an error message. */
 export const quoted = (name: string): string =>
   JSON.stringify(name.length > 100 ? `${name.slice(0, 100)}…` : name)
 
-/** Any byte but 0 means true, and is 1 here. */
-export function tidyBools(bytes: Uint8Array): void {
+/** Sets every nonzero byte to 1. */
+export function normalizeBools(bytes: Uint8Array): void {
   for (let i = 0; i < bytes.length; i++) bytes[i] = bytes[i] ? 1 : 0
 }
 
-/** Turns elements of the other byte order around. */
+/** Swaps the byte order of the elements. */
 export function swapBytes(bytes: Uint8Array, dtype: Dtype): void {
   const width = dtype === complex64 ? 4 : dtype.size
   for (let i = 0; i < bytes.length; i += width) bytes.subarray(i, i + width).reverse()
 }
 
 /**
- * Writes a new file of these parts: under another name beside the final one first. A file that was there keeps its permissions, and a link
- * to it stays a link.
+ * Writes a file atomically: to a temporary file in the same folder, which is then renamed. An existing file's permissions, and symbolic
+ * links to it, are kept.
  */
 export function writeBeside(path: string, parts: Iterable<Uint8Array>): void {
   const { target, mode } = existing(path)
@@ -223,7 +223,7 @@ function existing(path: string): { target: string; mode: number | null } {
 export const bytesOf = (view: ArrayBufferView): Uint8Array<ArrayBufferLike> =>
   new Uint8Array(view.buffer, view.byteOffset, view.byteLength)
 
-/** The named arrays that a file is to hold, checked. @throws ArgumentError */
+/** The entries of an object of arrays. @throws ArgumentError */
 export function checkNamed(op: string, arrays: unknown): [string, Array][] {
   if (!isPlainObject(arrays))
     throw new ArgumentError(op, `arrays must be a plain object of arrays, received ${describe(arrays)}`)

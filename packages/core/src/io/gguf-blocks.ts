@@ -1,29 +1,29 @@
 /**
- * Elements that GGUF files store in blocks with common scales. Those of 32 with one scale and four or eight bits stay quantized: they
- * become the packed weights, scales and biases that quantizedMatmul takes, w = q·scale + bias. The others become float16.
- * Layouts: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
+ * GGUF's quantized block formats. Blocks of 32 elements of four or eight bits with one scale stay quantized: they become the packed
+ * weights, scales and biases of quantizedMatmul, w = q·scale + bias. Other formats are dequantized to float16. Layouts:
+ * https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
  */
 import { type Dtype, float16, uint32 } from "../graph/dtype"
 import type { Array } from "../graph/graph"
 import { fromFloat16Bits, toFloat16Bits } from "../graph/half"
 import { arrayFromStore } from "../ops/creation"
 
-/** A way of storing blocks. */
+/** A block format. */
 export interface BlockFormat {
   readonly name: string
-  /** Elements a block, and its bytes. */
+  /** Elements and bytes per block. */
   readonly elements: number
   readonly bytes: number
-  /** It becomes three arrays: weights, scales and biases. */
+  /** True if it loads as three arrays: weights, scales and biases. */
   readonly split: boolean
-  /** The arrays of a tensor of that shape, from its blocks. */
+  /** Decodes the blocks of a tensor of the given shape. */
   read(data: Uint8Array, shape: readonly number[]): Array[]
 }
 
 const half = (data: Uint8Array, at: number): number => fromFloat16Bits(data[at] | (data[at + 1] << 8))
 
-/** An array of the bytes or bits that `fill` writes. */
-function made<T extends Uint16Array | Uint8Array>(
+/** Creates an array from a store that `fill` writes. */
+function filledArray<T extends Uint16Array | Uint8Array>(
   store: T,
   dtype: Dtype,
   shape: readonly number[],
@@ -33,7 +33,10 @@ function made<T extends Uint16Array | Uint8Array>(
   return arrayFromStore(store, shape, dtype)
 }
 
-/** Blocks of 32 with one scale that stay quantized. `bias` gives w = q·scale + bias, `unpack` writes a block's packed elements. */
+/**
+ * Formats of 32 elements with one scale, which stay quantized. `bias` computes the bias in w = q·scale + bias; `unpack` repacks a block's
+ * elements.
+ */
 function quantized(
   name: string,
   bits: 4 | 8,
@@ -51,7 +54,7 @@ function quantized(
       const blocks = data.length / bytes
       const rows = shape.slice(0, -1)
       const inner = shape[shape.length - 1]
-      const weights = made(
+      const weights = filledArray(
         new Uint8Array(blocks * packedBytes),
         uint32,
         [...rows, (inner * bits) / 32],
@@ -60,10 +63,10 @@ function quantized(
         },
       )
       const groups = [...rows, inner / 32]
-      const scales = made(new Uint16Array(blocks), float16, groups, (view) => {
+      const scales = filledArray(new Uint16Array(blocks), float16, groups, (view) => {
         for (let i = 0; i < blocks; i++) view[i] = data[i * bytes] | (data[i * bytes + 1] << 8)
       })
-      const biases = made(new Uint16Array(blocks), float16, groups, (view) => {
+      const biases = filledArray(new Uint16Array(blocks), float16, groups, (view) => {
         for (let i = 0; i < blocks; i++) view[i] = toFloat16Bits(bias(data, i * bytes, half(data, i * bytes)))
       })
       return [weights, scales, biases]
@@ -71,7 +74,7 @@ function quantized(
   }
 }
 
-/** Sixteen bytes hold elements 0 … 15 in their low halves and 16 … 31 in their high ones; packed, neighbours share a byte. */
+/** Sixteen bytes hold elements 0 … 15 in their low nibbles and 16 … 31 in their high ones; repacked, adjacent elements share a byte. */
 function unpackNibbles(data: Uint8Array, at: number, packed: Uint8Array, to: number): void {
   for (let j = 0; j < 8; j++) {
     const [a, b] = [data[at + 2 * j], data[at + 2 * j + 1]]
@@ -80,8 +83,8 @@ function unpackNibbles(data: Uint8Array, at: number, packed: Uint8Array, to: num
   }
 }
 
-/** Blocks that are computed: `decode` writes a block's elements. */
-function computed(
+/** Formats that are dequantized: `decode` writes a block's elements. */
+function dequantized(
   name: string,
   elements: number,
   bytes: number,
@@ -95,7 +98,7 @@ function computed(
     read(data, shape) {
       const block = new Float64Array(elements)
       return [
-        made(new Uint16Array((data.length / bytes) * elements), float16, shape, (view) => {
+        filledArray(new Uint16Array((data.length / bytes) * elements), float16, shape, (view) => {
           for (let i = 0; i * bytes < data.length; i++) {
             decode(data, i * bytes, block)
             for (let j = 0; j < elements; j++) view[i * elements + j] = toFloat16Bits(Math.fround(block[j]))
@@ -106,7 +109,7 @@ function computed(
   }
 }
 
-/** Six-bit scale and minimum of group j of eight, packed into twelve bytes. */
+/** The six-bit scale and minimum of group j of eight, packed into twelve bytes. */
 function scaleAndMin(data: Uint8Array, at: number, j: number): [number, number] {
   if (j < 4) return [data[at + j] & 63, data[at + j + 4] & 63]
   return [
@@ -152,7 +155,7 @@ const formats: [number, BlockFormat][] = [
   ],
   [
     8,
-    // Signed elements become unsigned ones, 128 higher.
+    // Signed elements become unsigned by adding 128.
     quantized(
       "Q8_0",
       8,
@@ -165,21 +168,21 @@ const formats: [number, BlockFormat][] = [
   ],
   [
     6,
-    computed("Q5_0", 32, 22, (data, at, out) => {
+    dequantized("Q5_0", 32, 22, (data, at, out) => {
       const scale = half(data, at)
       for (let i = 0; i < 32; i++) out[i] = scale * (fiveBits(data, at + 2, i) - 16)
     }),
   ],
   [
     7,
-    computed("Q5_1", 32, 24, (data, at, out) => {
+    dequantized("Q5_1", 32, 24, (data, at, out) => {
       const [scale, min] = [half(data, at), half(data, at + 2)]
       for (let i = 0; i < 32; i++) out[i] = scale * fiveBits(data, at + 4, i) + min
     }),
   ],
   [
     10,
-    computed("Q2_K", 256, 84, (data, at, out) => {
+    dequantized("Q2_K", 256, 84, (data, at, out) => {
       const [scale, min] = [half(data, at + 80), half(data, at + 82)]
       for (let i = 0; i < 256; i++) {
         const both = data[at + (i >> 4)]
@@ -188,11 +191,11 @@ const formats: [number, BlockFormat][] = [
       }
     }),
   ],
-  [12, computed("Q4_K", 256, 144, (data, at, out) => fourOrFiveBits(data, at, null, out))],
-  [13, computed("Q5_K", 256, 176, (data, at, out) => fourOrFiveBits(data, at, at + 16, out))],
+  [12, dequantized("Q4_K", 256, 144, (data, at, out) => fourOrFiveBits(data, at, null, out))],
+  [13, dequantized("Q5_K", 256, 176, (data, at, out) => fourOrFiveBits(data, at, at + 16, out))],
   [
     14,
-    computed("Q6_K", 256, 210, (data, at, out) => {
+    dequantized("Q6_K", 256, 210, (data, at, out) => {
       const scale = half(data, at + 208)
       for (let i = 0; i < 256; i++) {
         const [part, k] = [i >> 7, i & 127]
@@ -205,12 +208,12 @@ const formats: [number, BlockFormat][] = [
   ],
 ]
 
-/** Four bits of each element in sixteen bytes after four bytes with its fifth. */
+/** Element i: four bits in the last sixteen bytes, the fifth bit in the first four. */
 function fiveBits(data: Uint8Array, at: number, i: number): number {
   const byte = data[at + 4 + (i & 15)]
   const low = i < 16 ? byte & 15 : byte >> 4
   return low | (((data[at + (i >> 3)] >> (i & 7)) & 1) << 4)
 }
 
-/** By the number of the ggml type. */
+/** By ggml type number. */
 export const blockFormats: ReadonlyMap<number, BlockFormat> = new Map(formats)

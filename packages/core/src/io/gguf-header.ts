@@ -1,13 +1,13 @@
 /**
- * Reads the part of a GGUF file before the tensors' bytes: in order, buffered, never beyond the file's end.
+ * A buffered, bounds-checked reader of the header of a GGUF file.
  */
 import type { BoundedFile } from "./files"
 
 const CHUNK = 65536
 
-/** A position in a file, which advances with what is read. */
+/** Reads values in sequence. */
 export class HeaderReader {
-  /** Where the next value begins. */
+  /** The offset of the next value. */
   position = 0
   private chunk: Uint8Array = new Uint8Array(0)
   private view = new DataView(this.chunk.buffer)
@@ -20,7 +20,7 @@ export class HeaderReader {
     return this.view.getUint32(at, true)
   }
 
-  /** A 64-bit number that JavaScript holds exactly. */
+  /** A 64-bit integer that is a safe integer. */
   u64(): number {
     const at = this.take(8)
     const value = Number(this.view.getBigUint64(at, true))
@@ -28,7 +28,7 @@ export class HeaderReader {
     return value
   }
 
-  /** The number of things that follow, each of at least `least` bytes: more than fit into the file is a lie. */
+  /** The number of entries that follow, of at least `least` bytes each. @throws FormatError if the file is too small for them */
   count(least: number, what: string): number {
     const n = this.u64()
     if (n > (this.file.size - this.position) / least)
@@ -61,7 +61,7 @@ export class HeaderReader {
     }
   }
 
-  /** Makes the next bytes, at most {@link CHUNK}, stand in the chunk, and says where. */
+  /** Buffers the next `length` bytes (at most {@link CHUNK}) and returns their offset in the chunk. */
   private take(length: number): number {
     if (this.position + length > this.start + this.chunk.length) {
       this.start = this.position

@@ -128,12 +128,12 @@ describe("what is written is read", () => {
     const save = (arrays: unknown, metadata?: unknown) => () =>
       mx.saveGguf(path("bad.gguf"), arrays as Record<string, mx.Array>, metadata as Record<string, string>)
     expect(save({ w: mx.ones([2], mx.uint32) })).toThrowErrorMatchingInlineSnapshot(
-      `[DTypeError: [saveGguf] "w" has dtype uint32, which the format does not have]`,
+      `[DTypeError: [saveGguf] "w" has dtype uint32, which the format does not support]`,
     )
     expect(save({ w: [1] })).toThrow(mx.ArgumentError)
     expect(save(mx.ones([2]))).toThrow(mx.ArgumentError)
     expect(save({}, { n: 3 })).toThrowErrorMatchingInlineSnapshot(
-      `[ArgumentError: [saveGguf] the metadata "n" must be an array, a string or a list of strings, received the number 3. A number is written mx.array(3, mx.uint32)]`,
+      `[ArgumentError: [saveGguf] the metadata "n" must be an array, a string or a list of strings, received the number 3. Pass a number as mx.array(3, mx.uint32)]`,
     )
     expect(save({}, { n: mx.ones([1, 1]) })).toThrow(/at most one axis/)
     expect(save({}, { n: mx.zeros([0]) })).toThrow(mx.ArgumentError)

@@ -32,8 +32,8 @@ import {
   checkMetadata,
   checkNamed,
   type FilePath,
+  normalizeBools,
   quoted,
-  tidyBools,
   writeBeside,
 } from "./files"
 import { type BlockFormat, blockFormats } from "./gguf-blocks"
@@ -50,7 +50,7 @@ export interface Gguf {
 
 const STRING = 8
 const LIST = 9
-/** The dtypes of numeric metadata, by their number. */
+/** The dtypes of numeric metadata, by type number. */
 const valueTypes = new Map<number, Dtype>([
   [0, uint8],
   [1, int8],
@@ -83,25 +83,25 @@ function readValue(header: HeaderReader, type: number, key: string): GgufValue {
   return globalThis.Array.from({ length }, () => header.text())
 }
 
-/** Numbers as an array; float64 becomes float32, as in MLX. */
+/** An array of numbers; float64 becomes float32, as in MLX. */
 function readNumbers(header: HeaderReader, dtype: Dtype, shape: number[]): Array {
   const bytes = header.bytes((shape[0] ?? 1) * dtype.size)
-  if (dtype === bool_) tidyBools(bytes)
-  const made = arrayFromStore(bytes, shape, dtype)
-  return dtype === float64 ? toDtype(made, float32) : made
+  if (dtype === bool_) normalizeBools(bytes)
+  const loaded = arrayFromStore(bytes, shape, dtype)
+  return dtype === float64 ? toDtype(loaded, float32) : loaded
 }
 
 interface Tensor {
   readonly name: string
   readonly shape: number[]
-  /** The storage of its elements: one by one, or in blocks. */
+  /** Exactly one of these is defined: the format of plain or of block-quantized elements. */
   readonly dtype: Dtype | undefined
   readonly blocks: BlockFormat | undefined
   readonly begin: number
   readonly length: number
 }
 
-/** Checks one tensor's description; `begin` is still relative to the data. */
+/** Reads and validates one tensor descriptor; `begin` is still relative to the data section. */
 function readTensor(header: HeaderReader, alignment: number, formats: typeof blockFormats): Tensor {
   const { file } = header
   const name = header.text()
@@ -130,8 +130,8 @@ function readTensor(header: HeaderReader, alignment: number, formats: typeof blo
 
 /**
  * Reads all tensors and metadata.
- * @param formats - the ways in which blocks are read
- * @throws FormatError when the file is not what it claims to be
+ * @param formats - the block formats by ggml type
+ * @throws FormatError if the file is malformed
  */
 export function readGguf(file: BoundedFile, formats = blockFormats): Gguf {
   const header = new HeaderReader(file)
@@ -170,7 +170,7 @@ function alignmentOf(value: GgufValue | undefined): number | null {
   return alignment >= 1 && alignment <= MAX_ALIGNMENT ? alignment : null
 }
 
-/** The names that a tensor's arrays get: its own, and those of the scales and biases of what stays quantized. */
+/** The names of a tensor's arrays: its own and, if it stays quantized, those of its scales and biases. */
 function namesOf({ name, blocks }: Tensor): string[] {
   if (!blocks?.split) return [name]
   const prefix = name.replace(/\.weight$/, "")
@@ -190,8 +190,8 @@ function readArrays(file: BoundedFile, tensor: Tensor): [string, Array][] {
   const { name, shape, dtype, blocks, begin, length } = tensor
   if (!blocks) return [[name, file.readArray(begin, shape, dtype as Dtype)]]
   const data = file.read(begin, length)
-  const made = blocks.read(data, shape)
-  return namesOf(tensor).map((each, i) => [each, made[i]])
+  const loaded = blocks.read(data, shape)
+  return namesOf(tensor).map((each, i) => [each, loaded[i]])
 }
 
 const word = (n: number): Uint8Array => {
@@ -217,7 +217,7 @@ function valueBytes(op: string, key: string, value: unknown): Uint8Array[] {
     throw new ArgumentError(
       op,
       `the metadata ${quoted(key)} must be an array, a string or a list of strings, received ${describe(value)}`,
-      { hint: "A number is written mx.array(3, mx.uint32)" },
+      { hint: "Pass a number as mx.array(3, mx.uint32)" },
     )
   const type = value.dtype === float64 ? undefined : valueTypeOf.get(value.dtype)
   if (type === undefined)
@@ -231,22 +231,22 @@ function valueBytes(op: string, key: string, value: unknown): Uint8Array[] {
   return value.ndim === 0 ? [word(type), elements] : [word(LIST), word(type), long(value.size), elements]
 }
 
-/** A tensor as a file has it. */
+/** A tensor to be written to a file. */
 export interface GgufTensor {
   readonly name: string
   readonly shape: readonly number[]
-  /** The number of its ggml type. */
+  /** Its ggml type number. */
   readonly type: number
   readonly nbytes: number
-  /** Its bytes, in order. */
+  /** Its bytes, in chunks. */
   parts(): Iterable<Uint8Array>
 }
 
 /**
- * Writes arrays by name, and metadata, as a GGUF file; `.gguf` is added to a name without it. Dtypes: float32, float16, bfloat16,
- * float64, int8, int16, int32, int64. Another file of that name is replaced only once the new one is complete.
- * @throws ArgumentError unless arrays hold arrays, and metadata strings, lists of strings and arrays of at most one axis;
- * DTypeError for another dtype
+ * Saves named arrays and metadata as a GGUF file; the extension `.gguf` is appended if missing. Dtypes: float32, float16, bfloat16,
+ * float64, int8, int16, int32, int64. An existing file is replaced atomically.
+ * @throws ArgumentError unless `arrays` contains arrays, and `metadata` strings, lists of strings and 0-d or 1-d arrays; DTypeError for
+ * another dtype
  * @example
  * mx.saveGguf('/tmp/w.gguf', { w: mx.ones([2]) }, { 'general.name': 'ones' })
  * mx.load('/tmp/w.gguf').w.tolist() // => [1, 1]
@@ -261,7 +261,7 @@ export function saveGguf(
   const tensors = checkNamed(op, arrays).map(([name, a]): GgufTensor => {
     const type = ggufNames.nameOf.get(a.dtype)
     if (type === undefined)
-      throw new DTypeError(op, `${quoted(name)} has dtype ${a.dtype.name}, which the format does not have`)
+      throw new DTypeError(op, `${quoted(name)} has dtype ${a.dtype.name}, which the format does not support`)
     if (a.ndim > 8) throw new ArgumentError(op, `${quoted(name)} has ${a.ndim} axes, more than 8`)
     return { name, shape: a.shape, type, nbytes: a.nbytes, parts: () => partsOf(a) }
   })

@@ -1,5 +1,5 @@
 /**
- * Loading a file by what its name ends in.
+ * Loading a file in the format that its extension names.
  */
 import { isPlainObject } from "../graph/args"
 import { ArgumentError, describe, nearest } from "../graph/errors"
@@ -22,32 +22,31 @@ const several: Record<string, (file: BoundedFile) => Named> = {
 const FORMATS = [...Object.keys(one), ...Object.keys(several)]
 const PARAMETERS = ["format", "returnMetadata", "maxBytes", "stream"]
 
-/** Options of loading a file. */
+/** Options of {@link load}. */
 export interface LoadOptions {
-  /** The format of the file, whatever its name ends in. */
+  /** The format of the file; by default its extension. */
   readonly format?: string | null
-  /** Gives the metadata too. */
+  /** Also return the metadata. */
   readonly returnMetadata?: boolean
   /**
-   * The most bytes that the file may have, unpacked. By default only compressed arrays are bounded: an archive whose small file claims
-   * huge ones, more than 256 MiB and more than 200 times what they take on disk, is refused.
+   * The largest allowed uncompressed size in bytes. By default only compressed archives are limited: one that would expand to more than 256
+   * MiB and more than 200 times its size on disk is rejected.
    */
   readonly maxBytes?: number | null
 }
 type Limit = Pick<LoadOptions, "maxBytes">
-/** Options with which the file's name decides what is returned. */
+/** Options with which the extension determines the type of the result. */
 type Plain = Limit & { readonly format?: null; readonly returnMetadata?: false }
 
 /**
- * The array of an .npy file, or the arrays by name of an .npz, .safetensors or .gguf file; with `returnMetadata` a pair of them and the
- * metadata (safetensors: strings; gguf: strings, lists of strings, arrays). The file is read now, each array straight into its memory.
- * Tensors of a gguf file of type Q4_0, Q4_1 and Q8_0 stay quantized (`x.weight` comes with `x.scales` and `x.biases`, in groups of
- * 32); those in other blocks become float16. A file that is larger than `maxBytes`, unpacked, is refused before it is read; without that
- * option a compressed .npz archive is when it would unpack to more than 256 MiB and more than 200 times its size, which files of almost
- * nothing but zeros do.
- * An .npy file with bytes after its array, such as NumPy leaves when several arrays are saved to one stream, is refused: `savez` is for
- * several.
- * @throws FormatError when the file is not what it claims to be, or larger than allowed; ArgumentError for an unknown format
+ * Loads the array of an .npy file, or an object of the named arrays of an .npz, .safetensors or .gguf file; with `returnMetadata`, a pair
+ * of these and the metadata (safetensors: strings; gguf: strings, lists of strings, arrays). The file is read immediately, each array
+ * directly into its memory. GGUF tensors of type Q4_0, Q4_1 and Q8_0 stay quantized (`x.weight` comes with `x.scales` and `x.biases`, in
+ * groups of 32); other block formats are dequantized to float16. A file whose uncompressed size exceeds `maxBytes` is rejected before it is
+ * read. Without that option, a compressed .npz archive is rejected if it would expand to more than 256 MiB and more than 200 times its size
+ * (as archives of almost only zeros do). An .npy file with data after its array, as NumPy writes when several arrays are saved to one
+ * stream, is rejected; use `savez` for several arrays.
+ * @throws FormatError if the file is malformed or too large; ArgumentError for an unknown format
  * @example
  * mx.save('/tmp/x.npy', mx.array([1, 2])); mx.load('/tmp/x.npy').tolist() // => [1, 2]
  */

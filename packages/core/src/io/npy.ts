@@ -1,6 +1,5 @@
 /**
- * NumPy's file of one array (.npy), format 1.0 to 3.0:
- * https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+ * NumPy's .npy format (one array), versions 1.0 to 3.0: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
  */
 
 import { evalTrees, partsOf } from "../engine/readback"
@@ -11,10 +10,10 @@ import { transpose } from "../ops/view"
 import { npyNames } from "./element-types"
 import { asPath, type BoundedFile, bytesOfShape, type FilePath, swapBytes, writeBeside } from "./files"
 
-/** The longest header that is read: NumPy's has some hundred bytes. */
+/** The longest accepted header; NumPy's have about a hundred bytes. */
 const MAX_HEADER = 65536
-/** The most bytes before the header's text. */
-export const NPY_LEAD = 12
+/** The largest size of the preamble, which precedes the header's text. */
+export const NPY_PREAMBLE = 12
 const MAGIC = [0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59]
 
 /** The contents of an .npy header. */
@@ -29,8 +28,8 @@ export interface NpyHeader {
   readonly swapped: boolean
 }
 
-/** Where the header's text begins and where it ends, from the first bytes of `size`. */
-export function npyLead(
+/** The range of the header's text, from the preamble of a file of `size` bytes. */
+export function npyPreamble(
   preamble: Uint8Array,
   size: number,
   fail: (fact: string) => FormatError,
@@ -46,7 +45,7 @@ export function npyLead(
   return [begin, begin + length]
 }
 
-/** Reads the header's text, a Python dictionary, for a file with `available` bytes after it: its elements, and no more. */
+/** Parses the header's text, a Python dictionary. The file has `available` bytes after it, which must be exactly the elements. */
 export function parseNpyHeader(
   text: string,
   available: number,
@@ -55,9 +54,10 @@ export function parseNpyHeader(
   const descr = /'descr'\s*:\s*'([<>|=]?)([a-zA-Z]\d*)'/.exec(text)
   const order = /'fortran_order'\s*:\s*(True|False)/.exec(text)
   const sizes = /'shape'\s*:\s*\(([\d\s,L]*)\)/.exec(text)
-  if (/'descr'\s*:\s*\[/.test(text)) throw fail("holds records, which are not supported")
-  if (!descr || !order || !sizes) throw fail("has a header that cannot be read")
-  if (descr[2].startsWith("O")) throw fail("holds pickled Python objects, which are never read")
+  if (/'descr'\s*:\s*\[/.test(text))
+    throw fail("contains structured elements (records), which are not supported")
+  if (!descr || !order || !sizes) throw fail("has a malformed header")
+  if (descr[2].startsWith("O")) throw fail("contains pickled Python objects, which are never loaded")
   const dtype = npyNames.dtypeOf.get(descr[2])
   if (!dtype) throw fail(`has elements of unknown type ${descr[2]}`)
   const shape = sizes[1]
@@ -68,33 +68,33 @@ export function parseNpyHeader(
   const length = bytesOfShape(shape, dtype.size, available)
   if (length === null)
     throw fail(
-      `holds ${available} bytes of elements where its shape (${sizes[1].trim().slice(0, 100)}) needs more`,
+      `has ${available} bytes of elements, but its shape (${sizes[1].trim().slice(0, 100)}) needs more`,
     )
   if (length < available)
-    throw fail(`holds ${available - length} bytes after its elements`, {
+    throw fail(`has ${available - length} extra bytes after its elements`, {
       hint: "A file with several arrays saved one after the other is not supported; NumPy's savez saves several in one file",
     })
   return { dtype, shape, length, fortran: order[1] === "True", swapped: descr[1] === ">" }
 }
 
-/** The array that a header describes, from what makes an array of its memory. */
+/** The array that a header describes; `make` reads the elements in the order of the file. */
 export function npyArray(
   header: NpyHeader,
-  make: (shape: number[], dtype: Dtype, tidy?: (bytes: Uint8Array) => void) => Array,
+  make: (shape: number[], dtype: Dtype, convert?: (bytes: Uint8Array) => void) => Array,
 ): Array {
   const { dtype, shape, fortran, swapped } = header
-  const tidy = swapped ? (bytes: Uint8Array) => swapBytes(bytes, dtype) : undefined
-  if (!fortran || shape.length < 2) return make(shape, dtype, tidy)
-  return transpose(make(shape.slice().reverse(), dtype, tidy))
+  const convert = swapped ? (bytes: Uint8Array) => swapBytes(bytes, dtype) : undefined
+  if (!fortran || shape.length < 2) return make(shape, dtype, convert)
+  return transpose(make(shape.slice().reverse(), dtype, convert))
 }
 
-/** Reads an .npy file. @throws FormatError when the file is not what it claims to be */
+/** Reads an .npy file. @throws FormatError if the file is malformed */
 export function readNpy(file: BoundedFile): Array {
   const fail = (fact: string, details?: ErrorDetails): FormatError => file.error(fact, details)
-  const [begin, end] = npyLead(file.read(0, Math.min(NPY_LEAD, file.size)), file.size, fail)
+  const [begin, end] = npyPreamble(file.read(0, Math.min(NPY_PREAMBLE, file.size)), file.size, fail)
   const text = Buffer.from(file.read(begin, end - begin)).toString("latin1")
   const header = parseNpyHeader(text, file.size - end, fail)
-  return npyArray(header, (shape, dtype, tidy) => file.readArray(end, shape, dtype, tidy))
+  return npyArray(header, (shape, dtype, convert) => file.readArray(end, shape, dtype, convert))
 }
 
 /** The bytes before the elements in an .npy file. */
@@ -109,9 +109,8 @@ export function formatNpyHeader(a: Array): Uint8Array {
 }
 
 /**
- * Writes an array as an .npy file; `.npy` is added to a name without it. Another file of that name is replaced only once the new
- * one is complete.
- * @throws ArgumentError unless it is given a path and an array
+ * Saves an array as an .npy file; the extension `.npy` is appended if missing. An existing file is replaced atomically.
+ * @throws ArgumentError unless the arguments are a path and an array
  * @example
  * mx.save('/tmp/a.npy', mx.ones([2])); mx.load('/tmp/a.npy').tolist() // => [1, 1]
  */

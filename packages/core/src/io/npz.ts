@@ -1,5 +1,5 @@
 /**
- * NumPy's archive of several arrays (.npz): a ZIP file with an .npy file for each, stored or deflated.
+ * NumPy's .npz format (several arrays): a ZIP archive of .npy files, stored or deflated.
  * https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
  */
 import { copyOut, evalTrees, partsOf } from "../engine/readback"
@@ -14,42 +14,42 @@ import {
   checkDisjoint,
   checkNamed,
   type FilePath,
+  normalizeBools,
   quoted,
-  tidyBools,
   writeBeside,
 } from "./files"
-import { formatNpyHeader, NPY_LEAD, npyArray, npyLead, parseNpyHeader } from "./npy"
+import { formatNpyHeader, NPY_PREAMBLE, npyArray, npyPreamble, parseNpyHeader } from "./npy"
 
 const LOCAL = 0x04034b50
 const CENTRAL = 0x02014b50
 const END = 0x06054b50
 const END64 = 0x06064b50
 const LOCATOR64 = 0x07064b50
-/** A 32-bit field that says: see the 64-bit one. */
+/** The value of a 32-bit field whose content is in the 64-bit extra field. */
 const WIDE = 0xffffffff
-/** Deflate makes of one byte at most this many; what claims more lies. */
+/** Deflate expands a byte to at most this many. */
 const MAX_RATIO = 1032
-/** Compressed arrays may become this many times as large, and this many bytes in any case, unless `maxBytes` says otherwise. */
-const USUAL_RATIO = 200
-const USUAL_BYTES = 2 ** 28
-/** The most bytes that zlib is asked for at a time: it counts in 32 bits. */
+/** By default, compressed arrays may expand by this factor, and always to this many bytes. */
+const DEFAULT_RATIO = 200
+const DEFAULT_BYTES = 2 ** 28
+/** The largest chunk to request of zlib, whose counters have 32 bits. */
 const MAX_CHUNK = 2 ** 31
 
-/** Loaded when an archive is: with its streams it takes longer than everything else that core asks Node for. */
+/** Loaded on first use: it takes longer to load than all other Node modules that core uses. */
 const zlib = () => process.getBuiltinModule("node:zlib")
 
-/** A member of an archive, as its directory tells. */
+/** An entry of the archive's directory. */
 interface Member {
   readonly name: string
   readonly deflated: boolean
   readonly crc: number
-  /** Where its bytes are, and how many before and after unpacking. */
+  /** The range of its bytes in the file, and its uncompressed size. */
   readonly begin: number
   readonly length: number
   readonly size: number
 }
 
-/** Where the directory is, and how many entries it has. */
+/** Finds the directory and its number of entries. */
 function findDirectory(file: BoundedFile): { begin: number; length: number; count: number } {
   const tail = Math.min(file.size, 22 + 65535)
   const bytes = Buffer.from(file.read(file.size - tail, tail))
@@ -70,7 +70,7 @@ function findDirectory(file: BoundedFile): { begin: number; length: number; coun
   return { begin, length, count }
 }
 
-/** A 64-bit number that must lie within the file. */
+/** A 64-bit offset or size, which must not exceed the file's size. */
 function asSize(file: BoundedFile, value: bigint): number {
   if (value > BigInt(file.size)) throw file.error("points outside the archive")
   return Number(value)
@@ -112,13 +112,13 @@ function readDirectory(file: BoundedFile): Member[] {
     if (names.has(name)) throw file.error(`${quoted(name)} appears twice`)
     names.add(name)
   }
-  // Bytes that many entries share would be unpacked many times.
+  // Overlapping entries would be decompressed many times (a zip bomb).
   checkDisjoint(file, members)
   checkTotal(file, members)
   return members
 }
 
-/** Refuses an archive that would unpack to more than is allowed, by what it claims: no member gets more than its claim. */
+/** Rejects an archive whose stated uncompressed size exceeds the limit; no member may expand beyond its stated size. */
 function checkTotal(file: BoundedFile, members: readonly Member[]): void {
   const { maxBytes } = file
   const sum = (list: readonly Member[], key: "size" | "length"): number =>
@@ -126,18 +126,18 @@ function checkTotal(file: BoundedFile, members: readonly Member[]): void {
   const total = sum(members, "size")
   if (maxBytes !== null) {
     if (total <= maxBytes) return
-    throw file.error(`would unpack to ${total} bytes, more than maxBytes (${maxBytes})`)
+    throw file.error(`would expand to ${total} bytes, more than maxBytes (${maxBytes})`)
   }
-  // A stored entry takes no more than on disk.
+  // A stored entry takes no more memory than on disk.
   const deflated = members.filter((member) => member.deflated)
   const [size, packed] = [sum(deflated, "size"), sum(deflated, "length")]
-  if (size > Math.max(USUAL_BYTES, packed * USUAL_RATIO))
-    throw file.error(`would unpack ${packed} bytes to ${size}, as archives made to exhaust memory do`, {
-      hint: `If you trust it, load it with { maxBytes: ${Math.max(total, file.size)} }`,
+  if (size > Math.max(DEFAULT_BYTES, packed * DEFAULT_RATIO))
+    throw file.error(`would expand from ${packed} bytes to ${size}, as archives made to exhaust memory do`, {
+      hint: `If you trust it, load the file with { maxBytes: ${Math.max(total, file.size)} }`,
     })
 }
 
-/** Fields that are too wide for 32 bits stand in an extra field, in this order. */
+/** Fields that exceed 32 bits are in an extra field, in this order. */
 function wideFields(fields: number[], extra: Buffer, file: BoundedFile): number[] {
   if (!fields.includes(WIDE)) return fields
   for (let at = 0; at + 4 <= extra.length; ) {
@@ -158,7 +158,7 @@ function wideFields(fields: number[], extra: Buffer, file: BoundedFile): number[
   return fields
 }
 
-/** The arrays of an .npz archive, by name. @throws FormatError when the file is not what it claims to be */
+/** The arrays of an .npz archive, by name. @throws FormatError if the file is malformed */
 export function readNpz(file: BoundedFile): Record<string, Array> {
   return Object.fromEntries(
     readDirectory(file).map((member) => [
@@ -176,22 +176,22 @@ function checkSum(got: number, member: Member, fail: (fact: string) => FormatErr
   if (got !== member.crc) throw fail("has a wrong checksum")
 }
 
-/** Reads a stored member's elements straight into the array. */
+/** Reads a stored member's elements directly into the array. */
 function readStored(file: BoundedFile, member: Member): Array {
   const fail = failFor(file, member)
   const { begin, size } = member
-  const [from, to] = npyLead(file.read(begin, Math.min(NPY_LEAD, size)), size, fail)
+  const [from, to] = npyPreamble(file.read(begin, Math.min(NPY_PREAMBLE, size)), size, fail)
   const head = file.read(begin, to)
   const header = parseNpyHeader(Buffer.from(head).toString("latin1", from), size - to, fail)
   let sum = crc32(head)
-  const made = npyArray(header, (shape, dtype, tidy) =>
+  const loaded = npyArray(header, (shape, dtype, convert) =>
     file.readArray(begin + to, shape, dtype, (bytes) => {
       sum = crc32(bytes, sum)
-      tidy?.(bytes)
+      convert?.(bytes)
     }),
   )
   checkSum(sum, member, fail)
-  return made
+  return loaded
 }
 
 function readDeflated(file: BoundedFile, member: Member): Array {
@@ -199,25 +199,25 @@ function readDeflated(file: BoundedFile, member: Member): Array {
   let bytes: Buffer
   try {
     const packed = file.read(member.begin, member.length)
-    // One chunk, a byte larger than what should come, so that zlib needs neither a second one nor a copy of both.
+    // A single chunk, one byte larger than the output, so that zlib needs no second chunk and no copy.
     const chunkSize = Math.min(Math.max(64, member.size + 1), MAX_CHUNK)
     bytes = zlib().inflateRawSync(packed, { maxOutputLength: Math.max(1, member.size), chunkSize })
   } catch (cause) {
-    throw file.error(`${quoted(member.name)} cannot be unpacked`, { cause })
+    throw file.error(`${quoted(member.name)} cannot be decompressed`, { cause })
   }
   if (bytes.length !== member.size) throw fail(`has ${bytes.length} bytes, not ${member.size}`)
   checkSum(crc32(bytes), member, fail)
-  const [from, to] = npyLead(bytes.subarray(0, NPY_LEAD), bytes.length, fail)
+  const [from, to] = npyPreamble(bytes.subarray(0, NPY_PREAMBLE), bytes.length, fail)
   const header = parseNpyHeader(bytes.toString("latin1", from, to), bytes.length - to, fail)
-  return npyArray(header, (shape: number[], dtype: Dtype, tidy) => {
+  return npyArray(header, (shape: number[], dtype: Dtype, convert) => {
     const elements = bytes.subarray(to)
-    tidy?.(elements)
-    if (dtype === bool_) tidyBools(elements)
+    convert?.(elements)
+    if (dtype === bool_) normalizeBools(elements)
     return arrayFromStore(elements, shape, dtype)
   })
 }
 
-/** Newer Node versions bring it, some ten times as fast as {@link tabledCrc32}. */
+/** Built into newer Node versions, about ten times as fast as {@link tabledCrc32}. */
 type Crc32 = (bytes: Uint8Array, before: number) => number
 
 let table: Uint32Array | undefined
@@ -234,12 +234,12 @@ function tabledCrc32(bytes: Uint8Array, before: number): number {
 }
 
 function crc32(bytes: Uint8Array, before = 0): number {
-  // Without bytes the native one may forget what came before.
+  // Given no bytes, the native function may drop the previous checksum.
   if (bytes.length === 0) return before
   return ((zlib() as { crc32?: Crc32 }).crc32 ?? tabledCrc32)(bytes, before)
 }
 
-/** The fields of an entry that its header and the directory share; numbers from `limit` on stand in the extra field. */
+/** The fields common to an entry's local header and its directory record; numbers of at least `limit` go to the extra field. */
 function entryFields(
   compress: boolean,
   crc: number,
@@ -253,7 +253,7 @@ function entryFields(
   fields.writeUInt16LE(extra.length > 0 ? 45 : 20, 0)
   fields.writeUInt16LE(0x0800, 2)
   fields.writeUInt16LE(compress ? 8 : 0, 4)
-  // The first day that ZIP can name, so that equal arrays make equal files.
+  // The earliest ZIP date, so that equal arrays give equal files.
   fields.writeUInt16LE(0x21, 8)
   fields.writeUInt32LE(crc, 10)
   fields.writeUInt32LE(packed, 14)
@@ -263,7 +263,7 @@ function entryFields(
   return fields
 }
 
-/** The extra field with the numbers from `limit` on; empty when there are none. */
+/** The extra field with the numbers of at least `limit`; empty if there are none. */
 function wideExtra(numbers: readonly number[], limit: number): Buffer {
   const wide = numbers.filter((n) => n >= limit)
   if (wide.length === 0) return Buffer.alloc(0)
@@ -276,7 +276,7 @@ function wideExtra(numbers: readonly number[], limit: number): Buffer {
   return extra
 }
 
-/** The parts of an archive. From `limit` on numbers take 64 bits. */
+/** The bytes of an archive, in chunks. Numbers of at least `limit` are written in 64 bits. */
 export function* archive(
   op: string,
   arrays: readonly (readonly [string, Array])[],
@@ -294,7 +294,7 @@ export function* archive(
     for (const part of partsOf(a)) crc = crc32(part, crc)
     const packed = compress ? zlib().deflateRawSync(Buffer.concat([head, bytesOf(copyOut(a))])) : null
     const length = packed?.length ?? size
-    // A header has both sizes wide, or none.
+    // In a local header, either both sizes are wide or neither is.
     const local = Math.max(size, length) >= limit ? 0 : limit
     const extra = wideExtra([size, length], local)
     const signature = Buffer.alloc(4)
@@ -329,7 +329,7 @@ export function* archive(
   yield end
 }
 
-/** The directory's end in 64 bits (its entries, bytes and offset), and what points to it. */
+/** The zip64 end-of-directory record (number of entries, size, offset) and its locator. */
 function wideEnd([count, length, offset]: readonly number[]): Buffer {
   const end = Buffer.alloc(76)
   end.writeUInt32LE(END64)
@@ -356,7 +356,7 @@ function saveArchive(op: string, file: FilePath, args: readonly unknown[], compr
   })
   const names = new Set<string>()
   for (const [name] of named) {
-    if (names.has(name)) throw new ArgumentError(op, `${quoted(name)} is given twice`)
+    if (names.has(name)) throw new ArgumentError(op, `the name ${quoted(name)} appears twice`)
     names.add(name)
   }
   evalTrees(named.map(([, a]) => a))
@@ -364,7 +364,7 @@ function saveArchive(op: string, file: FilePath, args: readonly unknown[], compr
 }
 
 /**
- * Writes several arrays as an .npz archive: those in plain objects under their keys, others as `arr_0`, `arr_1`, …
+ * Saves several arrays as an .npz archive: those in plain objects under their keys, others as `arr_0`, `arr_1`, …
  * @throws ArgumentError unless all are arrays
  * @example
  * mx.savez('/tmp/a.npz', { x: mx.ones([2]) }); mx.load('/tmp/a.npz').x.tolist() // => [1, 1]
@@ -374,7 +374,7 @@ export function savez(file: FilePath, ...arrays: (Array | Readonly<Record<string
 }
 
 /**
- * {@link savez}, compressed.
+ * Like {@link savez}, compressed.
  * @throws ArgumentError unless all are arrays
  * @example
  * mx.savezCompressed('/tmp/b.npz', mx.ones([2])); mx.load('/tmp/b.npz').arr_0.tolist() // => [1, 1]

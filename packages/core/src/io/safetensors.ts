@@ -1,6 +1,6 @@
 /**
- * The safetensors format: eight bytes that give the length of a JSON header, the header (name → dtype, shape, byte range; and
- * `__metadata__`), then the tensors' bytes. https://huggingface.co/docs/safetensors
+ * The safetensors format: the length of the header in eight bytes, a JSON header (name → dtype, shape, byte range; and `__metadata__`),
+ * then the tensors' bytes. https://huggingface.co/docs/safetensors
  */
 
 import { evalTrees, partsOf } from "../engine/readback"
@@ -20,7 +20,7 @@ import {
   writeBeside,
 } from "./files"
 
-/** The largest header that is read: what the format's own library allows. */
+/** The largest accepted header, as in the reference implementation. */
 const MAX_HEADER = 100_000_000
 /** The characters that JSON allows between its tokens. */
 const SPACE = [" ", "\t", "\n", "\r"]
@@ -41,7 +41,7 @@ interface Entry {
 
 const isSize = (n: unknown): n is number => Number.isSafeInteger(n) && (n as number) >= 0
 
-/** Checks one tensor's description against the bytes that there are. */
+/** Validates one tensor's entry; the data section has `available` bytes. */
 function readEntry(file: BoundedFile, name: string, value: unknown, available: number): Entry {
   const what = `tensor ${quoted(name)}`
   if (!isPlainObject(value)) throw file.error(`${what} is described by ${describe(value)}`)
@@ -64,7 +64,7 @@ function readEntry(file: BoundedFile, name: string, value: unknown, available: n
   return { name, dtype, shape, begin, length }
 }
 
-/** Refuses a key that an object has twice, of which JSON.parse keeps the last. `text` is known to be JSON. */
+/** Rejects duplicate keys, of which JSON.parse would keep the last. `text` is valid JSON. */
 function checkKeys(file: BoundedFile, text: string): void {
   const open: Set<string>[] = []
   for (let at = 0; at < text.length; at++) {
@@ -84,7 +84,7 @@ function checkKeys(file: BoundedFile, text: string): void {
   }
 }
 
-/** Refuses tensors that share bytes, and bytes that no tensor has: the format allows neither. */
+/** Rejects overlapping tensors and gaps between them, which the format forbids. */
 function checkFilled(file: BoundedFile, entries: readonly Entry[], available: number): void {
   let end = 0
   const hole = (to: number) => file.error(`the bytes ${end} to ${to} of ${available} belong to no tensor`)
@@ -98,7 +98,7 @@ function checkFilled(file: BoundedFile, entries: readonly Entry[], available: nu
   if (end < available) throw hole(available)
 }
 
-/** Reads all tensors. @throws FormatError when the file is not what it claims to be */
+/** Reads all tensors. @throws FormatError if the file is malformed */
 export function readSafetensors(file: BoundedFile): Safetensors {
   const length = Number(new DataView(file.read(0, 8).buffer).getBigUint64(0, true))
   if (length > MAX_HEADER || length > file.size - 8)
@@ -128,8 +128,8 @@ export function readSafetensors(file: BoundedFile): Safetensors {
 }
 
 /**
- * Writes arrays by name, and metadata, as a safetensors file; `.safetensors` is added to a name without it. Another file of that name is
- * replaced only once the new one is complete.
+ * Saves named arrays and metadata as a safetensors file; the extension `.safetensors` is appended if missing. An existing file is replaced
+ * atomically.
  * @throws ArgumentError unless every value is an array and all metadata are strings
  * @example
  * mx.saveSafetensors('/tmp/w.safetensors', { w: mx.ones([2]) }); mx.load('/tmp/w.safetensors').w.tolist() // => [1, 1]
@@ -142,7 +142,7 @@ export function saveSafetensors(
   writeSafetensors("saveSafetensors", asPath("saveSafetensors", file, ".safetensors"), arrays, metadata)
 }
 
-/** The same under any ending, for `op`. */
+/** The same with any extension, for `op`. */
 export function writeSafetensors(
   op: string,
   path: string,
@@ -156,7 +156,7 @@ export function writeSafetensors(
     if (typeof text !== "string")
       throw new ArgumentError(op, `the metadata ${quoted(name)} must be a string, received ${describe(text)}`)
   evalTrees(entries.map(([, a]) => a))
-  // Wide elements first, so that every tensor starts at a multiple of its element's size.
+  // Widest dtypes first, so that every tensor is aligned to its element size.
   const order = entries.sort(([a, x], [b, y]) => y.dtype.size - x.dtype.size || (a < b ? -1 : 1))
   let offset = 0
   const header: [string, unknown][] = metadata ? [["__metadata__", metadata]] : []

@@ -1,5 +1,5 @@
 /**
- * Counting: `arange` and its primitive. Other sequences are in sequences.ts.
+ * `arange` and its primitive. Other sequences are in sequences.ts.
  */
 import { isPlainObject, operation, type StreamOptions } from "../graph/args"
 import { asDtype, bool_, complex64, type Dtype, float32, int32, int64 } from "../graph/dtype"
@@ -19,7 +19,7 @@ const count = definePrimitive({
   },
 })
 
-/** A number that is given to {@link arange}. */
+/** An argument of {@link arange}. */
 type Bound = number | bigint
 
 function checkBound(name: string, value: unknown, finite: boolean): void {
@@ -31,13 +31,13 @@ function checkBound(name: string, value: unknown, finite: boolean): void {
   )
 }
 
-/** float32 for fractions, int64 for bigints and for what int32 does not hold, int32 for other integers. */
+/** float32 for fractions, int64 for bigints and integers beyond int32, otherwise int32. */
 function dtypeOf(bounds: readonly Bound[]): Dtype {
   if (bounds.some((v) => typeof v === "number" && !Number.isInteger(v))) return float32
   return bounds.every((v) => typeof v === "number" && (v | 0) === v) ? int32 : int64
 }
 
-/** Integers that numbers would round, by two operations of the dtype that do not. */
+/** Integers beyond 2⁵³, computed exactly by two integer operations. */
 function countExactly(start: bigint, stop: bigint, step: bigint, dtype: Dtype): Array {
   const [span, by] = step > 0n ? [stop - start, step] : [start - stop, -step]
   const size = span > 0n ? Number((span + by - 1n) / by) : 0
@@ -59,7 +59,7 @@ const arangeArgs = operation(
     if (type === bool_ || type === complex64)
       throw new DTypeError("arange", `is not defined for ${type.name}`)
     const [start, stop, step] = bounds.map(Number)
-    if (step === 0) throw new ArgumentError("arange", "the step is 0")
+    if (step === 0) throw new ArgumentError("arange", "the step must not be 0")
     const integral = type.kind !== "floating"
     if (integral && bounds.every((v) => typeof v === "bigint" || Number.isInteger(v)))
       if (!Number.isSafeInteger(start) || !Number.isSafeInteger(stop) || !Number.isSafeInteger(step))
@@ -71,7 +71,7 @@ const arangeArgs = operation(
     }
     const size = Math.max(0, Math.ceil((stop - start) / step))
     if (!Number.isSafeInteger(size)) throw new ArgumentError("arange", `${size} elements are too many`)
-    // As MLX and NumPy count integers by fractions: the first difference holds for all.
+    // As in MLX and NumPy, integer dtypes use the first difference throughout.
     return count([], {
       start: first,
       step: integral ? Math.trunc(start + step) - first : step,
@@ -81,9 +81,9 @@ const arangeArgs = operation(
   },
 )
 /**
- * start, start + step, … below stop. Integral arguments give int32, or int64 where one of them does not fit or is a bigint; others float32.
- * An integer dtype counts by trunc(start + step) − trunc(start).
- * @throws ArgumentError when a number is not finite, but for the step: an infinite one gives the start alone
+ * start, start + step, … up to but excluding stop. The default dtype is int32 for integers, int64 if one of them is a bigint or does not
+ * fit, otherwise float32. Integer dtypes use the step trunc(start + step) − trunc(start).
+ * @throws ArgumentError if start or stop is not finite. An infinite step gives only the start
  * @example
  * mx.arange(1, 7, 2).tolist() // => [1, 3, 5]
  */
@@ -106,9 +106,9 @@ export function arange<D extends Dtype = Dtype>(
 export function arange<D extends Dtype = Dtype>(
   options: { start?: Bound; stop: Bound; step?: Bound | null; dtype?: D | null } & StreamOptions,
 ): ArrayOf<ValueIn<D>>
-// By hand: the dtype decides what the elements are.
+// By hand: the value type depends on the dtype.
 export function arange(...args: unknown[]): Array {
-  // A start alone, by position, is the stop; by name it is a start without one.
+  // A single positional argument is the stop; by name, the stop is required.
   if (isPlainObject(args[0])) checkBound("stop", args[0].stop, true)
   return arangeArgs(args)
 }

@@ -1,5 +1,5 @@
 /**
- * Where the extremes are: positions of the largest and the smallest element along an axis.
+ * `argmax` and `argmin`.
  */
 import { operation, type StreamOptions } from "../graph/args"
 import { complex64, uint32 } from "../graph/dtype"
@@ -12,7 +12,7 @@ import { moveToFront } from "./view"
 
 type Better = (a: number | bigint, b: number | bigint) => boolean
 
-/** The position of the first element that no other one beats. A NaN beats everything. */
+/** The index of the first element that no other one beats. NaN beats all numbers. */
 function positions(better: Better) {
   return ([x]: readonly HostArray[], [out]: readonly HostArray[], { axis }: { axis: number }): void => {
     const n = x.shape[axis]
@@ -37,7 +37,7 @@ function positions(better: Better) {
   }
 }
 
-function extremePosition(name: "argmax" | "argmin", better: Better): Apply<{ axis: number }> {
+function argReduction(name: "argmax" | "argmin", better: Better): Apply<{ axis: number }> {
   const apply: Apply<{ axis: number }> = definePrimitive({
     name,
     params: { axis: "i64" },
@@ -56,8 +56,8 @@ function extremePosition(name: "argmax" | "argmin", better: Better): Apply<{ axi
   })
   return apply
 }
-const argmaxAlong = extremePosition("argmax", (a, b) => a > b)
-const argminAlong = extremePosition("argmin", (a, b) => a < b)
+const argmaxAlong = argReduction("argmax", (a, b) => a > b)
+const argminAlong = argReduction("argmin", (a, b) => a < b)
 
 /** The public body: over one axis, or over the flattened array. */
 function search(name: string, apply: Apply<{ axis: number }>): (args: readonly unknown[]) => Array {
@@ -80,7 +80,7 @@ const argmaxArgs = search("argmax", argmaxAlong)
 const argminArgs = search("argmin", argminAlong)
 
 /**
- * The position (uint32) of the largest element along an axis, or in the flattened array; the first one among equals.
+ * The index (uint32) of the largest element along an axis, or in the flattened array; the first of equal ones.
  * @throws ShapeError over an empty axis
  * @example
  * mx.argmax(mx.array([1, 3, 2])).item() // => 1
@@ -93,7 +93,7 @@ export function argmax(...args: unknown[]): Array {
 }
 
 /**
- * The position (uint32) of the smallest element along an axis, or in the flattened array; the first one among equals.
+ * The index (uint32) of the smallest element along an axis, or in the flattened array; the first of equal ones.
  * @throws ShapeError over an empty axis
  * @example
  * mx.argmin(mx.array([3, 1, 2])).item() // => 1

@@ -1,6 +1,6 @@
 /**
- * Scaled dot-product attention: softmax(scale · q kᵀ + mask) v for groups of heads, as one primitive, so that a backend need not
- * keep the scores. Vaswani et al., "Attention is all you need", 2017.
+ * Scaled dot-product attention: softmax(scale · q kᵀ + mask) v with grouped heads, as one primitive, so that a backend need not materialize
+ * the scores. Vaswani et al., "Attention is all you need", 2017.
  */
 import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
 import { bool_, float32, promote } from "../graph/dtype"
@@ -18,7 +18,7 @@ import { moveToFront } from "./view"
 type Params = { scale: number; causal: boolean; hasMask: boolean; hasSinks: boolean }
 const schema = { scale: "f64", causal: "bool", hasMask: "bool", hasSinks: "bool" } as const
 
-/** The inputs that not every application has: a mask of four axes; sinks of shape [1 or batch, heads]. */
+/** The optional inputs: a 4-d mask; sinks of shape [1 or batch, heads]. */
 type Extras = { mask?: Array; sinks?: Array }
 const extrasOf = (inputs: readonly Array[], { hasMask, hasSinks }: Params): Extras => ({
   mask: hasMask ? inputs[3] : undefined,
@@ -55,8 +55,8 @@ function scores(q: Array, k: Array, mask: Array | undefined, { scale, causal }: 
 }
 
 /**
- * The softmax of rows of scores and their log Σ exp, and the share of a sink, a further score of each row; zeros and −∞ for a query that
- * sees nothing.
+ * The softmax and logsumexp of rows of scores, and the probability of the sink, an additional score of each row. Zeros and −∞ for a fully
+ * masked query.
  */
 function probabilities(
   s: Array,
@@ -64,7 +64,7 @@ function probabilities(
 ): { p: Array; lse: Array; sunk: Array | undefined } {
   const [, keyHeads, several] = s.shape
   const sink = sinks ? toDtype(sinks, s.dtype).reshape([-1, keyHeads, several, 1, 1]) : undefined
-  // Of a row of −∞, or without keys, nothing may be −∞ − (−∞), nor be divided by a sum of 0.
+  // Rows of −∞, and rows without keys, must not give −∞ − (−∞) or a division by 0.
   const none = s.shape[s.ndim - 1] === 0
   let top = none ? scalarArray(-3e38, s.dtype) : max(s, -1, true).maximum(-3e38)
   if (sink) top = top.maximum(sink)
@@ -76,12 +76,12 @@ function probabilities(
   return { p: e.divide(divisor), lse: total.log().add(top), sunk: more?.divide(divisor) }
 }
 
-/** A mask with four axes, of which the first may have size 1. */
+/** Expands a mask to four axes. */
 const fourAxes = (mask: Array): Array =>
   mask.reshape([...new globalThis.Array<number>(4 - mask.ndim).fill(1), ...mask.shape])
 
 /**
- * Inputs q [B,H,L,D], k [B,Hk,S,D], v [B,Hk,S,E], mask?, sinks?; outputs o [B,H,L,E] and lse float32 [B,H,L], the log Σ exp of the scores
+ * Inputs q [B,H,L,D], k [B,Hk,S,D], v [B,Hk,S,E], mask?, sinks?; outputs o [B,H,L,E] and lse float32 [B,H,L], the logsumexp of the scores
  * and the sink.
  */
 const attend: Apply<Params> = definePrimitive({
@@ -102,7 +102,7 @@ const attend: Apply<Params> = definePrimitive({
     const o = matmul(p, toDtype(v, p.dtype).expandDims(2))
     return [toDtype(o.flatten(1, 2), q.dtype), toDtype(lse.flatten(1, 2).squeeze(-1), float32)]
   },
-  // lse exists for the backward kernel alone, so no cotangent ever reaches it.
+  // Only the backward kernel uses lse, so it never has a cotangent.
   vjp: ({ inputs, outputs: [o, lse], cotangents: [g], params, wanted }) => {
     const { mask } = extrasOf(inputs, params)
     const [dq, dk, dv, ...dsinks] = attendVjp.all([...inputs, o, lse, g], params)
@@ -122,8 +122,8 @@ const attend: Apply<Params> = definePrimitive({
 })
 
 /**
- * The probabilities p, the cotangent of the scores ds = p · (dp − shares) with dp = g vᵀ and shares = Σ p·dp, the cotangents of the sinks'
- * scores, and g in groups.
+ * The probabilities p, the cotangents of the scores ds = p · (dp − shares) with dp = g vᵀ and shares = Σ p·dp, those of the sinks, and g
+ * with grouped heads.
  */
 function backward(
   inputs: readonly Array[],
@@ -145,8 +145,8 @@ function maskVjp(inputs: readonly Array[], mask: Array, g: Array, params: Params
 }
 
 /**
- * Inputs q, k, v, mask?, sinks?, o, lse, g; outputs dq, dk, dv, dsinks?. A kernel finds the probabilities again from lse; the reference
- * here starts from q and k, so that second derivatives need nothing of o and lse.
+ * Inputs q, k, v, mask?, sinks?, o, lse, g; outputs dq, dk, dv, dsinks?. Kernels recompute the probabilities from lse; the decomposition
+ * starts from q and k, so that second derivatives do not involve o and lse.
  */
 const attendVjp: Apply<Params> = definePrimitive({
   name: "scaledDotProductAttentionVjp",
@@ -161,7 +161,7 @@ const attendVjp: Apply<Params> = definePrimitive({
     const w = ds.dtype
     const queries = grouped(toDtype(q, w), k.shape[1])
     const dq = matmul(ds, toDtype(k, w).expandDims(2)).multiply(params.scale).flatten(1, 2)
-    // Query heads that share a key head add up.
+    // Sums over the query heads that share a key head.
     const dk = sum(matmul(swap(ds), queries), 2).multiply(params.scale)
     const dv = sum(matmul(swap(p), gs), 2)
     const results = [toDtype(dq, q.dtype), toDtype(dk, k.dtype), toDtype(dv, v.dtype)]
@@ -174,7 +174,7 @@ const attendVjp: Apply<Params> = definePrimitive({
     const joined = joinBatches(inputs, axes, size, params)
     const at = params.hasMask ? 4 : 3
     const { sinks } = extrasOf(joined, params)
-    // Every example has a sum of its own.
+    // Each example needs its own sum.
     if (sinks) joined[at] = broadcastTo(sinks, [joined[0].shape[0], sinks.shape[1]])
     const outputs = attendVjp.all(joined, params).map((y) => y.unflatten(0, [size, -1]))
     if (sinks && inputs[at].shape[axes[at] === 0 ? 1 : 0] === 1) outputs[3] = sum(outputs[3], 1, true)
@@ -206,7 +206,7 @@ function check(q: Array, k: Array, v: Array): void {
   for (const [name, x] of [["q", q] as const, ["k", k] as const, ["v", v] as const]) {
     if (x.ndim !== 4)
       throw new ShapeError(op, `${name} must have 4 dimensions, received shape ${format(x.shape)}`, {
-        hint: "They are batch, heads, positions, features",
+        hint: "The dimensions are batch, heads, positions, features",
       })
     if (x.dtype.kind !== "floating")
       throw new DTypeError(op, `${name} must be floating, received ${x.dtype.name}`)
@@ -276,24 +276,24 @@ const attentionArgs = operation(
 )
 /** The parameters of {@link scaledDotProductAttention}. */
 export interface AttentionOptions extends StreamOptions {
-  /** The factor of the scores, usually 1/√features. */
+  /** The scale of the scores, usually 1/√features. */
   scale: number
   /**
-   * A bool array, true where a query sees a key; a floating one, added to the scores; both broadcast to [batch, heads, queries, keys]. Or
-   * `'causal'`: with the ends aligned, a query sees no later key.
+   * A bool array, true where a query may attend to a key, or a floating one, which is added to the scores; both broadcast to [batch, heads,
+   * queries, keys]. Or `'causal'`: a query does not attend to later keys, where the last query and the last key are aligned.
    */
   mask?: Array | "causal" | null
-  /** One more score for each head, which takes part in the softmax and contributes nothing to the result. */
+  /** An additional score for each head, which takes part in the softmax but contributes no value. */
   sinks?: Array | null
-  /** Accepted for MLX's sake; the fused kernel is used wherever there is one. */
+  /** Accepted for compatibility with MLX; a fused kernel is always used if there is one. */
   forceFused?: boolean
 }
 /**
- * softmax(scale · q kᵀ + mask) v. Queries [batch, heads, queries, features]; keys and values may have fewer heads, a divisor of the
- * queries'. Scores are computed in at least float32.
+ * softmax(scale · q kᵀ + mask) v. Shapes are [batch, heads, positions, features]; the number of heads of the queries must be a multiple of
+ * that of keys and values. Scores are computed in at least float32.
  * @method false
  * @named scale mask sinks forceFused
- * @throws ShapeError when the shapes do not fit together; DTypeError unless the arrays are floating
+ * @throws ShapeError if the shapes are incompatible; DTypeError unless the arrays are floating
  * @example
  * mx.fast.scaledDotProductAttention(mx.ones([1, 1, 1, 2]), mx.ones([1, 1, 3, 2]), mx.ones([1, 1, 3, 2]), { scale: 1 }).tolist()
  * // => [[[[1, 1]]]]

@@ -1,6 +1,5 @@
 /**
- * Functions of two arguments, element by element with broadcasting, and the choice between two by a condition. Each is one
- * scalar instruction with its derivatives beside it.
+ * Elementwise binary functions with broadcasting, and `where`. Each is one scalar instruction, defined together with its derivatives.
  */
 import { type Operand, operation, type StreamOptions } from "../graph/args"
 import { calls } from "../graph/calls"
@@ -13,15 +12,15 @@ import type { BinaryOp } from "../graph/scalar-program"
 import { broadcastShapes } from "../graph/shape"
 import { asOperand, promoteOperands, scalarOf, toDtype } from "./constant"
 
-/** A function of two arrays, element by element; shapes broadcast, dtypes promote. */
+/** An elementwise function of two arrays; shapes broadcast, dtypes are promoted. */
 export type BinaryFunction = (a: Operand, b: Operand, options?: StreamOptions) => Array
 
 type Options = {
-  /** The dtype to apply the function in, for the common dtype. */
+  /** The dtype to compute in, given the promoted dtype. */
   convert?: (dtype: Dtype) => Dtype
-  /** The dtype of the output, where it is not the arguments'. */
+  /** The dtype of the output, if not that of the arguments. */
   result?: Dtype
-  /** Refuse complex numbers. */
+  /** Reject complex numbers. */
   realOnly?: boolean
 }
 type Derivatives = readonly [
@@ -36,7 +35,7 @@ function binary(
   { convert, result, realOnly }: Options = {},
 ): BinaryFunction {
   const infer = (inputs: readonly Meta[]): Meta => {
-    // By index: a pattern would walk an iterator at every operation.
+    // Indexed: destructuring would run an iterator in every operation.
     const x = inputs[0]
     const y = inputs[1]
     if (result === undefined && x.shape === y.shape) return x
@@ -69,8 +68,8 @@ function binary(
   }
 }
 
-const flat = (): Partial => 0
-const noDerivatives: Derivatives = [flat, flat]
+const zeroPartial = (): Partial => 0
+const noDerivatives: Derivatives = [zeroPartial, zeroPartial]
 const comparison: Options = { result: bool_ }
 const float: Options = { convert: (dtype) => (isInexact(dtype) ? dtype : float32) }
 const integral = (name: string): Options => ({
@@ -112,7 +111,7 @@ export const subtract: BinaryFunction = binary("subtract", [() => 1, () => -1])
 export const multiply: BinaryFunction = binary("multiply", [(_x, y) => y, (x) => x])
 
 /**
- * a / b, in floating point also for integers.
+ * a / b. Integers are converted to floating point.
  * @example
  * mx.divide(mx.array([1, 2], mx.int32), 2).tolist() // => [0.5, 1]
  */
@@ -123,7 +122,7 @@ export const divide: BinaryFunction = binary(
 )
 
 /**
- * The floor of a / b; of integers a / b rounded towards zero, as in MLX. An integer division by zero gives 0.
+ * ⌊a / b⌋; for integers, a / b rounded towards zero, as in MLX. Integer division by zero gives 0.
  * @example
  * mx.floorDivide(mx.array([7, -7]), 2).tolist() // => [3, -4]
  */
@@ -132,7 +131,7 @@ export const floorDivide: BinaryFunction = binary("floorDivide", noDerivatives, 
 })
 
 /**
- * a − b · floor(a / b): the remainder with the sign of b.
+ * a − b · ⌊a / b⌋: the remainder, with the sign of b.
  * @example
  * mx.remainder(mx.array([7, -7], mx.int32), 4).tolist() // => [3, 1]
  */
@@ -149,12 +148,12 @@ export const remainder: BinaryFunction = binary(
  */
 export const power: BinaryFunction = binary("power", [
   (x, y) => x.power(y.subtract(1)).multiply(y),
-  // Where a is 0 the logarithm is replaced by 0, so that 0^b has the derivative 0 and not NaN.
+  // Where a is 0, log a is replaced by 0, so that the derivative is 0 rather than NaN.
   (x, _y, out) => out.multiply(select(x.equal(0), x.multiply(0), x.log())),
 ])
 
 /**
- * The larger of a and b; NaN if either is. At ties the derivative goes to b, as in MLX.
+ * The elementwise maximum; NaN if either is NaN. At ties, the gradient goes to b, as in MLX.
  * @example
  * mx.maximum(mx.array([1, 5]), 3).tolist() // => [3, 5]
  */
@@ -164,7 +163,7 @@ export const maximum: BinaryFunction = binary("maximum", [
 ])
 
 /**
- * The smaller of a and b; NaN if either is. At ties the derivative goes to b, as in MLX.
+ * The elementwise minimum; NaN if either is NaN. At ties, the gradient goes to b, as in MLX.
  * @example
  * mx.minimum(mx.array([1, 5]), 3).tolist() // => [1, 3]
  */
@@ -174,7 +173,7 @@ export const minimum: BinaryFunction = binary("minimum", [
 ])
 
 /**
- * The angle of the point (b, a), in radians.
+ * The angle of the point (x, y) = (b, a), in radians.
  * @example
  * mx.arctan2(mx.array([0]), mx.array([1])).tolist() // => [0]
  */
@@ -200,97 +199,97 @@ export const logaddexp: BinaryFunction = binary(
 )
 
 /**
- * Bitwise and of integers, logical and of bools.
+ * Bitwise AND of integers, logical AND of bools.
  * @example
  * mx.bitwiseAnd(mx.array([6], mx.int32), 3).tolist() // => [2]
  */
 export const bitwiseAnd: BinaryFunction = binary("bitwiseAnd", noDerivatives, integral("bitwiseAnd"))
 
 /**
- * Bitwise or of integers, logical or of bools.
+ * Bitwise OR of integers, logical OR of bools.
  * @example
  * mx.bitwiseOr(mx.array([6], mx.int32), 1).tolist() // => [7]
  */
 export const bitwiseOr: BinaryFunction = binary("bitwiseOr", noDerivatives, integral("bitwiseOr"))
 
 /**
- * Bitwise exclusive or of integers and bools.
+ * Bitwise XOR of integers, logical XOR of bools.
  * @example
  * mx.bitwiseXor(mx.array([6], mx.int32), 3).tolist() // => [5]
  */
 export const bitwiseXor: BinaryFunction = binary("bitwiseXor", noDerivatives, integral("bitwiseXor"))
 
 /**
- * a · 2ᵇ on integers; bits that leave are lost.
+ * Shifts the bits of integers left: a · 2ᵇ without overflow bits.
  * @example
  * mx.leftShift(mx.array([1], mx.int32), 3).tolist() // => [8]
  */
 export const leftShift: BinaryFunction = binary("leftShift", noDerivatives, shifting("leftShift"))
 
 /**
- * The floor of a / 2ᵇ on integers.
+ * Shifts the bits of integers right: ⌊a / 2ᵇ⌋.
  * @example
  * mx.rightShift(mx.array([8], mx.int32), 3).tolist() // => [1]
  */
 export const rightShift: BinaryFunction = binary("rightShift", noDerivatives, shifting("rightShift"))
 
 /**
- * Logical and: true where both are nonzero.
+ * Logical AND: true where both are nonzero.
  * @example
  * mx.logicalAnd(mx.array([true, true]), mx.array([true, false])).tolist() // => [true, false]
  */
 export const logicalAnd: BinaryFunction = binary("logicalAnd", noDerivatives, comparison)
 
 /**
- * Logical or: true where either is nonzero.
+ * Logical OR: true where either is nonzero.
  * @example
  * mx.logicalOr(mx.array([true, false]), mx.array([false, false])).tolist() // => [true, false]
  */
 export const logicalOr: BinaryFunction = binary("logicalOr", noDerivatives, comparison)
 
 /**
- * Element-wise a = b.
+ * Elementwise a == b.
  * @example
  * mx.equal(mx.array([1, 2]), 2).tolist() // => [false, true]
  */
 export const equal: BinaryFunction = binary("equal", noDerivatives, comparison)
 
 /**
- * Element-wise a ≠ b.
+ * Elementwise a ≠ b.
  * @example
  * mx.notEqual(mx.array([1, 2]), 2).tolist() // => [true, false]
  */
 export const notEqual: BinaryFunction = binary("notEqual", noDerivatives, comparison)
 
 /**
- * Element-wise a < b.
+ * Elementwise a < b.
  * @example
  * mx.less(mx.array([1, 2]), 2).tolist() // => [true, false]
  */
 export const less: BinaryFunction = binary("less", noDerivatives, comparison)
 
 /**
- * Element-wise a ≤ b.
+ * Elementwise a ≤ b.
  * @example
  * mx.lessEqual(mx.array([1, 3]), 2).tolist() // => [true, false]
  */
 export const lessEqual: BinaryFunction = binary("lessEqual", noDerivatives, comparison)
 
 /**
- * Element-wise a > b.
+ * Elementwise a > b.
  * @example
  * mx.greater(mx.array([1, 3]), 2).tolist() // => [false, true]
  */
 export const greater: BinaryFunction = binary("greater", noDerivatives, comparison)
 
 /**
- * Element-wise a ≥ b.
+ * Elementwise a ≥ b.
  * @example
  * mx.greaterEqual(mx.array([1, 2]), 2).tolist() // => [false, true]
  */
 export const greaterEqual: BinaryFunction = binary("greaterEqual", noDerivatives, comparison)
 
-/** The primitive behind {@link where}: condition, then the two branches of one dtype. */
+/** The primitive of {@link where}: a condition and two branches of one dtype. */
 const select_ = definePrimitive({
   name: "select",
   infer: ([c, x, y]): Meta => ({
@@ -308,7 +307,7 @@ const select_ = definePrimitive({
   },
 })
 
-/** `x` where `condition` (bool_) holds, `y` elsewhere; `x` and `y` have one dtype. */
+/** `x` where `condition` (bool_) is true, `y` elsewhere; `x` and `y` have one dtype. */
 function select(condition: Array, x: Array, y: Array): Array {
   return select_([condition, x, y])
 }
@@ -322,7 +321,7 @@ const whereArgs = operation(
   },
 )
 /**
- * `x` where the condition holds, `y` elsewhere; all three broadcast.
+ * `x` where the condition is true, `y` elsewhere; all three broadcast.
  * @example
  * mx.where(mx.array([true, false]), mx.array([1, 2]), 0).tolist() // => [1, 0]
  */

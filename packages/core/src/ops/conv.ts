@@ -1,6 +1,6 @@
 /**
- * The convolution primitive: a kernel slides over the spatial axes of [batch, …, channels]. Its derivatives are convolutions again, so
- * there is no other primitive. The public functions are in convolutions.ts.
+ * The convolution primitive, over the spatial axes of [batch, …, channels]. Its derivatives are convolutions, too. The public functions are
+ * in convolutions.ts.
  */
 import { DTypeError, ShapeError } from "../graph/errors"
 import type { Array, HostArray, Meta } from "../graph/graph"
@@ -10,7 +10,7 @@ import { zeros } from "./creation"
 import { sliceRange } from "./slice"
 import { moveToFront } from "./view"
 
-/** One number for each spatial axis, the same number of groups for all. `low` and `high` are padding and may be negative. */
+/** One number per spatial axis. `low` and `high` are padding and may be negative. */
 export type ConvParams = {
   readonly stride: readonly number[]
   readonly low: readonly number[]
@@ -18,15 +18,15 @@ export type ConvParams = {
   readonly kernelDilation: readonly number[]
   readonly inputDilation: readonly number[]
   readonly groups: number
-  /** Read the kernel from its end: the mathematician's convolution. */
+  /** Flip the kernel, as in the mathematical convolution. */
   readonly flip: boolean
 }
 
-/** The length of n elements with `dilation` − 1 zeros between neighbours. */
-const spread = (n: number, dilation: number): number => (n === 0 ? 0 : (n - 1) * dilation + 1)
+/** The dilated length: n elements with `dilation` − 1 zeros in between. */
+const dilated = (n: number, dilation: number): number => (n === 0 ? 0 : (n - 1) * dilation + 1)
 
 /**
- * The output's shape: for each axis 1 + ⌊(spread input + low + high − spread kernel) / stride⌋.
+ * The output's shape: for each axis 1 + ⌊(dilated input + low + high − dilated kernel) / stride⌋.
  * @internal
  * @throws ShapeError, DTypeError
  */
@@ -69,8 +69,8 @@ export function convShape(op: string, x: Meta, w: Meta, p: ConvParams): number[]
     )
   const shape = [a[0]]
   for (let i = 0; i < axes; i++) {
-    const kernel = spread(b[i + 1], p.kernelDilation[i])
-    const span = spread(a[i + 1], p.inputDilation[i]) + p.low[i] + p.high[i]
+    const kernel = dilated(b[i + 1], p.kernelDilation[i])
+    const span = dilated(a[i + 1], p.inputDilation[i]) + p.low[i] + p.high[i]
     if (kernel === 0) throw new ShapeError(op, `the kernel is empty along axis ${i + 1}: weight ${format(b)}`)
     if (kernel > span)
       throw new ShapeError(
@@ -119,7 +119,7 @@ export const conv: Apply<ConvParams> = definePrimitive({
     }
     const kernels = moveToFront(w, wAxis)
     if (xAxis === null) {
-      // Every example's output channels stand beside each other within their group.
+      // Concatenates the examples' output channels within each group.
       const [, outputs, ...rest] = kernels.shape
       const inGroup = outputs / groups
       const merged = kernels
@@ -131,7 +131,7 @@ export const conv: Apply<ConvParams> = definePrimitive({
       const parted = y.reshape([...y.shape.slice(0, -1), groups, size, inGroup]).moveaxis(last + 1, 0)
       return { outputs: [parted.flatten(-2, -1)], axes: [0] }
     }
-    // Every example is a group, or several.
+    // Each example becomes a group, or several.
     const examples = moveToFront(x, xAxis).moveaxis(0, -2)
     const y = conv([examples.flatten(-2, -1), kernels.flatten(0, 1)], { ...params, groups: groups * size })
     return { outputs: [y.unflatten(-1, [size, kernels.shape[1]])], axes: [y.ndim - 1] }
@@ -140,7 +140,7 @@ export const conv: Apply<ConvParams> = definePrimitive({
 
 const range = (n: number): number[] => globalThis.Array.from({ length: n }, (_, i) => i)
 
-/** A kernel for the way back: input and output channels are swapped within each group. */
+/** Swaps the kernel's input and output channels within each group. */
 function transposeKernel(w: Array, groups: number): Array {
   if (groups === 1) return w.swapaxes(0, -1)
   return w
@@ -150,16 +150,16 @@ function transposeKernel(w: Array, groups: number): Array {
 }
 
 /**
- * dx[i] = Σ g[o] · w[k] over o · stride = i · inputDilation + low − k · kernelDilation. With k counted from the end that is a convolution
- * of g in which stride and input dilation are swapped.
+ * dx[i] = Σ g[o] · w[k] over o · stride = i · inputDilation + low − k · kernelDilation. With the kernel flipped, that is a convolution of g
+ * with stride and input dilation swapped.
  */
 function inputGradient(x: Array, w: Array, g: Array, p: ConvParams): Array {
   if (x.size === 0 || w.size === 0 || g.size === 0) return zeros(x.shape, x.dtype)
   const axes = p.stride.map((stride, i) => {
     const reach = (w.shape[i + 1] - 1) * p.kernelDilation[i]
     const low = reach - p.low[i]
-    const length = spread(x.shape[i + 1], p.inputDilation[i]) + reach
-    return { low, high: length - low - spread(g.shape[i + 1], stride) }
+    const length = dilated(x.shape[i + 1], p.inputDilation[i]) + reach
+    return { low, high: length - low - dilated(g.shape[i + 1], stride) }
   })
   return conv([g, transposeKernel(w, p.groups)], {
     ...p,
@@ -172,16 +172,15 @@ function inputGradient(x: Array, w: Array, g: Array, p: ConvParams): Array {
 }
 
 /**
- * dw[k] = Σ x[i] · g[o] over the same triples: a convolution of x with the kernel g in which stride and kernel dilation have changed
- * positions, channels are the batch, and the batch is summed over. Where there are groups the batch is a spatial axis of x and g, so that
- * both stay views.
+ * dw[k] = Σ x[i] · g[o] over the same triples: a convolution of x with the kernel g, with stride and kernel dilation swapped, channels as
+ * the batch, and a sum over the batch. With groups, the batch is a spatial axis of x and g, so that both are views.
  */
 function weightGradient(x: Array, w: Array, g: Array, p: ConvParams): Array {
   if (x.size === 0 || w.size === 0 || g.size === 0) return zeros(w.shape, w.dtype)
   const grouped = p.groups > 1
   const high = p.stride.map((stride, i) => {
-    const length = spread(g.shape[i + 1], stride) + (w.shape[i + 1] - 1) * p.kernelDilation[i]
-    return length - p.low[i] - spread(x.shape[i + 1], p.inputDilation[i])
+    const length = dilated(g.shape[i + 1], stride) + (w.shape[i + 1] - 1) * p.kernelDilation[i]
+    return length - p.low[i] - dilated(x.shape[i + 1], p.inputDilation[i])
   })
   const withGroups = (first: number, list: readonly number[]): readonly number[] =>
     grouped ? [first, ...list] : list
@@ -203,7 +202,7 @@ function weightGradient(x: Array, w: Array, g: Array, p: ConvParams): Array {
   return p.flip ? reverseKernel(dw) : dw
 }
 
-/** The spatial axes read backwards. */
+/** Flips the spatial axes. */
 function reverseKernel(w: Array): Array {
   const inner = (i: number): boolean => i > 0 && i < w.ndim - 1
   return sliceRange(
@@ -214,8 +213,8 @@ function reverseKernel(w: Array): Array {
   )
 }
 
-/** The pairs of kernel position and input position that meet at each output position of an axis. */
-function meetings(
+/** The pairs of kernel and input positions that contribute to each output position of an axis. */
+function tapsAlong(
   x: HostArray,
   w: HostArray,
   out: HostArray,
@@ -235,23 +234,23 @@ function meetings(
 function convolveHost(x: HostArray, w: HostArray, out: HostArray, p: ConvParams): void {
   if (out.data.length === 0) return
   const axes = p.stride.length
-  const pairs = range(axes).map((axis) => meetings(x, w, out, p, axis))
+  const pairs = range(axes).map((axis) => tapsAlong(x, w, out, p, axis))
   const [outputs, perGroup] = [w.shape[0], w.shape[axes + 1]]
   const channels = perGroup * p.groups
   const inGroup = outputs / p.groups
   const positions = sizeOf(out.shape.slice(1, -1))
   const [image, kernel] = [sizeOf(x.shape.slice(1)), sizeOf(w.shape.slice(1))]
   for (let o = 0; o < positions; o++) {
-    // The elements that meet at this position, axis by axis, as offsets into one image and one kernel.
+    // The kernel and input elements of this output position, as offsets into one kernel and one image.
     let taps: [number, number][] = [[0, 0]]
     let rest = o
     let size = positions
     for (let axis = 0; axis < axes; axis++) {
       size /= out.shape[axis + 1]
-      const meeting = pairs[axis][Math.floor(rest / size)]
+      const along = pairs[axis][Math.floor(rest / size)]
       rest %= size
       taps = taps.flatMap(([k0, i0]) =>
-        meeting.map(([k, i]): [number, number] => [k0 * w.shape[axis + 1] + k, i0 * x.shape[axis + 1] + i]),
+        along.map(([k, i]): [number, number] => [k0 * w.shape[axis + 1] + k, i0 * x.shape[axis + 1] + i]),
       )
     }
     for (let n = 0; n < out.shape[0]; n++)

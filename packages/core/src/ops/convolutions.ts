@@ -1,6 +1,6 @@
 /**
- * Convolutions and transposed convolutions over one, two and three spatial axes, channels last; and the convolution of sequences.
- * It is long because a convolution and its two gradients are each other's derivatives.
+ * Convolutions and transposed convolutions over one, two and three spatial axes, channels last; and the convolution of sequences. It is
+ * long because there are many overloads.
  */
 import { asArrayArgument, isList, operation, type StreamOptions } from "../graph/args"
 import { promote } from "../graph/dtype"
@@ -10,7 +10,7 @@ import { format } from "../graph/shape"
 import { toDtype } from "./constant"
 import { type ConvParams, conv, convShape } from "./conv"
 
-/** A setting as one number an axis. @throws ArgumentError */
+/** A parameter as one number per axis. @throws ArgumentError */
 function perAxis(op: string, name: string, value: unknown, axes: number, least: number): number[] {
   const list = isList(value) ? value : globalThis.Array.from({ length: axes }, () => value)
   if (list.length !== axes || !list.every((n) => Number.isSafeInteger(n) && (n as number) >= least)) {
@@ -23,7 +23,7 @@ function perAxis(op: string, name: string, value: unknown, axes: number, least: 
   return list as number[]
 }
 
-/** A number of a list as it is written; anything else in words. */
+/** Formats an element of a list for an error. */
 const plain = (value: unknown): string => (typeof value === "number" ? String(value) : describe(value))
 
 function checkGroups(op: string, groups: unknown): number {
@@ -31,7 +31,7 @@ function checkGroups(op: string, groups: unknown): number {
   throw new ArgumentError(op, `groups must be an integer of at least 1, received ${describe(groups)}`)
 }
 
-/** Checks both arrays, promotes them to one dtype and convolves. */
+/** Validates both arrays, promotes them to one dtype and convolves. */
 function apply(op: string, input: unknown, weight: unknown, params: ConvParams): Array {
   const x = asArrayArgument(op, "input", input)
   const w = asArrayArgument(op, "weight", weight)
@@ -42,7 +42,7 @@ function apply(op: string, input: unknown, weight: unknown, params: ConvParams):
 
 const ones = (axes: number): number[] => globalThis.Array.from({ length: axes }, () => 1)
 
-/** The function of MLX's conv1d, conv2d or conv3d. */
+/** The body of conv1d, conv2d or conv3d. */
 function forward<S>(op: string, axes: number): (args: readonly unknown[]) => Array {
   return operation(
     op,
@@ -70,8 +70,8 @@ function forward<S>(op: string, axes: number): (args: readonly unknown[]) => Arr
 }
 
 /**
- * The function of MLX's conv_transpose1d, 2d or 3d: the convolution whose output a forward one with these settings would take as input. The
- * kernel is flipped, the input spread by the stride, and its edges widened by what the kernel reaches beyond the padding.
+ * The body of convTranspose1d, 2d or 3d: a convolution with a flipped kernel of the input dilated by the stride, padded by the kernel's
+ * extent minus the padding.
  */
 function backward<S>(op: string, axes: number): (args: readonly unknown[]) => Array {
   return operation(
@@ -120,11 +120,11 @@ const convTranspose2dArgs = backward<number | readonly number[]>("convTranspose2
 const convTranspose3dArgs = backward<number | readonly number[]>("convTranspose3d", 3)
 
 /**
- * Slides kernels along sequences: input [batch, length, channels], weight [output channels, size, channels / groups], result
- * [batch, 1 + ⌊(length + 2 · padding − dilation · (size − 1) − 1) / stride⌋, output channels]. As everywhere in deep learning the kernel is
- * not flipped. Floating dtypes only; the half types are summed in float32.
- * @throws ShapeError when channels do not match or the kernel does not fit; DTypeError unless both are floating; ArgumentError for a
- *   stride or dilation below 1 or a negative padding
+ * 1-d convolution: input [batch, length, channels], weight [output channels, size, channels / groups], result
+ * [batch, 1 + ⌊(length + 2 · padding − dilation · (size − 1) − 1) / stride⌋, output channels]. The kernel is not flipped
+ * (cross-correlation). 16-bit floats are accumulated in float32.
+ * @throws ShapeError if the channels do not match or the kernel is larger than the padded input; DTypeError unless both are floating;
+ * ArgumentError for a stride or dilation below 1 or a negative padding
  * @example
  * const x = mx.array([1, 2, 3, 4]).reshape([1, 4, 1])
  * mx.conv1d(x, mx.array([1, -1]).reshape([1, 2, 1])).flatten().tolist() // => [-1, -1, -1]
@@ -154,11 +154,10 @@ export function conv1d(...args: unknown[]): Array {
 }
 
 /**
- * Slides kernels over images: input [batch, height, width, channels], weight [output channels, height, width, channels / groups], result
- * [batch, height, width, output channels] with the sizes that {@link conv1d} gives for each axis. Settings are one number, or one
- * an axis.
- * @throws ShapeError when channels do not match or the kernel does not fit; DTypeError unless both are floating; ArgumentError for a
- *   stride or dilation below 1 or a negative padding
+ * 2-d convolution: input [batch, height, width, channels], weight [output channels, height, width, channels / groups], result
+ * [batch, height, width, output channels] with the sizes of {@link conv1d} for each axis. Parameters are one number, or one per axis.
+ * @throws ShapeError if the channels do not match or the kernel is larger than the padded input; DTypeError unless both are floating;
+ * ArgumentError for a stride or dilation below 1 or a negative padding
  * @example
  * mx.conv2d(mx.ones([8, 32, 32, 3]), mx.ones([16, 3, 3, 3]), { padding: 1, stride: 2 }).shape // => [8, 16, 16, 16]
  */
@@ -196,10 +195,10 @@ export function conv2d(...args: unknown[]): Array {
 }
 
 /**
- * Slides kernels through volumes: input [batch, depth, height, width, channels], weight [output channels, depth, height, width, channels /
- * groups]. Settings are one number, or one an axis; see {@link conv1d} for the sizes of the result.
- * @throws ShapeError when channels do not match or the kernel does not fit; DTypeError unless both are floating; ArgumentError for a
- *   stride or dilation below 1 or a negative padding
+ * 3-d convolution: input [batch, depth, height, width, channels], weight [output channels, depth, height, width, channels /
+ * groups]. Parameters are one number, or one per axis; see {@link conv1d} for the sizes of the result.
+ * @throws ShapeError if the channels do not match or the kernel is larger than the padded input; DTypeError unless both are floating;
+ * ArgumentError for a stride or dilation below 1 or a negative padding
  * @example
  * mx.conv3d(mx.ones([1, 4, 8, 8, 2]), mx.ones([5, 2, 3, 3, 2]), { padding: [0, 1, 1] }).shape // => [1, 3, 8, 8, 5]
  */
@@ -237,11 +236,12 @@ export function conv3d(...args: unknown[]): Array {
 }
 
 /**
- * The transpose of {@link conv1d} as a linear map of its input, with the kernel's channels the other way round: input [batch, length,
- * channels], weight [output channels, size, channels / groups], result of length (length − 1) · stride − 2 · padding + dilation · (size −
- * 1) + 1 + outputPadding, where outputPadding chooses among the lengths that a stride maps to the same one.
- * @throws ShapeError when channels do not match or the padding leaves nothing; DTypeError unless both are floating; ArgumentError for a
- *   stride or dilation below 1 or a negative padding
+ * Transposed 1-d convolution: the transpose of {@link conv1d} as a linear map of its input, with the kernel's input and output channels
+ * swapped. Input [batch, length, channels], weight [output channels, size, channels / groups], result of length (length − 1) · stride − 2 ·
+ * padding + dilation · (size − 1) + 1 + outputPadding, where outputPadding selects one of the lengths that the stride maps to the same
+ * output length.
+ * @throws ShapeError if the channels do not match or the padding leaves nothing; DTypeError unless both are floating; ArgumentError for a
+ * stride or dilation below 1 or a negative padding
  * @example
  * const x = mx.array([1, 2]).reshape([1, 2, 1])
  * mx.convTranspose1d(x, mx.ones([1, 2, 1]), { stride: 2 }).flatten().tolist() // => [1, 1, 2, 2]
@@ -278,10 +278,10 @@ export function convTranspose1d(...args: unknown[]): Array {
 }
 
 /**
- * The transpose of {@link conv2d}: input [batch, height, width, channels], weight [output channels, height, width, channels / groups]. Each
- * axis gets the size that {@link convTranspose1d} gives.
- * @throws ShapeError when channels do not match or the padding leaves nothing; DTypeError unless both are floating; ArgumentError for a
- *   stride or dilation below 1 or a negative padding
+ * Transposed 2-d convolution: the transpose of {@link conv2d}. Input [batch, height, width, channels], weight [output channels, height,
+ * width, channels / groups]. The size of each axis is that of {@link convTranspose1d}.
+ * @throws ShapeError if the channels do not match or the padding leaves nothing; DTypeError unless both are floating; ArgumentError for a
+ * stride or dilation below 1 or a negative padding
  * @example
  * mx.convTranspose2d(mx.ones([1, 8, 8, 4]), mx.ones([2, 3, 3, 4]), { stride: 2, padding: 1, outputPadding: 1 }).shape // => [1, 16, 16, 2]
  */
@@ -322,10 +322,10 @@ export function convTranspose2d(...args: unknown[]): Array {
 }
 
 /**
- * The transpose of {@link conv3d}: input [batch, depth, height, width, channels], weight [output channels, depth, height, width, channels /
- * groups]. Each axis gets the size that {@link convTranspose1d} gives.
- * @throws ShapeError when channels do not match or the padding leaves nothing; DTypeError unless both are floating; ArgumentError for a
- *   stride or dilation below 1 or a negative padding
+ * Transposed 3-d convolution: the transpose of {@link conv3d}. Input [batch, depth, height, width, channels], weight [output channels,
+ * depth, height, width, channels / groups]. The size of each axis is that of {@link convTranspose1d}.
+ * @throws ShapeError if the channels do not match or the padding leaves nothing; DTypeError unless both are floating; ArgumentError for a
+ * stride or dilation below 1 or a negative padding
  * @example
  * mx.convTranspose3d(mx.ones([1, 2, 4, 4, 3]), mx.ones([1, 2, 2, 2, 3]), 2).shape // => [1, 4, 8, 8, 1]
  */
@@ -414,11 +414,11 @@ const convGeneralArgs = operation(
   },
 )
 /**
- * The convolution behind all others, over one to three spatial axes: input [batch, …, channels], weight [output channels, …, channels /
- * groups]. Zeros stand between the input's elements where `inputDilation` exceeds 1. `padding` may be a pair of lists, for the low and the
- * high ends of the axes, and may be negative, which cuts off; `flip` reads the kernel from its end.
- * @throws ShapeError when channels do not match or the kernel does not fit; DTypeError unless both are floating; ArgumentError for a
- *   stride or dilation below 1
+ * General convolution over one to three spatial axes: input [batch, …, channels], weight [output channels, …, channels / groups].
+ * `inputDilation` inserts zeros between the input's elements. `padding` may be a pair of lists, for the low and high ends of the axes;
+ * negative padding crops. `flip` flips the kernel.
+ * @throws ShapeError if the channels do not match or the kernel is larger than the padded input; DTypeError unless both are floating;
+ * ArgumentError for a stride or dilation below 1
  * @example
  * const x = mx.array([1, 2, 3]).reshape([1, 3, 1])
  * const w = mx.array([1, 10]).reshape([1, 2, 1])
@@ -498,9 +498,9 @@ const convolveArgs = operation(
   },
 )
 /**
- * The convolution of two sequences, Σⱼ a[i − j] · v[j], as NumPy's `convolve`. `'full'` gives every position where they overlap, `'valid'`
- * those where they overlap wholly, `'same'` as many as the longer one has, from the middle.
- * @throws ShapeError unless both have one dimension and are not empty; DTypeError unless both are floating; ArgumentError for another mode
+ * The convolution of two sequences, Σⱼ a[i − j] · v[j], as NumPy's `convolve`. `'full'` returns every position where they overlap,
+ * `'valid'` those where they overlap completely, `'same'` the middle part, of the length of the longer one.
+ * @throws ShapeError unless both are 1-d and not empty; DTypeError unless both are floating; ArgumentError for another mode
  * @example
  * mx.convolve(mx.array([1, 2, 3]), mx.array([1, 1])).tolist() // => [1, 3, 5, 3]
  */

@@ -40,9 +40,9 @@ const diagonalArgs = operation(
     diagonalOf("diagonal", a, offset, axis1, axis2),
 )
 /**
- * The diagonal of the matrices along two axes (the first two by default), `offset` columns right of the main one; it is the last axis of
- * the result.
- * @throws ShapeError with fewer than two dimensions
+ * The diagonal of the matrices along two axes (the first two by default), `offset` columns right of the main one, as the last axis of the
+ * result.
+ * @throws ShapeError for fewer than two dimensions
  * @example
  * mx.diagonal(mx.array([[1, 2], [3, 4]])).tolist() // => [1, 4]
  */
@@ -84,8 +84,8 @@ const diagArgs = operation("diag", { a: "array", k: "integer?" }, (x: Array, k: 
   )
 })
 /**
- * The k-th diagonal of a matrix, or the matrix that has a vector as its k-th diagonal and zeros elsewhere.
- * @throws ShapeError with more than two dimensions
+ * The k-th diagonal of a matrix, or a matrix with a vector as its k-th diagonal and zeros elsewhere.
+ * @throws ShapeError for more than two dimensions
  * @example
  * mx.diag(mx.array([1, 2])).tolist() // => [[1, 0], [0, 2]]
  */
@@ -105,7 +105,7 @@ const traceArgs = operation(
 )
 /**
  * The sum of a diagonal of the matrices along two axes (the first two by default); `dtype` converts before the sum.
- * @throws ShapeError with fewer than two dimensions
+ * @throws ShapeError for fewer than two dimensions
  * @example
  * mx.trace(mx.array([[1, 2], [3, 4]])).item() // => 5
  */
@@ -130,7 +130,7 @@ export function trace(...args: unknown[]): Array {
   return traceArgs(args)
 }
 
-/** The elements where column − row compares with k, zeros elsewhere. */
+/** Keeps the elements selected by column − row; zeros elsewhere. */
 function triangle(op: string, a: unknown, k: number, keep: (difference: Array) => Array): Array {
   const x = asArrayArgument(op, "x", a)
   if (x.ndim < 2) throw new ShapeError(op, `needs at least 2 dimensions, received shape ${format(x.shape)}`)
@@ -144,8 +144,8 @@ const trilArgs = operation("tril", { x: "array", k: "integer?" }, (x: Array, k: 
   triangle("tril", x, k, (difference) => difference.lessEqual(k)),
 )
 /**
- * The matrices over the last two axes with zeros above the k-th diagonal.
- * @throws ShapeError with fewer than two dimensions
+ * The lower triangle of the matrices over the last two axes: zeros above the k-th diagonal.
+ * @throws ShapeError for fewer than two dimensions
  * @example
  * mx.tril(mx.ones([2, 2])).tolist() // => [[1, 0], [1, 1]]
  */
@@ -159,8 +159,8 @@ const triuArgs = operation("triu", { x: "array", k: "integer?" }, (x: Array, k: 
   triangle("triu", x, k, (difference) => difference.greaterEqual(k)),
 )
 /**
- * The matrices over the last two axes with zeros below the k-th diagonal.
- * @throws ShapeError with fewer than two dimensions
+ * The upper triangle of the matrices over the last two axes: zeros below the k-th diagonal.
+ * @throws ShapeError for fewer than two dimensions
  * @example
  * mx.triu(mx.ones([2, 2])).tolist() // => [[1, 1], [0, 1]]
  */

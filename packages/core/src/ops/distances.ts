@@ -14,7 +14,7 @@ import { broadcastTo, max, sum } from "./reduce"
 import { sliceRange } from "./slice"
 import { moveToFront } from "./view"
 
-/** Differences that exist at a time; more rows are taken in parts, so that memory stays in proportion to the result. */
+/** The most differences computed at a time; rows are processed in chunks, so that memory is proportional to the result. */
 const MOST_DIFFERENCES = 1 << 22
 
 /** x^p of x ≥ 0, whose derivative at 0 is 0. */
@@ -47,7 +47,7 @@ const distances: Apply<{ p: number }> = definePrimitive({
   decompose: ([a, b], { p }) => {
     const [dtype, axis] = [a.dtype, a.ndim - 2]
     const [rows, others, width] = [a.shape[axis], b.shape[axis], a.shape[axis + 1]]
-    // The largest of no differences is 0.
+    // The maximum over no differences is 0.
     const x = width === 0 ? a.sum(-1, true) : a
     const y = width === 0 ? b.sum(-1, true) : b
     const [from, to] = [toDtype(x, wide(dtype)), toDtype(y, wide(dtype)).expandDims(axis)]
@@ -93,11 +93,10 @@ const cdistArgs = operation(
   },
 )
 /**
- * The distances of every row of a to every row of b: a […, N, D] and b […, M, D] give […, N, M]; the axes before broadcast. The distance
- * is (Σ |aᵢ − bᵢ|ᵖ)^(1/p): 2 is Euclid's, 1 the sum of differences, Infinity the largest of them, 0 how many there are. Its derivative
- * where rows are equal is 0. Memory beside the result is bounded, in derivatives too. MLX has no such function; this is SciPy's and
- * PyTorch's.
- * @throws ShapeError unless rows have one length; DTypeError for complex numbers; ArgumentError for a negative p
+ * Pairwise distances between the rows of a […, N, D] and b […, M, D], of shape […, N, M]; leading axes broadcast. The distance is the
+ * p-norm (Σ |aᵢ − bᵢ|ᵖ)^(1/p) of the difference; Infinity is the maximum norm, and 0 counts the elements that differ. The gradient is 0
+ * where rows are equal. Scratch memory is bounded, also in derivatives. Not in MLX; as in SciPy and PyTorch.
+ * @throws ShapeError unless the rows have the same length; DTypeError for complex numbers; ArgumentError for a negative p
  * @example
  * mx.cdist(mx.array([[0, 0]]), mx.array([[3, 4], [0, 0]])).tolist() // => [[5, 0]]
  */

@@ -1,13 +1,13 @@
 /**
- * Reading `einsum`'s subscripts, and choosing the order in which its operands are contracted. No arrays are touched here, only shapes.
+ * Parses the subscripts of `einsum` and chooses the order of contraction. Operates only on shapes.
  */
 import { ArgumentError, describe, ShapeError } from "../graph/errors"
 import { format, type Shape } from "../graph/shape"
 
-/** The subscripts of one array, one for each axis: letters, and `.0`, `.1`, … for what an ellipsis stands for, counted from its end. */
+/** The subscripts of one array, one for each axis: letters, and `.0`, `.1`, … for the axes of an ellipsis, counted from its end. */
 export type Term = readonly string[]
 
-/** Subscripts that fit their operands. */
+/** Parsed subscripts that match the operands. */
 export interface Contraction {
   readonly inputs: readonly Term[]
   readonly output: Term
@@ -17,7 +17,7 @@ export interface Contraction {
 
 const ELLIPSIS = "..."
 
-/** The order of contraction weighs every pair of operands. */
+/** The most operands: the greedy order compares every pair. */
 const MOST_OPERANDS = 128
 
 /** The letters of one term, with an ellipsis as one of them. */
@@ -49,14 +49,14 @@ function countsOf(terms: readonly Iterable<string>[]): Map<string, number> {
   return counts
 }
 
-/** Without an arrow the output has the ellipsis, then in alphabetical order what occurs once. */
+/** The output without an arrow: the ellipsis, then the letters that occur once, in alphabetical order. */
 function impliedOutput(inputs: readonly (readonly string[])[]): string[] {
   const counts = countsOf(inputs)
   const once = [...counts.keys()].filter((c) => c !== ELLIPSIS && counts.get(c) === 1)
   return [...(counts.has(ELLIPSIS) ? [ELLIPSIS] : []), ...once.sort()]
 }
 
-/** Reads subscripts and checks them against the shapes of the operands. */
+/** Parses subscripts and validates them against the shapes of the operands. */
 export function parseSubscripts(op: string, subscripts: unknown, shapes: readonly Shape[]): Contraction {
   if (typeof subscripts !== "string")
     throw new ArgumentError(op, `subscripts must be a string, received ${describe(subscripts)}`)
@@ -118,9 +118,9 @@ function sizesOf(op: string, inputs: readonly Term[], shapes: readonly Shape[]):
   return sizes
 }
 
-/** An order of contraction with its price: the numbers that `einsumPath` prints. */
+/** An order of contraction and its cost, as printed by `einsumPath`. */
 export interface Path {
-  /** For each step, the operands that leave the list; the result joins it at the end. */
+  /** For each step, the indices of the operands to contract; the result is appended to the list. */
   readonly steps: readonly (readonly number[])[]
   readonly cost: number
   readonly scaling: number
@@ -147,7 +147,7 @@ function costOf(
 }
 
 interface Candidate {
-  /** The number of elements that the step takes away. */
+  /** The number of elements that the step removes. */
   removed: number
   cost: number
   result: Subscripts
@@ -156,9 +156,9 @@ interface Candidate {
 }
 
 /**
- * The greedy order of opt_einsum (Smith and Gray, 2018), by MLX's choices: always the pair that leaves fewest elements, the cheapest of
- * equals. No step may cost more than doing all at once, nor make an array larger than any operand and the output; where none is left,
- * the rest is done at once.
+ * The greedy order of opt_einsum (Smith and Gray, 2018), by MLX's choices: always the pair that removes the most elements, the cheapest of
+ * equals. The total must not cost more than contracting everything at once, and no intermediate may be larger than all operands and the
+ * output; if no pair qualifies, the rest is contracted at once.
  */
 export function contractionPath({ inputs, output, sizes }: Contraction): Path {
   let terms: Subscripts[] = inputs.map((term) => new Set(term))
@@ -181,7 +181,7 @@ export function contractionPath({ inputs, output, sizes }: Contraction): Path {
   let candidates: Candidate[] = []
   let pairs: [number, number][] = []
   for (let i = 0; i < terms.length; i++) for (let j = i + 1; j < terms.length; j++) pairs.push([i, j])
-  // In how many of the terms, and of the output, each subscript stands.
+  // The number of terms (including the output) in which each subscript occurs.
   const counts = countsOf([wanted, ...terms])
   const consider = (pair: [number, number]): void => {
     const [x, y] = pair.map((i) => terms[i])

@@ -1,6 +1,5 @@
 /**
- * Sums of products by Einstein's convention, as transposes, products and sums of other families: einsum and einsumPath. Their
- * subscripts and the order of contraction are in einsum-path.ts.
+ * einsum and einsumPath, in terms of transposes, products and sums. Parsing and the order of contraction are in einsum-path.ts.
  */
 import { asArrayArgument, isPlainObject, operation, type StreamOptions } from "../graph/args"
 import type { Array } from "../graph/graph"
@@ -10,19 +9,19 @@ import { type Contraction, contractionPath, parseSubscripts, type Term } from ".
 import { matmul } from "./matmul"
 import { sum } from "./reduce"
 
-/** An array with a subscript for each axis, all different. */
+/** An array with a distinct subscript for each axis. */
 interface Factor {
   readonly x: Array
   readonly term: Term
 }
 
-/** Brings the axes into another order. */
+/** Transposes to another order of axes. */
 function arrange({ x, term }: Factor, order: Term): Array {
   if (order.every((c, i) => c === term[i])) return x
   return x.transpose(order.map((c) => term.indexOf(c)))
 }
 
-/** Repeated subscripts become diagonals, and axes of size 1 that stand beside larger ones leave. */
+/** Takes diagonals for repeated subscripts, and squeezes axes of size 1 that broadcast. */
 function normalize(x: Array, term: Term, { sizes }: Contraction): Factor {
   let [array, left] = [x, term]
   for (let i = 0; i < left.length; i++) {
@@ -38,14 +37,14 @@ function normalize(x: Array, term: Term, { sizes }: Contraction): Factor {
   return { x: array.squeeze(single), term: left.filter((_, i) => !single.includes(i)) }
 }
 
-/** Sums over the subscripts that nobody else needs. */
+/** Sums over the subscripts that are not needed. */
 function sumOut({ x, term }: Factor, needed: ReadonlySet<string>): Factor {
   const axes = term.map((_, i) => i).filter((i) => !needed.has(term[i]))
   if (axes.length === 0) return { x, term }
   return { x: sum(x, axes), term: term.filter((c) => needed.has(c)) }
 }
 
-/** The axes of each group made one axis, but for those of the batch. */
+/** Flattens rows and columns to one axis each, after the batch axes. */
 function asMatrices({ x, term }: Factor, batch: Term, rows: Term, columns: Term): Array {
   const arranged = arrange({ x, term }, [...batch, ...rows, ...columns])
   if (rows.length === 1 && columns.length === 1) return arranged
@@ -58,7 +57,7 @@ function asMatrices({ x, term }: Factor, batch: Term, rows: Term, columns: Term)
   ])
 }
 
-/** The product of two factors, summed over the subscripts that are not needed; of two possible orders of axes the one nearer to `order`. */
+/** Contracts two factors over the subscripts that are not needed, preferably with the axes in `order`. */
 function contract(first: Factor, second: Factor, needed: ReadonlySet<string>, order: Term | null): Factor {
   let a = sumOut(first, union(needed, second.term))
   let b = sumOut(second, union(needed, a.term))
@@ -85,7 +84,7 @@ function contract(first: Factor, second: Factor, needed: ReadonlySet<string>, or
 const union = (a: Iterable<string>, b: Iterable<string>): Set<string> => new Set([...a, ...b])
 const sizeIn = ({ x, term }: Factor, c: string): number => x.shape[term.indexOf(c)]
 
-/** A factor with an axis for every subscript of `term`, of size 1 where it has none. */
+/** A factor with an axis for every subscript of `term`, of size 1 for those it lacks. */
 function spread(factor: Factor, term: Term): Array {
   const own = arrange(
     factor,
@@ -116,7 +115,7 @@ function evaluate(contraction: Contraction, arrays: readonly Array[]): Array {
   return arrange(factors[0], output)
 }
 
-/** Operands come one by one, so options are taken off by hand. */
+/** Operands are variadic, so options are separated here. */
 function read(
   op: string,
   args: readonly unknown[],
@@ -140,13 +139,13 @@ const einsumOf = operation(
 )
 
 /**
- * Sums of products over named axes: `subscripts` has a letter for each axis of each operand, terms separated by commas, and behind an
- * arrow those of the result. What the result leaves out is summed; a letter twice in one term takes the diagonal; `...` stands for any
- * axes, which broadcast, as do axes of size 1. Without an arrow the result has the axes of the ellipsis and, in alphabetical order, the
- * letters that occur once. Operands are contracted in the order that {@link einsumPath} gives. Sums of products of integers are those of
- * {@link matmul}, in float32.
- * @throws ArgumentError for subscripts that are no letters, for a wrong number of operands or more than 128, and for an output with
- * repeated or unknown letters; ShapeError when subscripts do not fit the shapes
+ * Einstein summation: `subscripts` has a letter for each axis of each operand, with terms separated by commas, and after an arrow the
+ * letters of the result. Letters missing from the result are summed over; a letter repeated in a term takes the diagonal; `...` stands for
+ * any number of axes, which broadcast, as do axes of size 1. Without an arrow, the result has the axes of the ellipsis and, in alphabetical
+ * order, the letters that occur once. Operands are contracted in the order of {@link einsumPath}. As in {@link matmul}, products of
+ * integers are computed in float32.
+ * @throws ArgumentError for malformed subscripts, a wrong number of operands or more than 128, and an output with repeated or unknown
+ * letters; ShapeError if the subscripts do not match the shapes
  * @example
  * mx.einsum('ij,jk->ik', mx.array([[1, 2], [3, 4]]), mx.array([[1], [1]])).tolist() // => [[3], [7]]
  * mx.einsum('ii', mx.array([[1, 2], [3, 4]])).item() // => 5
@@ -159,9 +158,9 @@ export function einsum(...args: unknown[]): Array {
 }
 
 /**
- * The order in which {@link einsum} contracts its operands: for each step the positions of those that leave the list, while the result
- * joins it at the end; and a text with the cost of that order beside that of doing all at once.
- * @throws what einsum throws
+ * The order in which {@link einsum} contracts its operands: for each step the indices of those to contract, after which the result is
+ * appended to the list; and a report of its cost compared to contracting everything at once.
+ * @throws the same errors as einsum
  * @example
  * const [a, b, c] = [mx.zeros([5, 8]), mx.zeros([8, 10]), mx.zeros([10, 7])]
  * mx.einsumPath('ij,jk,kl', a, b, c)[0] // => [[1, 2], [0, 1]]

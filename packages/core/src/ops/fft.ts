@@ -1,6 +1,6 @@
 /**
- * The discrete Fourier transform along axes, the primitive under everything in `mx.fft`: complex to complex, real to half a spectrum,
- * and half a spectrum to real. Sizes, padding and `norm` are checked in ../api/fft.ts.
+ * The discrete Fourier transform along axes, the primitive of all functions in `mx.fft`: complex to complex, real to half spectrum, and
+ * half spectrum to real. Sizes, padding and `norm` are handled in ../api/fft.ts.
  */
 import { complex64, type Dtype, float32, float64 } from "../graph/dtype"
 import { DTypeError, ShapeError } from "../graph/errors"
@@ -13,7 +13,7 @@ import { concatenate } from "./join"
 import { broadcastTo } from "./reduce"
 import { moveToFront } from "./view"
 
-/** `real` is along the last of `axes`, with `n` real numbers there. Results are multiplied by `scale`. */
+/** `real` refers to the last of `axes`, which has `n` real elements. Results are multiplied by `scale`. */
 const schema = { axes: "i64[]", inverse: "bool", real: "bool", n: "i64", scale: "f64" } as const
 type Params = ParamsOf<typeof schema>
 
@@ -27,8 +27,8 @@ export const fourier: Apply<Params> = definePrimitive({
   params: schema,
   infer: ([x], params) => inferTransform(x, params),
   reference: ([x], [y], params) => transformHost(x, y, params),
-  // The transform is linear, and its matrix symmetric: the conjugate is the other direction. A half spectrum stands for the whole,
-  // in which all but the first number, and the middle one of an even length, occur twice.
+  // The transform is linear with a symmetric matrix, whose conjugate is the other direction. All elements of a half spectrum occur twice in
+  // the full one, except the first, and the middle one of an even length.
   vjp: ({ inputs: [x], cotangents: [g], params }) => {
     const back = { ...params, inverse: !params.inverse }
     if (!params.real) return [fourier([g], back)]
@@ -59,7 +59,7 @@ function inferTransform(x: Meta, { axes, inverse, real, n }: Params): Meta {
     : { shape: resized(x.shape, last, half(n)), dtype: complex64 }
 }
 
-/** 1 where a number of the half spectrum occurs once in the whole, `twice` elsewhere; to stand beside the half spectrum. */
+/** 1 where an element of the half spectrum occurs once in the full one, `twice` elsewhere; broadcasts to the half spectrum. */
 function occurrences({ axes, n }: Params, ndim: number, twice: number): Array {
   const last = axes[axes.length - 1]
   const part = (value: number, size: number): Array =>
@@ -74,7 +74,7 @@ function occurrences({ axes, n }: Params, ndim: number, twice: number): Array {
 type Numbers = Float64Array<ArrayBuffer>
 
 /**
- * The transform of n numbers, decimated by the smallest factor p: y[k] = Σ_q exp(−2πi qk/n) · (transform of x[q], x[q+p], …)[k mod n/p].
+ * Decimation in time by the smallest factor p: y[k] = Σ_q exp(−2πi qk/n) · (transform of x[q], x[q+p], …)[k mod n/p].
  */
 function transformLine(re: Numbers, im: Numbers, roots: Roots): [re: Numbers, im: Numbers] {
   const n = re.length
@@ -114,7 +114,7 @@ function rootsOf(n: number): Roots {
   return { n, cos: angles.map((a) => exact(Math.cos(a))), sin: angles.map((a) => exact(Math.sin(a))) }
 }
 
-/** Calls `visit` with the first element and the distance of elements of each line along an axis of a row-major array. */
+/** Calls `visit` with the first element and the stride of each line along an axis of a row-major array. */
 function forEachLine(shape: Shape, axis: number, visit: (start: number, step: number) => void): void {
   const step = shape.slice(axis + 1).reduce((a, b) => a * b, 1)
   const outer = shape.slice(0, axis).reduce((a, b) => a * b, 1)
@@ -126,7 +126,7 @@ function forEachLine(shape: Shape, axis: number, visit: (start: number, step: nu
 function transformHost(x: HostArray, y: HostArray, { axes, inverse, real, n, scale }: Params): void {
   if (y.data.length === 0) return
   const last = axes[axes.length - 1]
-  // Everything is done on the whole spectrum.
+  // Computes on the full spectrum.
   const shape = real ? resized(x.shape, last, n) : x.shape
   const count = shape.reduce((a, b) => a * b, 1)
   const [re, im] = [new Float64Array(count), new Float64Array(count)]
@@ -154,7 +154,7 @@ function transformHost(x: HostArray, y: HostArray, { axes, inverse, real, n, sca
         lineRe[k] = re[start + k * step]
         lineIm[k] = im[start + k * step]
       }
-      // With real and imaginary parts exchanged, the forward transform is the inverse one.
+      // The inverse transform is the forward one with real and imaginary parts swapped.
       const [a, b] = inverse ? transformLine(lineIm, lineRe, roots) : transformLine(lineRe, lineIm, roots)
       for (let k = 0; k < size; k++) {
         re[start + k * step] = inverse ? b[k] : a[k]
@@ -173,7 +173,7 @@ function transformHost(x: HostArray, y: HostArray, { axes, inverse, real, n, sca
   })
 }
 
-/** The second half of each line, conjugate to the first; numbers that are their own conjugates are real. */
+/** Fills the second half of each line with the conjugates of the first; self-conjugate elements become real. */
 function completeSpectrum(re: Float64Array, im: Float64Array, shape: Shape, axis: number): void {
   const n = shape[axis]
   forEachLine(shape, axis, (start, step) => {

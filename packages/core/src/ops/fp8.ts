@@ -1,6 +1,6 @@
 /**
- * The eight-bit float E4M3 of Micikevicius et al., "FP8 formats for deep learning", 2022: a sign, four bits of exponent (bias 7), three
- * of mantissa, no infinities. The code that is NaN there (all ones) is 480 here, as in MLX. It travels in uint8.
+ * The eight-bit float E4M3 of Micikevicius et al., "FP8 formats for deep learning", 2022: a sign, four bits of exponent (bias 7), three of
+ * mantissa, no infinities. The encoding of NaN there (all ones) is 480 here, as in MLX. Stored as uint8.
  */
 import { operation, type StreamOptions } from "../graph/args"
 import { asDtype, bfloat16, type Dtype, float32, uint8 } from "../graph/dtype"
@@ -19,7 +19,7 @@ function reduceExponent<V>(s: ScalarOps<V>, x: V, count: V, bound: number, shift
   ]
 }
 
-/** x rounded to the nearest E4M3, ties to even; beyond ±448, and NaN, to ±448. */
+/** Rounds x to the nearest E4M3, ties to even. Values beyond ±448, and NaN, become ±448. */
 export const encodeFp8: Apply<NoParams> = definePrimitive({
   name: "toFp8",
   infer: ([x]) => {
@@ -31,7 +31,7 @@ export const encodeFp8: Apply<NoParams> = definePrimitive({
     const f = (value: number) => s.constant(value, float32)
     const x = s.cast(input, float32)
     const size = s.abs(x)
-    // In units of 2⁻⁹, the least E4M3. From 16 units on each doubling of x doubles the step and adds 8 to the code.
+    // In units of 2⁻⁹, the smallest E4M3. From 16 units on, each doubling of x doubles the spacing and adds 8 to the code.
     let units = s.multiply(s.select(s.lessEqual(size, f(448)), size, f(448)), f(512))
     let code = f(0)
     ;[units, code] = reduceExponent(s, units, code, 2 ** 11, 8)
@@ -45,13 +45,13 @@ export const encodeFp8: Apply<NoParams> = definePrimitive({
   },
 })
 
-/** The value of an E4M3, exactly. */
+/** The exact value of an E4M3. */
 export const decodeFp8: Apply<{ dtype: Dtype }> = definePrimitive({
   name: "fromFp8",
   params: { dtype: "dtype" },
   infer: ([x], { dtype }) => {
     if (x.dtype !== uint8)
-      throw new DTypeError("fromFp8", `x must be uint8, which holds the bits, received ${x.dtype.name}`)
+      throw new DTypeError("fromFp8", `x must be uint8, which contains the bits, received ${x.dtype.name}`)
     if (dtype.kind !== "floating")
       throw new DTypeError("fromFp8", `dtype must be a real floating dtype, received ${dtype.name}`)
     return { shape: x.shape, dtype }
@@ -61,7 +61,7 @@ export const decodeFp8: Apply<{ dtype: Dtype }> = definePrimitive({
     const bits = (mask: number) => s.bitwiseAnd(x, s.constant(mask, uint8))
     const isSet = (mask: number) => s.notEqual(bits(mask), s.constant(0, uint8))
     const mantissa = s.cast(bits(7), float32)
-    // With the hidden bit the mantissa counts 2^(exponent − 10), without it 2⁻⁹. The power is a product over the exponent's bits.
+    // The unit of the mantissa is 2^(exponent − 10) with the hidden bit, 2⁻⁹ without. The power is a product over the exponent's bits.
     let value = s.multiply(s.select(isSet(0x78), s.add(mantissa, f(8)), mantissa), f(2 ** -10))
     value = s.select(isSet(0x78), value, s.multiply(value, f(2)))
     for (let bit = 0; bit < 4; bit++)
@@ -72,8 +72,8 @@ export const decodeFp8: Apply<{ dtype: Dtype }> = definePrimitive({
 
 const toFp8Args = operation("toFp8", { x: "array" }, (x: Array) => encodeFp8([x]))
 /**
- * Rounds to eight-bit floats (E4M3: 1 sign, 4 exponent, 3 mantissa bits), held as uint8. The nearest value, ties to even; what lies
- * beyond ±448, and NaN, becomes ±448.
+ * Rounds to 8-bit floats (E4M3: 1 sign, 4 exponent, 3 mantissa bits), stored as uint8. Rounds to nearest, ties to even; values beyond ±448,
+ * and NaN, become ±448.
  * @method false
  * @throws DTypeError unless x is of a real floating dtype
  * @example
@@ -90,7 +90,7 @@ const fromFp8Args = operation(
   (x: Array, dtype: Dtype = bfloat16) => decodeFp8([x], { dtype: asDtype("fromFp8", dtype) }),
 )
 /**
- * The values of eight-bit floats (E4M3) in a floating dtype, bfloat16 by default. Every one is exact in every floating dtype.
+ * Converts 8-bit floats (E4M3) to a floating dtype, bfloat16 by default. The conversion is exact.
  * @method false
  * @throws DTypeError unless x is uint8 and dtype a real floating one
  * @example

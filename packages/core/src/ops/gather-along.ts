@@ -1,4 +1,4 @@
-/** Reading and writing along one axis at positions that are values, with an index for every position of the other axes. */
+/** The primitives of takeAlongAxis and putAlongAxis. */
 import { isInteger } from "../graph/dtype"
 import { DTypeError, IndexError, ShapeError } from "../graph/errors"
 import type { Array, HostArray, Meta } from "../graph/graph"
@@ -13,7 +13,7 @@ import { broadcastTo } from "./reduce"
 import { combineAt } from "./slice"
 import { moveToFront } from "./view"
 
-/** Calls `visit(element of the indices, element of x)` for indices along one axis. */
+/** Calls `visit` with the offsets of each index and of the element of x that it refers to. */
 function eachAlong(
   op: string,
   shape: Shape,
@@ -41,7 +41,7 @@ function checkAlong(op: string, x: Meta, indices: Meta, axis: number): void {
       op,
       `the sizes of the array and of the indices must agree except along axis ${axis}, received shapes ${format(x.shape)} and ${format(indices.shape)}`,
     )
-  // A kernel that cannot refuse positions would read what is not there.
+  // Kernels that cannot report errors would read out of bounds.
   if (x.shape[axis] === 0 && sizeOf(indices.shape) > 0)
     throw new IndexError(op, `cannot index axis ${axis} with size 0 of shape ${format(x.shape)}`)
 }

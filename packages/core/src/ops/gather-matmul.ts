@@ -1,6 +1,5 @@
 /**
- * Products of chosen matrices and of parts of matrices: gatherMm, segmentedMm and blockMaskedMm. What is shared with products of
- * quantized matrices (quantized-matmul.ts): indices of matrices, and examples laid out as more matrices.
+ * gatherMm, segmentedMm and blockMaskedMm, and what they share with quantized-matmul.ts: matrix indices and their batching.
  */
 import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
 import { bool_, int32, isInexact, isInteger, promote } from "../graph/dtype"
@@ -27,7 +26,7 @@ function checkFloating(op: string, { dtype }: Meta): void {
 const swap = (x: Array): Array => x.swapaxes(-1, -2)
 const plus = (a: Array | null, b: Array | null): Array | null => (a && b ? a.add(b) : (a ?? b))
 
-/** Sums the matrices of `updates` into a stack like `x`, each at its index. @internal */
+/** Sums the matrices of `updates` at their indices into a stack of the shape of `x`. @internal */
 export function addAt(x: Array, indices: Array, updates: Array): Array {
   return scatter([zeros(x.shape, updates.dtype), updates.expandDims(1), indices], { axes: [0], mode: "add" })
 }
@@ -44,7 +43,7 @@ export function checkMatrixIndices(op: string, lhs: Meta, rhs: Meta): void {
     )
 }
 
-/** Index arguments of one shape, flattened; where one is missing, the matrices in order. @internal */
+/** Broadcast and flattened index arguments; the matrices in order if omitted. @internal */
 export function matrixIndices(
   op: string,
   lhs: Array | undefined,
@@ -60,8 +59,8 @@ export function matrixIndices(
 }
 
 /**
- * Under vmap the matrices of all examples form one stack: example e's matrix i is number e · count + i. An index outside its example
- * stays outside. @internal
+ * Under vmap the matrices of all examples form one stack: matrix i of example e has index e · count + i. Indices that are out of bounds
+ * remain so. @internal
  */
 export function stackExamples(
   size: number,
@@ -120,7 +119,7 @@ const gatherProduct: Apply<NoParams> = definePrimitive({
   },
 })
 
-/** Two operands of one real floating dtype, vectors as rows and columns; `finish` takes the added axes away. */
+/** Two operands of one real floating dtype, with vectors as rows and columns; `finish` removes the added axes. */
 function operands(
   op: string,
   a: unknown,
@@ -180,12 +179,11 @@ const gatherMmArgs = operation(
   },
 )
 /**
- * Products of matrices chosen by index: out[i] = a[lhsIndices[i]] @ b[rhsIndices[i]]. The axes before the last two are counted
- * row-major as one; indices of any shape broadcast against each other, and indices that are not given take the matrices in order.
- * Differentiable in both operands. `sortedIndices` promises ascending indices; nothing depends on it.
+ * Matrix products with gathered operands: out[i] = a[lhsIndices[i]] @ b[rhsIndices[i]]. Indices refer to the flattened leading axes and
+ * broadcast against each other; by default, the matrices are used in order. Differentiable in both operands. `sortedIndices` has no effect.
  * @method false
  * @named sortedIndices
- * @throws ShapeError when the inner sizes differ; IndexError, when computed, for an index out of bounds
+ * @throws ShapeError if the inner sizes differ; IndexError, at evaluation, for an index out of bounds
  * @example
  * const a = mx.array([[[1, 2]], [[3, 4]]])
  * const b = mx.array([[[1], [1]], [[10], [10]]])
@@ -230,7 +228,7 @@ const segmentedProduct: Apply<NoParams> = definePrimitive({
   },
   decompose: ([a, b, segments]) => {
     const bound = (i: number): Array => take(segments, i, 1).reshape([-1, 1, 1])
-    // The segments' own dtype may not hold the length of the axis.
+    // The segments' dtype may be too small for the length of the axis.
     const position = arange(a.shape[1], { dtype: segments.dtype.size < int32.size ? int32 : segments.dtype })
     const inside = position.greaterEqual(bound(0)).logicalAnd(position.less(bound(1)))
     return matmul(where(inside, a, 0), b)
@@ -257,10 +255,11 @@ const segmentedMmArgs = operation(
   },
 )
 /**
- * Products over parts of the inner axis: out[s] = a[:, from:to] @ b[from:to, :] for every pair (from, to) in `segments`, which has
- * shape [..., 2]. What lies outside the axis is left out.
+ * Matrix products over segments of the inner axis: out[s] = a[:, from:to] @ b[from:to, :] for every pair (from, to) in `segments`, which
+ * has shape [..., 2]. Segments are clipped to the axis.
  * @method false
- * @throws ShapeError unless a and b are matrices that fit and segments end in an axis of 2; DTypeError unless segments are integers
+ * @throws ShapeError unless a and b are compatible matrices and the last axis of segments has size 2; DTypeError unless segments are
+ * integers
  * @example
  * const segments = mx.array([[0, 1], [1, 3]], mx.int32)
  * mx.segmentedMm(mx.array([[1, 2, 3]]), mx.ones([3, 1]), segments).flatten().tolist() // => [1, 5]
@@ -272,14 +271,14 @@ export function segmentedMm(...args: unknown[]): Array {
 
 type BlockParams = { blockSize: number; hasOut: boolean; hasLhs: boolean; hasRhs: boolean }
 
-/** Every element of a mask over blocks repeated over its block, and applied: true or a factor keeps, false is 0. */
+/** Expands a block mask to elements and applies it: a bool mask selects, any other multiplies. */
 function applyMask(x: Array, mask: Array, blockSize: number): Array {
   const start = new globalThis.Array<number>(x.ndim).fill(0)
   const spread = sliceRange(repeat(repeat(mask, blockSize, -2), blockSize, -1), start, x.shape)
   return mask.dtype === bool_ ? where(spread, x, 0) : x.multiply(spread)
 }
 
-/** a [..., M, K] @ b [..., K, N] with masks over blocks of the result and of both factors. Inputs: a, b, and the masks there are. */
+/** a [..., M, K] @ b [..., K, N] with block masks of the result and of both factors. Inputs: a, b, and the given masks. */
 const blockProduct: Apply<BlockParams> = definePrimitive({
   name: "blockMaskedMm",
   params: { blockSize: "i64", hasOut: "bool", hasLhs: "bool", hasRhs: "bool" },
@@ -364,7 +363,7 @@ const blockMaskedMmArgs = operation(
     return finish(out)
   },
 )
-/** The masks of {@link blockMaskedMm}: one element for each block of blockSize × blockSize, the last ones cut off by the matrix. */
+/** The masks of {@link blockMaskedMm}: one element per block of blockSize × blockSize; blocks at the edges may be partial. */
 export interface BlockMasks {
   /** Over blocks of the result, [..., ⌈M / blockSize⌉, ⌈N / blockSize⌉]. */
   maskOut?: Array | null
@@ -374,10 +373,11 @@ export interface BlockMasks {
   maskRhs?: Array | null
 }
 /**
- * The matrix product a @ b where masks say, block by block, what counts: a bool mask keeps a block or replaces it by zeros, any other
- * multiplies it. Masks broadcast along the axes before the last two.
+ * The matrix product a @ b with block masks: a bool mask keeps a block or replaces it by zeros, any other multiplies it. Masks broadcast
+ * along the leading axes.
  * @method false
- * @throws ShapeError when sizes or masks do not fit; ArgumentError unless blockSize is 32 or 64; DTypeError unless a and b are floating
+ * @throws ShapeError if the shapes of operands or masks are incompatible; ArgumentError unless blockSize is 32 or 64; DTypeError unless a
+ * and b are floating
  * @example
  * const maskOut = mx.array([[true, false]])
  * mx.blockMaskedMm(mx.ones([1, 8]), mx.ones([8, 64]), 32, { maskOut }).sum().item() // => 256

@@ -1,6 +1,5 @@
 /**
- * Reading slices at positions that are values, and its transpose scatter, which writes there. Indexing with arrays (indexing.ts) is built
- * on them.
+ * The primitives gather, which reads slices at dynamic indices, and scatter, its transpose. Array indexing (indexing.ts) uses them.
  */
 import { isInteger, storeWidth } from "../graph/dtype"
 import { DTypeError, ShapeError } from "../graph/errors"
@@ -28,7 +27,7 @@ function checkIndices(op: string, indices: readonly Meta[]): void {
   }
 }
 
-/** Calls `visit(element of the slices, element of x)` for every element of every slice. */
+/** Calls `visit` with the offset of each element within the slices and within x. */
 function eachSlice(
   op: string,
   x: HostArray,
@@ -70,7 +69,7 @@ export function copyElement(from: HostArray, i: number, to: HostArray, j: number
   }
 }
 
-/** Index arrays with the batch in front, those without one repeated. */
+/** Index arrays with the batch axis in front, broadcast if they have none. */
 function batchedIndices(indices: readonly Array[], axes: readonly (number | null)[], size: number): Array[] {
   return indices.map((index, i) => {
     const axis = axes[i]
@@ -78,14 +77,14 @@ function batchedIndices(indices: readonly Array[], axes: readonly (number | null
   })
 }
 
-/** Every example's own number, shaped to stand beside its index arrays. */
+/** The index of each example, broadcast to the shape of its index arrays. */
 function exampleNumbers(size: number, ndim: number, shape: Shape): Array {
   return broadcastTo(arange(size).reshape([size, ...new globalThis.Array<number>(ndim).fill(1)]), shape)
 }
 
 type GatherParams = { axes: readonly number[]; sliceSizes: readonly number[] }
 
-/** out[b…, s…] = x[index₀[b…] + s₀, …]: one slice of x for every position of the index arrays. */
+/** out[b…, s…] = x[index₀[b…] + s₀, …]: one slice of x for each element of the index arrays. */
 export const gather: Apply<GatherParams> = definePrimitive({
   name: "gather",
   params: { axes: "i64[]", sliceSizes: "i64[]" },
@@ -110,7 +109,7 @@ export const gather: Apply<GatherParams> = definePrimitive({
   vmap: ({ inputs: [x, ...indices], axes: [xAxis, ...batches], params: { axes, sliceSizes }, size }) => {
     const shifted = axes.map((axis) => axis + 1)
     if (batches.every((axis) => axis === null)) {
-      // The batch is one more axis of the slices.
+      // The batch becomes an additional axis of the slices.
       const params = { axes: shifted, sliceSizes: [size, ...sliceSizes] }
       const batch = indices.length > 0 ? indices[0].ndim : 0
       return { outputs: [gather([moveToFront(x, xAxis as number), ...indices], params)], axes: [batch] }
@@ -129,7 +128,7 @@ export const gather: Apply<GatherParams> = definePrimitive({
 const modes = ["set", "add", "multiply", "maximum", "minimum"] as const
 type ScatterParams = { axes: readonly number[]; mode: UpdateMode }
 
-/** A copy of x in which the slices at the index arrays are combined with the updates, in their order. */
+/** A copy of x with the slices at the indices combined with the updates, in order. */
 export const scatter: Apply<ScatterParams> = definePrimitive({
   name: "scatter",
   params: { axes: "i64[]", mode: modes },
@@ -165,7 +164,7 @@ export const scatter: Apply<ScatterParams> = definePrimitive({
     if (mode === "set")
       return [
         wanted[0] ? scatter([g, zeros(updates.shape, g.dtype), ...indices], params) : null,
-        // Of several updates of one element the last one counts.
+        // The last update of an element wins.
         wanted[1] ? where(lastWriters(x, updates, indices, params), at(g), 0) : null,
         ...none,
       ]

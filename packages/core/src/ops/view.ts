@@ -59,7 +59,7 @@ function resolveShape(op: string, size: number, shape: readonly number[]): numbe
     if (!Number.isInteger(n) || n < -1)
       throw new ShapeError(
         op,
-        `a shape must hold non-negative integers and at most one -1, received ${describe(n)}`,
+        `a shape must consist of non-negative integers and at most one -1, received ${describe(n)}`,
       )
     if (n === -1) {
       if (unknown >= 0) throw new ShapeError(op, `only one size can be -1, received ${format(shape)}`)
