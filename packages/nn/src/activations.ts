@@ -1,7 +1,6 @@
 /**
- * Activation functions. Those of several steps are primitives with scalar semantics, so that each is one pass over memory
- * without a compiler and derivatives follow by themselves. The layers of the same names are in layers/activations.ts.
- * It is long because there are many: none needs another to be understood.
+ * Activation functions. Composite ones are primitives with scalar semantics, so that each is one pass over memory even without compilation,
+ * and derivatives are derived. The layers of the same names are in layers/activations.ts. It is long because there are many functions.
  */
 import * as mx from "@lazuli/core"
 import {
@@ -18,29 +17,29 @@ import {
 import { belowMaximum } from "./below-maximum"
 import { operation } from "./operation"
 
-/** A function of an array, element by element. */
+/** An elementwise function of an array. */
 export type Activation = (x: mx.Array, options?: mx.StreamOptions) => mx.Array
 
 type Rules<S extends ParamSchema> = Pick<PrimitiveRules<ParamsOf<S>>, "scalar" | "partials">
 
-/** Activations are of real numbers; the functions make integers float32 before. @throws DTypeError */
+/** Checks for a floating dtype; integers have been converted to float32. @throws DTypeError */
 function ofReals(name: string, x: Meta): Meta {
   if (x.dtype.kind === "floating") return x
   throw new DTypeError(name, `expected real floating-point numbers, received ${x.dtype.name}`)
 }
 
-/** A primitive of one array, element by element, in its floating dtype. */
+/** Defines an elementwise unary primitive on floating dtypes. */
 const elementwise = <const S extends ParamSchema>(name: string, params: S, rules: Rules<S>) =>
   mx.definePrimitive<S>({ name: `@lazuli/nn/${name}`, params, infer: ([x]) => ofReals(name, x), ...rules })
 
-/** An argument that is computed with in floating point: integers become float32. */
+/** Converts an argument to floating point: integers become float32. */
 function floating(op: string, x: unknown): mx.Array {
   const array = asArrayArgument(op, "x", x)
   const dtype = atLeastFloat(array.dtype)
   return dtype === array.dtype ? array : array.astype(dtype)
 }
 
-/** The public function of one array behind a primitive without parameters. */
+/** The public function of a unary primitive without parameters. */
 function activation(name: string, apply: (inputs: readonly mx.Array[]) => mx.Array): Activation {
   return ofArray(name, (x) => apply([floating(name, x)]))
 }
@@ -118,11 +117,11 @@ const eluOf = elementwise(
       const below = s.multiply(s.constant(alpha, dtype), s.subtract(s.exp(x), one))
       return s.select(s.greater(x, s.constant(0, dtype)), x, below)
     },
-    // Stated, because the exponential of the branch that is not taken may overflow: 0 · ∞.
+    // Explicit, since the exponential of the branch not taken may overflow, which would give 0 · ∞.
     partials: ([x], _y, params) => eluSlope([x], params),
   },
 )
-/** 1 above 0, alpha · eˣ below. */
+/** 1 for x > 0, otherwise alpha · eˣ. */
 const eluSlope = elementwise(
   "eluSlope",
   { alpha: "f64" },
@@ -139,7 +138,7 @@ const eluArgs = operation("elu", { x: "array", alpha: "number?" }, (x: mx.Array,
   eluOf([floating("elu", x)], { alpha }),
 )
 /**
- * x above 0, alpha · (eˣ − 1) below.
+ * x for x > 0, otherwise alpha · (eˣ − 1).
  * @example
  * nn.elu(mx.array([0, 2])).tolist() // => [0, 2]
  */
@@ -282,7 +281,7 @@ const softshrinkArgs = operation(
   (x: mx.Array, lambd: number = 0.5) => softshrinkOf([floating("softshrink", x)], { lambd }),
 )
 /**
- * x moved by lambd towards 0, and 0 within lambd of it.
+ * x shrunk towards 0 by lambd, 0 if |x| ≤ lambd.
  * @example
  * nn.softshrink(mx.array([-2, 0.25, 2])).tolist() // => [-1.5, 0, 1.5]
  */
@@ -298,7 +297,7 @@ const hardShrinkArgs = operation(
   (x: mx.Array, lambd: number = 0.5) => mx.where(mx.abs(x).greater(lambd), x, 0),
 )
 /**
- * x, and 0 within lambd of 0.
+ * x, but 0 if |x| ≤ lambd.
  * @example
  * nn.hardShrink(mx.array([-2, 0.25, 2])).tolist() // => [-2, 0, 2]
  */
@@ -325,7 +324,7 @@ const hardTanhArgs = operation(
     hardTanhOf([floating("hardTanh", x)], { minVal, maxVal }),
 )
 /**
- * x, held between minVal and maxVal.
+ * min(max(x, minVal), maxVal).
  * @example
  * nn.hardTanh(mx.array([-2, 0.5, 2])).tolist() // => [-1, 0.5, 1]
  */
@@ -381,7 +380,7 @@ export const mish: Activation = activation(
 )
 
 /**
- * x · Φ(x) with the normal distribution's Φ, by the error function. See {@link geluApprox} and {@link geluFastApprox}.
+ * x · Φ(x), with the standard normal CDF Φ, computed with the error function. See {@link geluApprox} and {@link geluFastApprox}.
  * @example
  * nn.gelu(mx.array([0])).tolist() // => [0]
  */
@@ -394,7 +393,7 @@ export const gelu: Activation = activation(
       scalar: (s, [x]) => {
         const dtype = s.dtypeOf(x)
         const twice = s.add(s.constant(1, dtype), s.erf(s.divide(x, s.constant(Math.SQRT2, dtype))))
-        // Halved before the product, which overflows in float16 otherwise.
+        // Halved before the product, which could overflow in float16.
         return s.multiply(x, s.divide(twice, s.constant(2, dtype)))
       },
       partials: ([x]) => geluSlope([x]),
@@ -451,7 +450,7 @@ const geluApproxSlope = elementwise(
     scalar: (s, [x]) => {
       const dtype = s.dtypeOf(x)
       const [one, half, c] = [s.constant(1, dtype), s.constant(0.5, dtype), s.constant(GELU_SCALE, dtype)]
-      // tanh is ±1 beyond, and x³ overflows in float16 from 41 on: their product would be 0 · ∞.
+      // tanh is ±1 beyond, and x³ overflows in float16 from 41 on, which would give 0 · ∞.
       const near = s.minimum(s.maximum(x, s.constant(-10, dtype)), s.constant(10, dtype))
       const squared = s.square(near)
       const cubic = s.multiply(s.constant(GELU_CUBIC, dtype), s.multiply(squared, near))
@@ -498,7 +497,7 @@ const stepArgs = operation(
   (x: mx.Array, threshold: number = 0) => mx.greaterEqual(x, threshold).astype(mx.int32),
 )
 /**
- * 1 from the threshold on, 0 below, as int32.
+ * 1 if x ≥ threshold, otherwise 0, as int32.
  * @example
  * nn.step(mx.array([-1, 0, 2])).tolist() // => [0, 1, 1]
  */
@@ -546,7 +545,7 @@ export const logSoftmax: AxisActivation = alongAxis("logSoftmax", (x, axis) => {
 
 /**
  * The gated linear unit: the first half of x along the axis, times the sigmoid of the second. https://arxiv.org/abs/1612.08083
- * @throws ShapeError when the axis has an odd size
+ * @throws ShapeError if the axis has an odd size
  * @example
  * nn.glu(mx.array([3, 0])).tolist() // => [1.5]
  */

@@ -1,6 +1,6 @@
 /**
- * Arguments of constructors and calls of layers: positional in MLX's order, or by name in one trailing plain object, each held to
- * its kind. Functions of arrays use `operation` of @lazuli/core instead, which also takes a stream.
+ * Arguments of constructors and calls of layers: positional in MLX's order, or by name in a trailing plain object, validated by kind.
+ * Functions of arrays use `operation` of @lazuli/core instead, which also handles streams.
  */
 import * as mx from "@lazuli/core"
 import {
@@ -23,9 +23,9 @@ import {
 } from "@lazuli/core/engine"
 
 /**
- * The arguments in the order of the signature, with null as undefined where nothing need be given. `A` types them as callers give them:
- * with null where it is MLX's None.
- * @throws ArgumentError for an unknown name, an argument given twice, one too many or too few, or of another kind
+ * The arguments in the order of the signature; null becomes undefined for optional ones. `A` is their type as passed by callers, with null
+ * for MLX's None.
+ * @throws ArgumentError for unknown names, and for repeated, missing, extra or invalid arguments
  */
 export function named<A extends unknown[]>(
   op: string,
@@ -34,7 +34,7 @@ export function named<A extends unknown[]>(
 ): { [Position in keyof A]: Exclude<A[Position], null> } {
   const parameters = parametersIn(signature)
   const last = args[args.length - 1]
-  // An object may also be what a parameter takes, such as a tree.
+  // An object may also be a positional argument, such as a tree.
   const byName = args.length > 0 && isPlainObject(last) ? last : {}
   const values = byName === last ? args.slice(0, -1) : args.slice()
   const positional = values.length
@@ -62,19 +62,19 @@ export function named<A extends unknown[]>(
   return values as { [Position in keyof A]: Exclude<A[Position], null> }
 }
 
-/** Holds arguments that are not also taken by name to their kinds. @throws ArgumentError */
+/** Validates positional arguments. @throws ArgumentError */
 export function check(op: string, signature: Signature | readonly Parameter[], ...args: unknown[]): void {
   checkArguments(op, parametersIn(signature), args)
 }
 
-/** Functions that are called often have their parameters ready. */
+/** Frequently called functions pass precomputed parameters. */
 const parametersIn = (signature: Signature | readonly Parameter[]): readonly Parameter[] =>
   isList(signature) ? (signature as readonly Parameter[]) : parametersOf(signature as Signature)
 
-/** A kind of parameter that need not be given. */
+/** Makes a kind optional. */
 export const optional = (kind: Kind): Kind => ({ ...kind, optional: true })
 
-/** Integers, one an axis or one for all. */
+/** One integer for all axes, or one per axis. */
 export const perAxisOf = (axes: number, least: number): Kind => {
   const fits = (n: unknown): boolean => Number.isSafeInteger(n) && (n as number) >= least
   return {
@@ -84,7 +84,7 @@ export const perAxisOf = (axes: number, least: number): Kind => {
   }
 }
 
-/** A module: what has its methods, whatever copy of the class it is of. */
+/** A module, recognized by its methods, so that other copies of the class are accepted. */
 export const aModule: Kind = {
   expected: "a module",
   accepts: (value: unknown) =>
@@ -93,13 +93,13 @@ export const aModule: Kind = {
     typeof (value as { leafModules?: unknown }).leafModules === "function",
 }
 
-/** A tree: arrays in objects, lists or a module; or one array. */
+/** A tree of arrays: objects, lists, a module, or a single array. */
 export const aTree: Kind = {
   expected: "a tree of arrays",
   accepts: (value: unknown) => typeof value === "object" && value !== null,
 }
 
-/** A module with a call. */
+/** A module with `forward`. */
 export const callable: Kind = {
   expected: "a module with a forward",
   accepts: (value: unknown) =>
@@ -108,17 +108,16 @@ export const callable: Kind = {
     typeof (value as { forward?: unknown }).forward === "function",
 }
 
-/** A share below all: a probability of dropout, how much of a running mean stays. */
+/** A dropout probability, or a momentum. */
 export const belowOne: Kind = {
   expected: "a number in [0, 1)",
   accepts: (value: unknown) => typeof value === "number" && value >= 0 && value < 1,
 }
 
 /**
- * Runs a layer's call. Errors come under the name of its class, which is what was called, and a last axis that is not of as many features
- * as the layer takes is said in the layer's words.
- * @param arrays - the arguments that must be arrays, by name
- * @param features - how many features an argument has; read where something failed
+ * Runs a layer's `forward`. Errors are reported under the name of its class, and a wrong number of features in terms of the layer.
+ * @param arrays - arguments that must be arrays, by name
+ * @param features - the expected features of arguments; only checked after an error
  */
 export function called<R>(
   layer: object,
@@ -135,7 +134,7 @@ export function called<R>(
   }
 }
 
-/** Runs what a function called `op` is made of: errors come under its name. */
+/** Runs the body of a function and reports errors under its name. */
 export function under<R>(op: string, body: () => R): R {
   try {
     return body()
@@ -144,13 +143,13 @@ export function under<R>(op: string, body: () => R): R {
   }
 }
 
-/** The same error under another name, with what it is about before its text. */
+/** The same error under another name, with a subject before its text. */
 export function about(error: LazuliError, op: string, subject: string): LazuliError {
   const Class = error.constructor as new (op: string, fact: string, details: ErrorDetails) => LazuliError
   return new Class(op, `${subject}: ${error.message.slice(error.op.length + 3)}`, { cause: error })
 }
 
-/** Refuses arrays whose last axis is not of as many features as a layer takes. @throws ShapeError */
+/** Checks the number of features along the last axis of arrays. @throws ShapeError */
 export function checkFeatures(
   layer: object,
   arrays: Readonly<Record<string, unknown>>,
@@ -166,12 +165,12 @@ export function checkFeatures(
   }
 }
 
-/** Refuses arguments of a layer's call that are no arrays. @throws ArgumentError */
+/** Checks that arguments of a layer's call are arrays. @throws ArgumentError */
 export function checkArrays(layer: object, arrays: Readonly<Record<string, unknown>>): void {
   for (const name in arrays) if (!(arrays[name] instanceof mx.Array)) refuseArray(layer, name, arrays[name])
 }
 
-/** An argument of a layer's call that is an array where there is one. @throws ArgumentError */
+/** An optional array argument of a layer's call. @throws ArgumentError */
 export function arrayOrNone(layer: object, name: string, value: unknown): mx.Array | null {
   if (value === undefined || value === null) return null
   return value instanceof mx.Array ? value : refuseArray(layer, name, value)

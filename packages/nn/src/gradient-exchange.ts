@@ -1,5 +1,5 @@
 /**
- * Gradients of several processes: their average, and their common norm. See `mx.distributed`.
+ * Distributed gradients: averaging, and clipping by their global norm. See `mx.distributed`.
  */
 import * as mx from "@lazuli/core"
 import {
@@ -18,9 +18,9 @@ import { clipTo } from "./optimizers/clip"
 export interface AverageGradientsOptions {
   /** The processes; all by default. */
   group?: mx.distributed.Group | null
-  /** The number of bytes that travel together; 0 sends every array by itself. */
+  /** The bucket size in bytes; 0 reduces each array separately. */
   allReduceSize?: number
-  /** The stream of the exchange. */
+  /** The stream of the communication. */
   communicationStream?: mx.StreamLike
 }
 
@@ -29,7 +29,7 @@ function checkGroup(op: string, group: unknown): void {
     throw new ArgumentError(op, `group must come from mx.distributed.init(), received ${describe(group)}`)
 }
 
-/** Arrays that travel together: of one dtype, up to so many bytes. */
+/** Groups arrays of one dtype into buckets of at most `most` bytes. */
 function bucketsOf(arrays: readonly mx.Array[], most: number): mx.Array[][] {
   const buckets: mx.Array[][] = []
   const open = new Map<string, { bucket: mx.Array[]; bytes: number }>()
@@ -49,14 +49,14 @@ function bucketsOf(arrays: readonly mx.Array[], most: number): mx.Array[][] {
   return buckets
 }
 
-/** The members' average of some arrays, in one exchange that is evaluated behind another one's result; and its own result. */
+/** Averages a bucket over the members, in one all-reduce that is evaluated after `after`; returns also its own result. */
 function averageTogether(
   arrays: readonly mx.Array[],
   group: mx.distributed.Group,
   after: mx.Array | null,
 ): { averages: mx.Array[]; exchanged: mx.Array } {
   const flat = arrays.map((x) => x.flatten())
-  // Nothing of it, in front: evaluation comes to what an array is made of in order.
+  // An empty slice of it in front creates the dependency: inputs are evaluated in order.
   if (after !== null) flat.unshift(after.index(mx.s(0, 0)))
   const exchanged = mx.distributed.allSum(flat.length === 1 ? flat[0] : mx.concatenate(flat), { group })
   const average = exchanged.divide(group.size())
@@ -67,7 +67,7 @@ function averageTogether(
   return { averages, exchanged }
 }
 
-function averaged<T>(gradients: T, group: mx.distributed.Group, most: number, isBeside: boolean): T {
+function averaged<T>(gradients: T, group: mx.distributed.Group, most: number, overlaps: boolean): T {
   const averages = new Map<mx.Array, mx.Array>()
   const arrays: mx.Array[] = []
   forEachLeaf(gradients, (leaf) => {
@@ -76,12 +76,12 @@ function averaged<T>(gradients: T, group: mx.distributed.Group, most: number, is
       arrays.push(leaf)
     }
   })
-  // Beside the backward pass one behind the other, those of the last layers first, whose gradients are there first: whatever uses an
-  // average of the first layers comes behind all exchanges, and the backward pass waits for none.
+  // When overlapping with the backward pass, the all-reduces form a chain that starts with the last layers, whose gradients are available
+  // first: users of the first layers' averages follow all of them, and the backward pass waits for none.
   const last = new Map<mx.Dtype, mx.Array>()
   for (const bucket of bucketsOf(arrays, most).reverse()) {
     const { dtype } = bucket[0]
-    const after = isBeside ? (last.get(dtype) ?? null) : null
+    const after = overlaps ? (last.get(dtype) ?? null) : null
     const { averages: its, exchanged } = averageTogether(bucket, group, after)
     last.set(dtype, exchanged)
     its.forEach((average, i) => averages.set(bucket[i], average))
@@ -89,15 +89,16 @@ function averaged<T>(gradients: T, group: mx.distributed.Group, most: number, is
   return mapLeaves(gradients, (leaf) => (leaf instanceof mx.Array ? averages.get(leaf) : leaf)) as T
 }
 
-/** Calls `body` with a stream, if one is given, as the current one. */
+/** Calls `body` with the given stream, if any, as the current one. */
 const onStream = <T>(stream: mx.StreamLike | undefined, body: (isGiven: boolean) => T): T =>
   stream === undefined || stream === null ? body(false) : mx.stream(stream, () => body(true))
 
 const BUCKET = 32 * 1024 * 1024
 
 /**
- * The average of the members' gradients, in a tree like them. Arrays of a dtype travel together, up to `allReduceSize` bytes: an exchange
- * begins as soon as its arrays are there, on `communicationStream` beside the rest of the backward pass.
+ * Averages gradients over the members of the group, as a tree of the same structure. Arrays of one dtype are reduced in buckets of up to
+ * `allReduceSize` bytes. A reduction starts as soon as its arrays are available; on a `communicationStream` it overlaps with the rest of
+ * the backward pass.
  * @example
  * nn.averageGradients({ w: mx.array([1, 2]) }).w.tolist() // => [1, 2]
  */
@@ -129,14 +130,14 @@ export function averageGradients<T>(
   return ofTrees("averageGradients", () =>
     group.size() === 1
       ? withOwnArrays(gradients, gradients)
-      : onStream(given.communicationStream, (isBeside) =>
-          averaged(gradients, group, given.allReduceSize ?? BUCKET, isBeside),
+      : onStream(given.communicationStream, (overlaps) =>
+          averaged(gradients, group, given.allReduceSize ?? BUCKET, overlaps),
         ),
   )
 }
 
 /**
- * Gradients of which each member holds a part, scaled down where the norm of all of them together exceeds `maxNorm`; and that norm.
+ * Clips sharded gradients by their global norm over all members: scales them down if it exceeds `maxNorm`. Also returns the norm.
  * @example
  * const [, norm] = nn.utils.clipGradNormSharded({ w: mx.array([3, 4]) }, 1)
  * norm.item() // => 5

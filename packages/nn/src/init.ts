@@ -1,17 +1,18 @@
 /**
- * Initializers: functions that give fresh values for a parameter from its shape. `model.apply(nn.init.heUniform())` sets a whole model.
+ * Initializers: functions that create new values for a parameter of a given shape. `model.apply(nn.init.heUniform())` initializes a whole
+ * model.
  */
 import * as mx from "@lazuli/core"
 import { asArrayArgument, format, renamed, ShapeError } from "@lazuli/core/engine"
 import { named } from "./arguments"
 
-/** Gives an array of fresh values in the shape of `a`. */
+/** Creates an array of new values of the shape of `a`. */
 export type Initializer = (a: mx.Array) => mx.Array
-/** An initializer whose spread can be scaled. */
+/** An initializer with a gain. */
 export type ScaledInitializer = (a: mx.Array, gain?: number | { gain?: number }) => mx.Array
-/** The side of a layer that keeps its variance: the forward pass (`fan_in`) or the backward pass. */
+/** The pass in which a layer preserves variance: the forward pass (`fan_in`) or the backward pass (`fan_out`). */
 export type FanMode = "fan_in" | "fan_out"
-/** An initializer by one of the two sides, whose spread can be scaled. */
+/** An initializer with a fan mode and a gain. */
 export type FanInitializer = (
   a: mx.Array,
   mode?: FanMode | { mode?: FanMode; gain?: number },
@@ -20,7 +21,7 @@ export type FanInitializer = (
 
 type DtypeOption = mx.Dtype | { dtype?: mx.Dtype }
 
-/** An initializer whose errors come under its name: it is called later, by whoever has an array. */
+/** Reports errors of an initializer under its name. */
 function of<A extends unknown[]>(
   name: string,
   make: (a: mx.Array, ...rest: A) => mx.Array,
@@ -35,7 +36,7 @@ function of<A extends unknown[]>(
   }
 }
 
-/** Inputs and outputs of one unit: the last axis and the first, times the positions of a kernel between them. */
+/** Fan-in and fan-out: the sizes of the last and first axis, times the kernel positions in between. */
 function fans(op: string, a: mx.Array): { fanIn: number; fanOut: number } {
   const { ndim, shape } = a
   if (ndim < 2)
@@ -45,7 +46,7 @@ function fans(op: string, a: mx.Array): { fanIn: number; fanOut: number } {
 }
 
 /**
- * Everywhere the same value.
+ * * Fills with a constant.
  * @example
  * nn.init.constant(0.5)(mx.zeros([2])).tolist() // => [0.5, 0.5]
  */
@@ -60,7 +61,7 @@ export function constant(...args: unknown[]): Initializer {
 }
 
 /**
- * Normal with this mean and standard deviation.
+ * Normal distribution with the given mean and standard deviation.
  * @example
  * nn.init.normal()(mx.zeros([2, 3])).shape // => [2, 3]
  */
@@ -76,7 +77,7 @@ export function normal(...args: unknown[]): Initializer {
 }
 
 /**
- * Uniform between low and high.
+ * Uniform distribution on [low, high).
  * @example
  * nn.init.uniform()(mx.zeros([2, 3])).shape // => [2, 3]
  */
@@ -91,7 +92,7 @@ export function uniform(...args: unknown[]): Initializer {
   return of("uniform", (a) => mx.random.uniform(low, high, a.shape, dtype))
 }
 
-/** The dtype of an initializer that has no other setting. */
+/** The dtype argument of an initializer without other parameters. */
 function dtypeOf(op: string, args: readonly unknown[]): mx.Dtype {
   const [dtype = mx.float32] = named<[mx.Dtype?]>(`init.${op}`, { dtype: "dtype?" }, args)
   return dtype
@@ -119,8 +120,8 @@ const gainOf = (op: string, args: readonly unknown[]): number => {
 }
 
 /**
- * Normal with the standard deviation gain · √(2 / (fan in + fan out)). https://proceedings.mlr.press/v9/glorot10a.html
- * @throws ShapeError from the initializer, below two dimensions
+ * Normal distribution with standard deviation gain · √(2 / (fanIn + fanOut)). https://proceedings.mlr.press/v9/glorot10a.html
+ * @throws ShapeError from the initializer, for fewer than two dimensions
  * @example
  * nn.init.glorotNormal()(mx.zeros([2, 3]), { gain: 4 }).shape // => [2, 3]
  */
@@ -135,8 +136,8 @@ export function glorotNormal(...args: unknown[]): ScaledInitializer {
 }
 
 /**
- * Uniform on ±gain · √(6 / (fan in + fan out)). https://proceedings.mlr.press/v9/glorot10a.html
- * @throws ShapeError from the initializer, below two dimensions
+ * Uniform distribution on ±gain · √(6 / (fanIn + fanOut)). https://proceedings.mlr.press/v9/glorot10a.html
+ * @throws ShapeError from the initializer, for fewer than two dimensions
  * @example
  * nn.init.glorotUniform()(mx.zeros([2, 3])).shape // => [2, 3]
  */
@@ -151,7 +152,7 @@ export function glorotUniform(...args: unknown[]): ScaledInitializer {
 }
 
 /** gain / √fan, the standard deviation of He initialization. */
-function heSpread(op: string, a: mx.Array, args: readonly unknown[]): number {
+function heStd(op: string, a: mx.Array, args: readonly unknown[]): number {
   const [mode = "fan_in", gain = 1] = named<[FanMode?, number?]>(
     `init.${op}`,
     { mode: ["fan_in", "fan_out"], gain: "number?" },
@@ -162,8 +163,8 @@ function heSpread(op: string, a: mx.Array, args: readonly unknown[]): number {
 }
 
 /**
- * Normal with the standard deviation gain / √fan. https://arxiv.org/abs/1502.01852
- * @throws ShapeError from the initializer, below two dimensions
+ * Normal distribution with standard deviation gain / √fan. https://arxiv.org/abs/1502.01852
+ * @throws ShapeError from the initializer, for fewer than two dimensions
  * @example
  * nn.init.heNormal()(mx.zeros([2, 3]), 'fan_out').shape // => [2, 3]
  */
@@ -171,13 +172,13 @@ export function heNormal(dtype?: DtypeOption): FanInitializer
 export function heNormal(...args: unknown[]): FanInitializer {
   const dtype = dtypeOf("heNormal", args)
   return of("heNormal", (a, ...rest: unknown[]) =>
-    mx.random.normal(a.shape, { scale: heSpread("heNormal", a, rest), dtype }),
+    mx.random.normal(a.shape, { scale: heStd("heNormal", a, rest), dtype }),
   )
 }
 
 /**
- * Uniform on ±gain · √(3 / fan). https://arxiv.org/abs/1502.01852
- * @throws ShapeError from the initializer, below two dimensions
+ * Uniform distribution on ±gain · √(3 / fan). https://arxiv.org/abs/1502.01852
+ * @throws ShapeError from the initializer, for fewer than two dimensions
  * @example
  * nn.init.heUniform()(mx.zeros([2, 3]), 'fan_out', 2).shape // => [2, 3]
  */
@@ -185,13 +186,13 @@ export function heUniform(dtype?: DtypeOption): FanInitializer
 export function heUniform(...args: unknown[]): FanInitializer {
   const dtype = dtypeOf("heUniform", args)
   return of("heUniform", (a, ...rest: unknown[]) => {
-    const limit = heSpread("heUniform", a, rest) * Math.sqrt(3)
+    const limit = heStd("heUniform", a, rest) * Math.sqrt(3)
     return mx.random.uniform(-limit, limit, a.shape, dtype)
   })
 }
 
 /**
- * Normal with this mean and standard deviation, and in each row a share of `sparsity` zeros at random positions.
+ * Normal distribution, with a fraction `sparsity` of zeros at random positions in each row.
  * https://www.cs.toronto.edu/~jmartens/docs/Deep_HessianFree.pdf
  * @throws ShapeError from the initializer, unless the array is a matrix
  * @example
@@ -211,7 +212,7 @@ export function sparse(...args: unknown[]): Initializer {
   return of("sparse", ({ ndim, shape }) => {
     if (ndim !== 2) throw new ShapeError("init.sparse", `needs a matrix, received shape ${format(shape)}`)
     const zeros = Math.ceil(sparsity * shape[1])
-    // The positions of the smallest of random numbers are random positions.
+    // The positions of the smallest random numbers are random.
     const order = mx.argsort(mx.random.uniform({ shape }), 1).index(":", `:${zeros}`)
     const values = mx.random.normal(shape, dtype, mean, std)
     return mx.putAlongAxis(values, order, mx.zeros([1], { dtype }), 1)
@@ -219,7 +220,7 @@ export function sparse(...args: unknown[]): Initializer {
 }
 
 /**
- * A matrix with orthonormal rows or columns, whichever are fewer, times the gain: the corner of a random rotation, from the QR
+ * A matrix with orthonormal rows or columns, whichever are fewer, times the gain: part of a random orthogonal matrix, from the QR
  * decomposition of a normal matrix with the signs of R's diagonal moved into Q. https://arxiv.org/abs/1312.6120
  * @throws ShapeError from the initializer, unless the array is a matrix
  * @example

@@ -1,5 +1,5 @@
 /**
- * `nn.utils`: functions of models and of their gradients.
+ * `nn.utils`: functions on models and gradients.
  */
 export { averageGradients, clipGradNormSharded } from "./gradient-exchange"
 export { checkpoint, valueAndGrad } from "./model-transforms"

@@ -1,5 +1,5 @@
 /**
- * Transforms of functions that use a model: gradients by its parameters, and checkpointing of a layer.
+ * Transforms of functions that use a model: gradients with respect to its parameters, and checkpointing of a layer.
  */
 import * as transforms from "@lazuli/transforms"
 import { aModule, callable, check } from "./arguments"
@@ -8,10 +8,10 @@ import type { ParametersOf } from "./parameter-tree"
 import { withParameters } from "./with-parameters"
 
 /**
- * A function that gives the value of `fn` and its gradient by the trainable parameters of the model, in a tree like
- * `model.trainableParameters()`. `fn` returns a scalar array, or a list whose first entry is one.
+ * A function that returns the value of `fn` and its gradient with respect to the model's trainable parameters, as a tree like
+ * `model.trainableParameters()`. `fn` returns a scalar array, or a list that starts with one.
  *
- * @throws TransformError when the loss is not a scalar
+ * @throws TransformError if the loss is not a scalar
  * @example
  * const model = new nn.Linear(1, 1, { bias: false })
  * const [loss, grads] = nn.valueAndGrad(model, (x) => model.forward(x).sum())(mx.array([[3]]))
@@ -29,8 +29,8 @@ export function valueAndGrad<M extends Module, A extends unknown[], R>(
 }
 
 /**
- * A function like `fn`, by default the module's `forward`, that keeps none of its inner values for the gradient and computes them again
- * instead. The gradient by the module's trainable parameters is part of it.
+ * Gradient checkpointing: a function like `fn` (by default the module's `forward`) that stores no intermediate values for the gradient, but
+ * recomputes them. Also differentiates with respect to the module's trainable parameters.
  *
  * @example
  * const layer = new nn.Linear(2, 3)

@@ -1,22 +1,22 @@
 /**
- * The options of a module's methods, checked.
+ * Validation of the options of a module's methods.
  */
 import { isListOf, isPlainObject, type Kind, parametersOf } from "@lazuli/core/engine"
 import { check, named } from "./arguments"
 
 /** Options of `freeze` and `unfreeze`. */
 export interface FreezeOptions {
-  /** Also in the modules below (the default). */
+  /** Also in submodules; true by default. */
   recurse?: boolean
-  /** Only these members; all parameters by default. */
+  /** The members to freeze; all parameters by default. */
   keys?: string | readonly string[] | null
-  /** Refuse keys that the module does not have. */
+  /** Reject keys that the module does not have. */
   strict?: boolean
 }
 
 const strictness = parametersOf({ strict: "bool?" })
 
-/** @throws ArgumentError for what is neither a boolean nor options with one */
+/** @throws ArgumentError unless it is a boolean or options with one */
 export function strictOf(op: string, options: unknown): boolean {
   if (options === undefined) return true
   const [strict = true] = named<[boolean?]>(op, strictness, [options])

@@ -236,7 +236,7 @@ describe("what holds no weights, or itself", () => {
   test("is refused by loadWeights", () => {
     const layer = new nn.Linear(2, 1)
     expect(() => layer.loadWeights("config.json")).toThrowErrorMatchingInlineSnapshot(
-      `[ArgumentError: [loadWeights] expected a file of weights, which ends in .safetensors, .npz, .gguf, received the string "config.json"]`,
+      `[ArgumentError: [loadWeights] expected a weight file, with the extension .safetensors, .npz, .gguf, received the string "config.json"]`,
     )
     expect(() => layer.loadWeights("missing.safetensors")).toThrow("missing.safetensors")
     expect(() => layer.loadWeights([["weight", 3 as never]], { strict: false })).toThrow(
@@ -257,9 +257,9 @@ describe("what holds no weights, or itself", () => {
     const model = new Parent()
     model.child.parent = model
     expect(() => model.parameters()).toThrowErrorMatchingInlineSnapshot(
-      `[ArgumentError: [filterAndMap] the module at "parent" holds itself. Fields that are #private are not part of the tree]`,
+      `[ArgumentError: [filterAndMap] the module at "parent" contains itself. Fields that are #private are not part of the tree]`,
     )
-    expect(() => model.eval()).toThrow('[applyToModules] the module at "child.parent" holds itself')
+    expect(() => model.eval()).toThrow('[applyToModules] the module at "child.parent" contains itself')
     expect(String(model)).toContain("(parent): Parent(…)")
   })
 })

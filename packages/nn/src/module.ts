@@ -1,7 +1,7 @@
 /**
- * Module: what every layer and model extends. A module is a tree of parameters: its public fields that hold arrays, modules, or
- * lists and plain objects of them. Everything here walks that tree; layers are in layers/, files of weights in weights.ts.
- * It is long because it is one class, whose methods share the walk.
+ * Module, the base class of layers and models. A module is a tree of parameters: its public fields that contain arrays, modules, or lists
+ * and plain objects of them. Layers are in layers/, weight files in weights.ts. It is long because it is one class, whose methods share
+ * their traversals.
  */
 import * as mx from "@lazuli/core"
 import {
@@ -21,15 +21,15 @@ import { type FreezeOptions, freezing, strictOf } from "./module-options"
 import { fileName, type ParametersOf } from "./parameter-tree"
 import { aFile, matched, type NamedParameter, weightsOf, writeWeights } from "./weights"
 
-/** Says of a member of a module, under a key that is dotted inside lists and objects, whether it takes part. */
+/** A predicate of a module's members; keys are dotted inside lists and objects. */
 export type ModuleFilter = (module: Module, key: string, value: unknown) => boolean
-/** Modules nested in objects and lists: what `children()` gives and `updateModules()` takes. */
+/** Modules nested in objects and lists: the result of `children()` and argument of `updateModules()`. */
 export interface ModuleTree {
   [name: string]: Module | ModuleTree | readonly (Module | ModuleTree)[]
 }
 /**
- * Any module that is called so: with one array for another by default. What a function that takes any model asks for, and the type of a
- * field whose layer may be replaced by one of another class.
+ * Any module with a `forward` of this type, by default from one array to another. The parameter type of functions on models, and the type
+ * of fields whose layer may be replaced by one of another class.
  * @example
  * const accuracy = (model, x, y) => model.forward(x).argmax(-1).equal(y).mean()
  * accuracy(new nn.Linear(2, 3), mx.zeros([1, 2]), mx.array([5], mx.int32)).item() // => 0
@@ -38,7 +38,7 @@ export interface Model<A extends unknown[] = [x: mx.Array], R = mx.Array> extend
   forward(...args: A): R
 }
 
-/** A module on the way through a model, and the one that holds it. */
+/** A module in a traversal, and its parent. */
 interface Visit {
   readonly name: string
   readonly module: Module
@@ -50,20 +50,20 @@ export type Members = Record<string, unknown>
 const own = (module: object): Members => module as unknown as Members
 
 const PRIVATE = "Fields that are #private are not part of the tree"
-/** The greatest depth of lists and objects in a field. */
-const DEEPEST = 500
+/** The maximum depth of lists and objects in a field. */
+const MAX_DEPTH = 500
 
 /**
- * True if a value is an array or a module, or a list or plain object with one somewhere in it. All of a list or object is looked at, each
- * once: whoever walks a field for which this holds comes to an end.
- * @throws ArgumentError for a list or object that holds itself, or too many within each other
+ * True if a value is an array or a module, or a list or plain object that contains one at any depth. Visits everything once, so that
+ * subsequent traversals are known to terminate.
+ * @throws ArgumentError for cyclic or too deeply nested lists and objects
  */
 function holdsArrays(value: unknown): boolean {
   if (value instanceof mx.Array || value instanceof Module) return true
   return (isList(value) || isPlainObject(value)) && holdsWithin(value, new Map(), 0)
 }
 
-/** @param known - what was found in lists and objects; null while one is looked at */
+/** @param known - the results for lists and objects; null while one is being visited */
 function holdsWithin(
   container: readonly unknown[] | Members,
   known: Map<object, boolean | null>,
@@ -72,13 +72,17 @@ function holdsWithin(
   const before = known.get(container)
   if (typeof before === "boolean") return before
   if (before === null)
-    throw new ArgumentError("Module", "a field of the module holds a list or an object that holds itself", {
-      hint: PRIVATE,
-    })
-  if (depth > DEEPEST)
     throw new ArgumentError(
       "Module",
-      `a field of the module holds more than ${DEEPEST} nested lists and objects`,
+      "a field of the module contains a list or an object that contains itself",
+      {
+        hint: PRIVATE,
+      },
+    )
+  if (depth > MAX_DEPTH)
+    throw new ArgumentError(
+      "Module",
+      `a field of the module contains more than ${MAX_DEPTH} nested lists and objects`,
       {
         hint: PRIVATE,
       },
@@ -93,18 +97,18 @@ function holdsWithin(
 }
 
 function refuseCycle(op: string, path: string): never {
-  throw new ArgumentError(op, `the module at "${path}" holds itself`, { hint: PRIVATE })
+  throw new ArgumentError(op, `the module at "${path}" contains itself`, { hint: PRIVATE })
 }
 
-/** Notes a module on the way down to it. @throws ArgumentError if it holds itself, or lies too deep */
+/** Adds a module to the current path. @throws ArgumentError if it contains itself, or is nested too deeply */
 function enter(op: string, entered: Module[], module: Module, path: string): void {
   if (entered.includes(module)) refuseCycle(op, path)
-  if (entered.length > DEEPEST)
-    throw new ArgumentError(op, `more than ${DEEPEST} modules are nested`, { hint: PRIVATE })
+  if (entered.length > MAX_DEPTH)
+    throw new ArgumentError(op, `more than ${MAX_DEPTH} modules are nested`, { hint: PRIVATE })
   entered.push(module)
 }
 
-/** The names of the fields that take part in trees, private ones included. */
+/** The names of the fields that contain arrays or modules, including private ones. */
 function memberNames(module: Module): string[] {
   return Object.keys(module).filter((key) => holdsArrays(own(module)[key]))
 }
@@ -115,8 +119,8 @@ export const isContainer = (value: unknown): value is Members | unknown[] =>
   isList(value) || isPlainObject(value) || value instanceof Module
 
 /**
- * The base of all layers and models. A subclass creates its layers and parameters as fields and defines `forward`, the call.
- * Names that begin with `_` are private: no parameters.
+ * The base of all layers and models. A subclass creates its layers and parameters as fields and defines `forward`. Fields whose names begin
+ * with `_` are private and not parameters.
  *
  * @example
  * class MLP extends nn.Module {
@@ -129,16 +133,17 @@ export const isContainer = (value: unknown): value is Members | unknown[] =>
 export class Module {
   /** @internal */
   _training = true
-  /** Keys of the parameters that are not trained. @internal */
+  /** Keys of the frozen parameters. @internal */
   _noGrad: Set<string> = new Set()
 
-  /** True if the module is in training mode, in which dropout drops and batch normalization learns. */
+  /** True in training mode, which affects dropout and batch normalization. */
   get training(): boolean {
     return this._training
   }
 
   /**
-   * The part that `compile` takes as `inputs` and `outputs`: the module itself, whose arrays it reads and replaces, private ones included.
+   * The state to pass to `compile` as `inputs` and `outputs`: the module itself, whose arrays (including private ones) it reads and
+   * replaces.
    *
    * @example
    * const layer = new nn.Linear(1, 1)
@@ -150,7 +155,7 @@ export class Module {
   }
 
   /**
-   * The parameters: every array in the public fields of this module and of the modules below.
+   * The parameters: all arrays in the public fields of this module and its submodules.
    * @example
    * Object.keys(new nn.Linear(2, 3).parameters()) // => ['weight', 'bias']
    */
@@ -168,7 +173,7 @@ export class Module {
   }
 
   /**
-   * The modules directly below this one, in lists and objects too.
+   * The direct submodules, including those in lists and objects.
    * @example
    * Object.keys(new nn.MultiHeadAttention(4, 2).children())
    * // => ['queryProj', 'keyProj', 'valueProj', 'outProj']
@@ -177,7 +182,7 @@ export class Module {
     return this.filterAndMap(mayHoldModules, undefined, (_m, _k, value) => isModule(value)) as ModuleTree
   }
 
-  /** The modules at any depth that have no modules below them, in a tree of the model's structure. */
+  /** The modules without submodules, at any depth, as a tree of the model's structure. */
   leafModules(): ModuleTree {
     return this.filterAndMap(
       mayHoldModules,
@@ -186,13 +191,13 @@ export class Module {
     ) as ModuleTree
   }
 
-  /** This module and all modules below it. */
+  /** This module and all submodules. */
   modules(): Module[] {
     return this.namedModules().map(([, module]) => module)
   }
 
   /**
-   * This module and all modules below it, with their dotted paths.
+   * This module and all submodules, with their dotted paths.
    * @example
    * new nn.Sequential(new nn.ReLU()).namedModules().map(([name]) => name) // => ['', 'layers.0']
    */
@@ -203,8 +208,8 @@ export class Module {
   }
 
   /**
-   * A tree of the module's members for which `filter` holds, each mapped by `map`. Members for which `isLeaf` holds are mapped whole;
-   * by default everything but modules, lists and objects.
+   * A tree of the module's members that satisfy `filter`, each mapped by `map`. Members that satisfy `isLeaf` are mapped as a whole; by
+   * default, everything but modules, lists and objects.
    */
   filterAndMap(
     filter: ModuleFilter,
@@ -242,8 +247,8 @@ export class Module {
   }
 
   /**
-   * Replaces parameters by those of a tree, which need not name them all.
-   * @param options - `strict`, true by default: a name the module does not have, or a value that is no array, is an error
+   * Replaces parameters by those of a tree, which may be partial.
+   * @param options - `strict` (default true): unknown names, and values other than arrays, are errors
    * @example
    * new nn.Linear(1, 1).update({ bias: mx.array([3]) }).bias.tolist() // => [3]
    */
@@ -278,8 +283,8 @@ export class Module {
   }
 
   /**
-   * Replaces modules by those of a tree, which need not name them all.
-   * @param options - `strict`, true by default: a name the module does not have, or a value that is no module, is an error
+   * Replaces submodules by those of a tree, which may be partial.
+   * @param options - `strict` (default true): unknown names, and values other than modules, are errors
    */
   updateModules(modules: object, options?: boolean | { strict?: boolean }): this {
     const strict = strictOf("updateModules", options)
@@ -297,7 +302,7 @@ export class Module {
         else if (isContainer(current)) apply(current, value, at)
         else if (strict && !isEmpty(value)) {
           if (current === undefined) throw unknownName("updateModules", "submodule", at, this.children())
-          throw new ArgumentError("updateModules", `"${at}" must be a module, is ${describe(current)}`)
+          throw new ArgumentError("updateModules", `"${at}" must be a module, but is ${describe(current)}`)
         }
       }
     }
@@ -306,7 +311,7 @@ export class Module {
   }
 
   /**
-   * Replaces every parameter by its image.
+   * Replaces every parameter by the result of a function.
    * @example
    * new nn.Linear(1, 1).apply((p) => mx.zerosLike(p)).weight.tolist() // => [[0]]
    */
@@ -315,7 +320,7 @@ export class Module {
     return this.replaceParameters("apply", this.filterAndMap(filter, map as (value: never) => unknown), true)
   }
 
-  /** Calls `visit` with this module and every module below it, and their dotted paths. */
+  /** Calls `visit` with the dotted path and module of this module and every submodule. */
   applyToModules(visit: (name: string, module: Module) => unknown): this {
     check("applyToModules", visiting, visit)
     const stack: Visit[] = [{ name: "", module: this, above: null }]
@@ -331,7 +336,7 @@ export class Module {
   }
 
   /**
-   * Takes parameters out of training: `trainableParameters()` no longer has them.
+   * Freezes parameters: excludes them from `trainableParameters()`.
    * @example
    * Object.keys(new nn.Linear(2, 3).freeze().trainableParameters()) // => []
    */
@@ -351,7 +356,7 @@ export class Module {
   }
 
   /**
-   * Puts parameters back into training.
+   * Unfreezes parameters.
    * @example
    * Object.keys(new nn.Linear(2, 3).freeze().unfreeze({ keys: 'bias' }).trainableParameters()) // => ['bias']
    */
@@ -367,7 +372,7 @@ export class Module {
   }
 
   /**
-   * Sets the training mode of this module and of all below it.
+   * Sets the training mode of this module and all submodules.
    * @example
    * new nn.Dropout(0.5).train(false).forward(mx.ones([2])).tolist() // => [1, 1]
    */
@@ -376,7 +381,7 @@ export class Module {
     return this.applyToModules((_name, module) => module._setTraining(mode))
   }
 
-  /** Sets this module's own mode; layers that change with it override it. @internal */
+  /** Sets this module's own mode; overridden by layers that depend on it. @internal */
   _setTraining(mode: boolean): void {
     this._training = mode
   }
@@ -388,7 +393,7 @@ export class Module {
 
   /**
    * Converts the parameters to a dtype.
-   * @param predicate - which dtypes are converted: the floating ones by default, all with null
+   * @param predicate - selects the dtypes to convert: by default the floating ones; null selects all
    * @example
    * new nn.Linear(1, 1).setDtype(mx.float16).weight.dtype.name // => 'float16'
    */
@@ -401,7 +406,7 @@ export class Module {
   }
 
   /**
-   * Writes the parameters to a `.safetensors` or `.npz` file, under the names that MLX's checkpoints have: the field `inProj` is `in_proj`.
+   * Saves the parameters to a `.safetensors` or `.npz` file, under the names of MLX's checkpoints: the field `inProj` is `in_proj`.
    * @throws ArgumentError for another extension
    */
   saveWeights(file: mx.FilePath): this {
@@ -411,10 +416,10 @@ export class Module {
   }
 
   /**
-   * Replaces the parameters by those of a file, or of a list of names and arrays. Names are those of checkpoints (`in_proj.weight`) or
-   * of fields (`inProj.weight`).
-   * @param options - `strict`, true by default: every parameter must be there, in its shape, and nothing else
-   * @throws ArgumentError for missing and unknown names, and for a file that holds no weights; ShapeError for another shape
+   * Loads the parameters from a file or from a list of names and arrays. Names are those of checkpoints (`in_proj.weight`) or fields
+   * (`inProj.weight`).
+   * @param options - `strict` (default true): the names and shapes must match the parameters exactly
+   * @throws ArgumentError for missing and unknown names, and for a file without weights; ShapeError for a wrong shape
    * @example
    * const layer = new nn.Linear(1, 1, { bias: false })
    * layer.loadWeights([['weight', mx.array([[5]])]]).weight.tolist() // => [[5]]
@@ -436,7 +441,7 @@ export class Module {
   }
 
   /**
-   * The class, its settings and the modules below, one a line.
+   * The class, its options and its submodules, one per line.
    * @example
    * new nn.Sequential(new nn.Linear(2, 3)).toString()
    * // => 'Sequential(\n  (layers.0): Linear(inputDims=2, outputDims=3, bias=true)\n)'
@@ -459,18 +464,18 @@ export class Module {
     return this.toString()
   }
 
-  /** The same as {@link Module.isModule}, for filters written with `this`. */
+  /** See {@link Module.isModule}; for filters that use `this`. */
   isModule(value: unknown): value is Module {
     return isModule(value)
   }
 
-  /** The same as {@link Module.validChildFilter}. */
+  /** See {@link Module.validChildFilter}. */
   validChildFilter(module: Module, key: string, value: unknown): boolean {
     return mayHoldModules(module, key, value)
   }
 
   /**
-   * The same as {@link Module.validParameterFilter}.
+   * See {@link Module.validParameterFilter}.
    * @example
    * const layer = new nn.Linear(2, 3)
    * Object.keys(layer.filterAndMap(layer.validParameterFilter)) // => ['weight', 'bias']
@@ -479,7 +484,7 @@ export class Module {
     return asFilter("validParameterFilter", holdsParameters)(module, key, value)
   }
 
-  /** The same as {@link Module.trainableParameterFilter}. */
+  /** See {@link Module.trainableParameterFilter}. */
   trainableParameterFilter(module: Module, key: string, value: unknown): boolean {
     return asFilter("trainableParameterFilter", isTrainable)(module, key, value)
   }
@@ -489,23 +494,23 @@ export class Module {
     return isModule(value)
   }
 
-  /** The filter behind `children()`: modules, lists and objects. */
+  /** The filter of `children()`: modules, lists and objects. */
   static validChildFilter(this: void, module: Module, key: string, value: unknown): boolean {
     return mayHoldModules(module, key, value)
   }
 
-  /** The filter behind `parameters()`: public members that hold arrays. */
+  /** The filter of `parameters()`: public members that contain arrays. */
   static validParameterFilter(this: void, module: Module, key: string, value: unknown): boolean {
     return asFilter("validParameterFilter", holdsParameters)(module, key, value)
   }
 
-  /** The filter behind `trainableParameters()`: public members that are not frozen. */
+  /** The filter of `trainableParameters()`: public members that are not frozen. */
   static trainableParameterFilter(this: void, module: Module, key: string, value: unknown): boolean {
     return asFilter("trainableParameterFilter", isTrainable)(module, key, value)
   }
 }
 
-// The class does not name itself: a bundler would then rename it, and with it what `toString` prints.
+// The class must not refer to itself by name: bundlers would then rename it, which would change `toString`.
 
 function isModule(value: unknown): value is Module {
   return value instanceof Module
@@ -516,7 +521,7 @@ const holdsParameters: ModuleFilter = (_module, key, value) =>
 const isTrainable: ModuleFilter = (module, key, value) =>
   holdsParameters(module, key, value) && !module._noGrad.has(key)
 
-/** A filter as it is called from outside. @throws ArgumentError */
+/** Validates a filter's arguments. @throws ArgumentError */
 const asFilter =
   (op: string, filter: ModuleFilter): ModuleFilter =>
   (module, key, value) => {
@@ -543,7 +548,7 @@ const filtering = parametersOf({ filter: "function", map: "function", isLeaf: "f
 const mapping = parametersOf({ map: "function", filter: "function" })
 const visiting = parametersOf({ visit: "function" })
 const training = parametersOf({ mode: "bool" })
-/** The names of what a tree holds; of a module its parameters and children. */
+/** The names in a tree; for a module those of its parameters and children. */
 function keysOf(container: Members | unknown[] | Module): string[] {
   return container instanceof Module ? memberNames(container) : Object.keys(container)
 }
@@ -556,7 +561,7 @@ export function memberOf(container: unknown, key: string): unknown {
 const isEmpty = (value: unknown): boolean =>
   value === undefined || (isContainer(value) && !holdsArrays(value))
 
-/** The modules directly below, with their dotted paths. */
+/** The direct submodules with their dotted paths. */
 function modulesBelow(module: Module): [string, Module][] {
   const found: [string, Module][] = []
   const walk = (value: unknown, path: string): void => {

@@ -1,6 +1,6 @@
-/** Public functions of this package: programs in files call them by their names in it. */
+/** Public functions of this package, which programs in files call by qualified names. */
 import { operation as operationOf } from "@lazuli/core/engine"
 
-/** As core's `operation`: the body of a public function, whose errors name it `op`. */
+/** Like core's `operation`, with names qualified by this package. */
 export const operation: typeof operationOf = (op, signature, body) =>
   operationOf(op, signature, body, `@lazuli/nn/${op}`)

@@ -1,9 +1,9 @@
 /**
- * The types of parameter trees, and the names that parameters have in files. What a module does with them is in module.ts.
+ * Types of parameter trees, and the names of parameters in files.
  */
 import type { Array } from "@lazuli/core"
 
-/** Arrays nested in objects and lists: what `parameters()` gives and `update()` takes. */
+/** Arrays nested in objects and lists: the result of `parameters()` and argument of `update()`. */
 export interface ParameterTree {
   [name: string]: Array | ParameterTree | readonly (Array | ParameterTree)[] | undefined
 }
@@ -12,7 +12,7 @@ type Falsy<T> = T extends null | undefined ? undefined : never
 type IsNever<T> = [T] extends [never] ? true : false
 type AnyFunction = (...args: never[]) => unknown
 
-/** The type that a field of type T has in the tree of parameters; never where it has none. */
+/** The type of a field of type T in the parameter tree; never if it contains no parameters. */
 type Held<T> = T extends Array
   ? Array
   : T extends AnyFunction | string | number | bigint | boolean | symbol | null | undefined
@@ -33,8 +33,8 @@ type Held<T> = T extends Array
         : never
 
 /**
- * The tree of a module's parameters as a type: its public fields that hold arrays, modules, or lists and objects of them. It is the
- * type of `model.parameters()` and of the gradients of `nn.valueAndGrad`; fields that are frozen or unset are missing at run time.
+ * The type of a module's parameter tree: its public fields that contain arrays, modules, or lists and objects of them. It is the type of
+ * `model.parameters()` and of the gradients of `nn.valueAndGrad`; frozen and unset fields are missing at run time.
  */
 export type ParametersOf<M> = {
   [K in keyof M as K extends `_${string}` | "training" | "state"
@@ -46,7 +46,7 @@ export type ParametersOf<M> = {
       : never]: Held<M[K]> | Falsy<M[K]>
 }
 
-/** `inProj` → `in_proj`: what a field is called in a checkpoint. Leading capitals (`Wx`) stay. */
+/** The name of a field in checkpoints: `inProj` → `in_proj`. Leading capitals (`Wx`) are unchanged. */
 export function fileName(field: string): string {
   return field.replace(
     /([a-z0-9])([A-Z])/g,

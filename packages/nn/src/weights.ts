@@ -1,5 +1,5 @@
 /**
- * Weights by name, as `saveWeights` writes and `loadWeights` takes them, and their match with a module's parameters.
+ * Saving and loading weights by name, and matching them with a module's parameters.
  */
 import * as mx from "@lazuli/core"
 import {
@@ -16,11 +16,11 @@ import {
   setOwn,
 } from "@lazuli/core/engine"
 
-/** Where a parameter is: its names, and how to replace it. */
+/** A parameter's names, and its replacement. */
 export interface NamedParameter {
-  /** Dotted, as in mx. */
+  /** The dotted name in checkpoints. */
   readonly name: string
-  /** Dotted, as fields are called. */
+  /** The dotted path of fields. */
   readonly field: string
   readonly value: mx.Array
   set(value: mx.Array): void
@@ -31,7 +31,7 @@ export const aFile: Kind = {
   accepts: (value: unknown) => (typeof value === "string" && value !== "") || value instanceof URL,
 }
 
-/** Writes parameters to a file. @throws ArgumentError for another extension */
+/** Saves parameters to a file. @throws ArgumentError for another extension */
 export function writeWeights(parameters: readonly NamedParameter[], file: mx.FilePath): void {
   const op = "saveWeights"
   const weights: Record<string, mx.Array> = {}
@@ -47,7 +47,7 @@ export function writeWeights(parameters: readonly NamedParameter[], file: mx.Fil
   }
 }
 
-/** Weights by name, from a file, from pairs, or from an object. @throws ArgumentError for anything else */
+/** Weights by name, from a file, pairs, or an object. @throws ArgumentError otherwise */
 export function weightsOf(source: unknown): ReadonlyMap<string, mx.Array> {
   const op = "loadWeights"
   const entries =
@@ -85,7 +85,7 @@ function readWeights(file: mx.FilePath): readonly unknown[] {
   if (!WEIGHT_FILES.some((ending) => path.endsWith(ending)))
     throw new ArgumentError(
       op,
-      `expected a file of weights, which ends in ${WEIGHT_FILES.join(", ")}, received ${describe(path)}`,
+      `expected a weight file, with the extension ${WEIGHT_FILES.join(", ")}, received ${describe(path)}`,
     )
   try {
     return Object.entries(mx.load(file) as Record<string, mx.Array>)
@@ -94,7 +94,7 @@ function readWeights(file: mx.FilePath): readonly unknown[] {
   }
 }
 
-/** The weights of parameters. @throws where they do not match and `strict` says that they must */
+/** The weights of parameters. @throws if they do not match and `strict` is set */
 export function matched(
   parameters: readonly NamedParameter[],
   weights: ReadonlyMap<string, mx.Array>,

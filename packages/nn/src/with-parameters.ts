@@ -1,10 +1,10 @@
 /**
- * A module that holds other parameters for a while, as transforms of a model need it.
+ * Temporary replacement of a module's parameters, for transforms of models.
  */
 import * as mx from "@lazuli/core"
 import { isContainer, type Members, type Module, memberOf, unknownName } from "./module"
 
-/** A field that holds another parameter for a while, the one that it held, and that other one. */
+/** A field with its original and its temporary parameter. */
 interface Exchanged {
   readonly holder: Record<string, unknown>
   readonly key: string
@@ -13,8 +13,8 @@ interface Exchanged {
 }
 
 /**
- * Puts parameters into a module, from a tree of its own structure. All is read before anything is written: a module may be there twice.
- * @throws ArgumentError for what the module does not have
+ * Replaces parameters of a module by those of a tree of its structure. Reads everything before writing, since a module may occur twice.
+ * @throws ArgumentError for parameters that the module does not have
  */
 function exchangeParameters(module: Module, parameters: object): Exchanged[] {
   const exchanged: Exchanged[] = []
@@ -32,8 +32,7 @@ function exchangeParameters(module: Module, parameters: object): Exchanged[] {
 }
 
 /**
- * Runs `body` while the model holds these parameters, in a tree like its own, then gives it back those it had, but for what `body` replaced
- * itself.
+ * Runs `body` with the model's parameters replaced, then restores those that `body` did not itself replace.
  */
 export function withParameters<R>(model: Module, parameters: object, body: () => R): R {
   const exchanged = exchangeParameters(model, parameters)

@@ -1,10 +1,10 @@
 /**
- * Arguments of transforms: which of them to differentiate, what was returned, and the errors that say what does not fit.
+ * Validation of the arguments and results of transforms.
  */
 import { type Array, TransformError } from "@lazuli/core"
 import { Array as ArrayClass, describe, forEachLeaf, format, isInexact, isList } from "@lazuli/core/engine"
 
-/** Refuses trees that hold an array without a gradient; `name` is what the error calls the tree. @throws TransformError */
+/** Rejects trees that contain arrays without gradients. @throws TransformError */
 export function checkDifferentiable(op: string, tree: unknown, arrays: readonly Array[], name: string): void {
   if (arrays.every((a) => isInexact(a.dtype))) return
   forEachLeaf(tree, (leaf, path) => {
@@ -16,23 +16,23 @@ export function checkDifferentiable(op: string, tree: unknown, arrays: readonly 
   })
 }
 
-/** Refuses a function that is not one. @throws TransformError */
+/** Checks that an argument is a function. @throws TransformError */
 export function checkFunction(op: string, f: unknown): void {
   if (typeof f !== "function") throw new TransformError(op, `expected a function, received ${describe(f)}`)
 }
 
-/** Refuses results that come later. @throws TransformError */
+/** Rejects promises as results. @throws TransformError */
 export function checkSynchronous(op: string, result: unknown): void {
   if (result instanceof Promise)
     throw new TransformError(op, "the function is async: it returned a promise", {
-      hint: "Transforms trace synchronous functions; await what it needs first",
+      hint: "Transforms trace synchronous functions; await its inputs first",
     })
 }
 
-/** The outputs that MLX takes a function to have: one array is a list of one. */
+/** The outputs of a function as in MLX: a single array is a list of one. */
 export const asOutputs = (result: unknown): unknown => (result instanceof ArrayClass ? [result] : result)
 
-/** Refuses seeds that do not match what they belong to. @throws TransformError */
+/** Checks that there is a tangent or cotangent of the right shape for each array. @throws TransformError */
 export function checkSeeds(
   op: string,
   kind: "cotangent" | "tangent",
@@ -55,7 +55,7 @@ export function checkSeeds(
   })
 }
 
-/** Refuses what is no list of arguments. @throws TransformError */
+/** Checks for a list of arguments. @throws TransformError */
 export function checkList(op: string, name: string, value: unknown): asserts value is readonly unknown[] {
   if (!isList(value))
     throw new TransformError(

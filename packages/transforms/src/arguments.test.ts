@@ -108,7 +108,7 @@ test("async functions are named as such", () => {
   }
   for (const [op, run] of Object.entries(runs))
     expect(name(run)).toBe(
-      `[${op}] the function is async: it returned a promise. Transforms trace synchronous functions; await what it needs first`,
+      `[${op}] the function is async: it returned a promise. Transforms trace synchronous functions; await its inputs first`,
     )
 })
 
@@ -123,6 +123,6 @@ test("the gradient by a tree without arrays is that tree", () => {
     expect([value.item(), none, ones.tolist()]).toEqual([2, tree, [1, 1]])
   }
   expect(() => grad(f)(3, mx.ones([2]))).toThrow(
-    "[grad] argument 0 holds no array to differentiate with respect to",
+    "[grad] argument 0 contains no array to differentiate with respect to",
   )
 })

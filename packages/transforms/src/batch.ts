@@ -1,6 +1,6 @@
 /**
- * Batching: rewrites a graph of one example into the graph of a whole batch. An application is rewritten by its own `vmap`; an
- * elementwise one by lining its axes up; another one through its decomposition; and what has neither, example by example.
+ * Batching: rewrites the graph of one example into the graph of a batch. An application is rewritten by its `vmap` rule; if elementwise, by
+ * aligning axes; otherwise by its decomposition; or else in a loop over examples.
  */
 import { stack, zeros } from "@lazuli/core"
 import {
@@ -26,13 +26,13 @@ import {
 import { areNodes, isArray, isAxis, isIndex, stored } from "./stored-calls"
 import { collect, newEpoch, release, type Subgraph, variesIn, WalkTracking } from "./trace"
 
-/** The axis of an array that counts the examples; null where it has none. */
+/** The batch axis of an array, or null. */
 export type Axis = number | null
 
 const loops: Record<string, number> = {}
 
 /**
- * The number of times `vmap` ran a primitive example by example, for want of a better rule, by the primitive's name.
+ * Counts, by primitive, how often `vmap` had to loop over the examples for lack of a rule.
  * @example
  * vmapLoops() // => {}
  */
@@ -47,7 +47,7 @@ export function exampleShape(shape: Shape, axis: Axis): number[] {
   return out
 }
 
-/** A node that stands for one example. */
+/** A placeholder of one example. */
 export const placeholder: typeof exampleOf = asCall(
   "@lazuli/transforms/example",
   exampleOf,
@@ -62,7 +62,7 @@ function exampleOf(x: Array, axis: Axis, name: string): Node {
 
 const wrap = (nodes: readonly Node[]): Array[] => nodes.map((node) => new Array(node))
 
-/** Elementwise: the batch axis goes in front, with ones after it where examples have fewer axes than others. */
+/** Elementwise: the batch axis goes first, followed by axes of size 1 for examples with fewer axes. */
 function alignElementwise(
   application: Application,
   inputs: readonly Array[],
@@ -104,7 +104,7 @@ function alignElementwise(
   )
 }
 
-/** Through what the primitive means: its decomposition for one example, rewritten in turn. */
+/** Rewrites the primitive's decomposition for one example. */
 function throughDecomposition(
   application: Application,
   inputs: readonly Array[],
@@ -125,7 +125,7 @@ function throughDecomposition(
   )
 }
 
-/** Example by example, for want of anything better. */
+/** Loops over the examples. */
 function loop(
   application: Application,
   inputs: readonly Array[],
@@ -162,14 +162,14 @@ function rewrite(
   return loop(application, inputs, axes, size)
 }
 
-/** The batch of `targets`, given for each of `inputs` its batch and where the batch axis is. */
+/** The batch of `targets`, given the batch and batch axis of each of `inputs`. */
 export const batch: typeof rewriteForBatch = asCall(
   "@lazuli/transforms/batch",
   rewriteForBatch,
   stored("batch", isBatch, rewriteForBatch),
 )
 
-/** True if values are batches of what the inputs stand for, of one size. */
+/** True if values are batches of the inputs, all of one size. */
 function isBatch(targets: unknown, inputs: unknown, values: unknown, axes: unknown, epoch: unknown): boolean {
   if (!areNodes(targets) || !areNodes(inputs) || !isList(values) || !isList(axes) || !isIndex(epoch))
     return false
@@ -233,13 +233,13 @@ function walk(
   return { outputs: targets.map((node) => new Array(show(node).node)), axes: targets.map(axisAt) }
 }
 
-/** No examples: nothing is computed, and no rule needs to divide by their number. */
+/** An empty batch: applies no rules, which may divide by its size. */
 function emptyBatch(examples: readonly Node[]): VmapResult {
   const outputs = examples.map(({ shape, dtype }) => zeros([0, ...shape], dtype))
   return { outputs, axes: outputs.map(() => 0) }
 }
 
-/** Applies the rule of an application; one that no batch reaches any more (a rule may drop it) stays as it is. */
+/** Rewrites an application. If none of its inputs is batched (a rule may drop the batch axis), it is unchanged. */
 function rewriteChecked(
   application: Application,
   inputs: readonly Array[],

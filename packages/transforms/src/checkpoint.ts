@@ -1,6 +1,6 @@
 /**
- * `checkpoint`: memory for time. The function's intermediates are not kept for its gradient; the backward walk rebuilds the graph that
- * makes them, behind the cotangents, so that they are computed again when they are needed.
+ * `checkpoint`: gradient checkpointing. The function's intermediates are not kept for its gradient; the backward pass rebuilds their graph
+ * with a dependency on the cotangents, so that they are recomputed when needed.
  */
 import { depends } from "@lazuli/core"
 import {
@@ -19,7 +19,7 @@ import { type CallRules, customCall } from "./custom-primitive"
 import { pullback } from "./pullback"
 import { newEpoch, replay } from "./trace"
 
-/** Nodes that the graph of `targets` reads, that are older than `epoch` and that a transform may look at, without `inputs`. */
+/** Captured nodes: those that the graph of `targets` reads, other than `inputs`, that are older than `epoch` and may be traced. */
 function capturedBy(targets: readonly Node[], inputs: readonly Node[], epoch: number): Node[] {
   const seen = new Set<Node>(inputs)
   const captured: Node[] = []
@@ -33,7 +33,7 @@ function capturedBy(targets: readonly Node[], inputs: readonly Node[], epoch: nu
   return captured
 }
 
-/** The vjp of a call that began at `epoch`: the same graph again from its inputs, once the cotangents are there. */
+/** The vjp of a call that began at `epoch`: rebuilds the graph from its inputs, with a dependency on the cotangents. */
 function recomputing(name: string, epoch: number): CallRules {
   const rules: CallRules = {
     name,
@@ -54,8 +54,8 @@ function recomputing(name: string, epoch: number): CallRules {
 }
 
 /**
- * The same function, whose intermediates are computed again for its gradient instead of being kept. Arrays that the function captures
- * get their gradients as well.
+ * Gradient checkpointing: the same function, whose intermediates are recomputed for its gradient instead of being kept. Captured arrays get
+ * gradients as well.
  *
  * @example
  * const block = checkpoint((x) => x.sin().exp())

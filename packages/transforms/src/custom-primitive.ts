@@ -1,7 +1,6 @@
 /**
- * The primitive behind `customFunction` and `checkpoint`: it gives the outputs of a function that has run, and knows rules that speak
- * for the whole function. Its inputs are the function's arguments, then the outputs themselves; where no rule is given, derivatives
- * and batches pass through to the outputs' own graph.
+ * The primitive of `customFunction` and `checkpoint`: returns the outputs of a function, and holds the rules of the whole function. Its
+ * inputs are the function's arguments, followed by its outputs; without a rule, transforms use the outputs' graph.
  */
 import {
   type Array,
@@ -15,13 +14,13 @@ import {
 
 /** The rules of one call of a custom function, on flat lists of arrays. */
 export interface CallRules {
-  /** Its name in print and in errors. */
+  /** Its name in printed graphs and errors. */
   readonly name: string
   vjp?(call: {
     primals: readonly Array[]
     cotangents: readonly Array[]
     outputs: readonly Array[]
-    /** The outputs as the function computed them, with their graph. */
+    /** The outputs of the function, with their graph. */
     inner: readonly Array[]
   }): readonly (Array | null)[]
   jvp?(call: {
@@ -33,10 +32,10 @@ export interface CallRules {
     primals: readonly Array[]
     axes: readonly (number | null)[]
     size: number
-    /** The outputs' shapes for one example. */
+    /** The shapes of the outputs for one example. */
     shapes: readonly Shape[]
   }): VmapResult
-  /** The rules of the call over a batch, when there is no vmap rule. */
+  /** The rules of the batched call, if there is no vmap rule. */
   batched(axes: readonly (number | null)[], outAxes: readonly number[]): CallRules
 }
 
@@ -68,7 +67,7 @@ export const custom = definePrimitive({
         .map((y, i) => y.node.shape.filter((_, axis) => axis !== axes[count + i]))
       return rules.vmap({ primals, axes: inAxes, size, shapes })
     }
-    // Every output gets a batch axis, so that the rules need not care which have one.
+    // Every output gets a batch axis, which simplifies the rules.
     const outAxes = axes.slice(count).map((axis) => axis ?? 0)
     const inner = inputs
       .slice(count)
@@ -83,14 +82,14 @@ export const custom = definePrimitive({
 
 const callOf = ({ count, call }: Params) => ({ count, rules: call() })
 
-/** The outputs of a call, `inputs` after the first `count`, under its rules. */
+/** Attaches rules to the outputs of a call, the `inputs` after the first `count`. */
 export const customCall: typeof callUnderRules = asCall("@lazuli/transforms/custom", callUnderRules, null)
 
 function callUnderRules(inputs: readonly Array[], count: number, rules: CallRules): Array[] {
   return custom.all(inputs, { count, call: () => rules })
 }
 
-/** The number of inputs of an application that a walk goes through: a custom rule hides the graph of the function it speaks for. */
+/** The number of inputs of an application that a traversal follows: a custom rule hides the graph of its function. */
 export function visibleInputs(node: Node, purpose: "vjp" | "jvp" | "vmap"): number {
   if (node.primitive !== custom.primitive) return node.inputs.length
   const { count, rules } = callOf(node.params as unknown as Params)

@@ -1,6 +1,6 @@
 /**
- * `customFunction`: a function with derivatives and batching rules of its own. The primitive that carries the rules through the graph
- * is in custom-primitive.ts; here they are turned from trees, as users write them, to flat lists.
+ * `customFunction`: functions with custom derivatives and batching rules. Converts rules on trees to rules on flat lists for the primitive
+ * in custom-primitive.ts.
  */
 import { type Array, TransformError, zerosLike } from "@lazuli/core"
 import {
@@ -26,35 +26,35 @@ import type { Axis } from "./batch"
 import { type CallRules, customCall } from "./custom-primitive"
 import { type Axes, vmap } from "./vmap"
 
-/** The arguments as rules see them: one argument comes bare, several as a list. */
+/** The arguments of rules: a single argument itself, several as a list. */
 export type Packed<A extends readonly unknown[]> = A extends readonly [infer X] ? X : A
 
-/** The result of a vjp rule: the cotangents of the arguments in their form; null where there is none. */
+/** The result of a vjp rule: the cotangents of the arguments, with null for zero. */
 export type Cotangents<A extends readonly unknown[]> = A extends readonly [infer X]
   ? X | readonly [X] | null
   : { readonly [K in keyof A]: A[K] | null }
 
-/** The batch axes of the arguments, in their form. */
+/** The batch axes of the arguments. */
 type PackedAxes<A extends readonly unknown[]> = A extends readonly [unknown] ? Axes : { [K in keyof A]: Axes }
 
-/** A vector–Jacobian product in two halves. */
+/** A vector–Jacobian product with residuals. */
 export interface ResidualRules<A extends readonly unknown[], R, S> {
-  /** The function once more, with what its derivative needs: a tree of arrays. Runs in place of the function. */
+  /** Returns the outputs and the residuals, a tree of arrays. Runs instead of the function. */
   readonly forward: (...args: A) => readonly [outputs: R, residuals: S]
-  /** The product, from the residuals. */
+  /** Computes the product from the residuals. */
   readonly backward: (residuals: S, cotangents: R) => Cotangents<A>
 }
 
-/** A function with rules of its own; calling it calls the function. */
+/** A function with custom rules. */
 export interface CustomFunction<A extends readonly unknown[], R> {
   (...args: A): R
-  /** States the vector–Jacobian product. Arrays that the function captures get no gradient from it. */
+  /** Defines the vector–Jacobian product. Captured arrays get no gradient. */
   vjp(rule: (primals: Packed<A>, cotangents: R, outputs: R) => Cotangents<A>): CustomFunction<A, R>
-  /** States it with residuals: what `forward` computes on the way, and gives beside the outputs, `backward` gets. */
+  /** Defines it with residuals, which `forward` returns with the outputs and `backward` receives. */
   vjp<S>(rules: ResidualRules<A, R, S>): CustomFunction<A, R>
-  /** States the Jacobian–vector product. */
+  /** Defines the Jacobian–vector product. */
   jvp(rule: (primals: Packed<A>, tangents: Packed<A>) => R): CustomFunction<A, R>
-  /** States what the function is for a batch: the outputs and their batch axes. */
+  /** Defines the batched function, which returns the outputs and their batch axes. */
   vmap(
     rule: (inputs: Packed<A>, axes: PackedAxes<A>) => readonly [outputs: R, axes: Axes],
   ): CustomFunction<A, R>
@@ -64,7 +64,7 @@ type Rules = {
   vjp?: (primals: never, cotangents: never, outputs: never) => unknown
   jvp?: (primals: never, tangents: never) => unknown
   vmap?: (inputs: never, axes: never) => unknown
-  /** With `backward`, in place of `vjp`. */
+  /** With `backward`, instead of `vjp`. */
   forward?: (...args: never[]) => unknown
   backward?: (residuals: never, cotangents: never) => unknown
 }
@@ -72,10 +72,9 @@ type Rules = {
 const packed = (args: readonly unknown[]): unknown => (args.length === 1 ? args[0] : args)
 
 /**
- * Gives a function derivatives and batching rules of its own, where the derived ones are not wanted. What has no rule is derived from the
- * function as always.
+ * Defines custom derivatives and batching rules of a function. Without a rule, these are derived from the function as usual.
  *
- * With one argument, `primals`, `tangents` and the cotangents to return are bare; with several they are lists.
+ * For a single argument, `primals`, `tangents` and returned cotangents are not wrapped in lists.
  *
  * @example
  * const clipped = customFunction((x) => x.exp()).vjp((x, g, y) => g.multiply(y.minimum(10)))
@@ -97,7 +96,7 @@ export function customFunction<A extends readonly unknown[], R>(f: (...args: A) 
       const given = arraysOf(args)
       const kept = arraysOf(residuals)
       const inner = arraysOf(result)
-      // No transform looks at constants.
+      // Constants are not transformed.
       if (![...given, ...kept, ...inner].some((x) => x.node.mark !== Mark.None))
         return withOwnArrays(result, args) as R
       const outputs = customCall(
@@ -128,7 +127,7 @@ export function customFunction<A extends readonly unknown[], R>(f: (...args: A) 
   return Object.defineProperties(chain, { vjp: state("vjp"), jvp: state("jvp"), vmap: state("vmap") })
 }
 
-/** The outputs and residuals that a forward half gives. */
+/** Validates the outputs and residuals that `forward` returns. */
 function forwardOf(forward: (...args: never[]) => unknown, args: readonly unknown[]): [unknown, unknown] {
   const answer = forward(...(args as never[]))
   checkSynchronous("customFunction", answer)
@@ -140,7 +139,7 @@ function forwardOf(forward: (...args: never[]) => unknown, args: readonly unknow
   return [answer[0], answer[1]]
 }
 
-/** The rules of one call, with its trees folded in. The primals that they get are the arguments' arrays, and then the residuals'. */
+/** The rules of a call on flat lists. Their primals are the arrays of the arguments, then those of the residuals. */
 function flatRules(
   name: string,
   rules: Rules,
@@ -189,7 +188,7 @@ function flatRules(
   return flat
 }
 
-/** Refuses a batch whose examples are not like the outputs of the function. @throws TransformError */
+/** Checks that the examples of a batch match the outputs of the function. @throws TransformError */
 function checkBatch(
   op: string,
   batch: readonly Array[],
@@ -233,7 +232,7 @@ function flatAxes(prefix: unknown, tree: unknown): Axis[] {
   return Object.keys(children).flatMap((key) => flatAxes(axes[key] ?? null, children[key]))
 }
 
-/** The arrays of `given` at the paths where `template` has arrays; null where `given` has none. */
+/** The arrays of `given` at the paths of arrays in `template`, or null. */
 function flattenLike(op: string, template: unknown, given: unknown): (Array | null)[] {
   if (template instanceof ArrayClass) {
     if (given === null || given === undefined) return [null]
@@ -255,7 +254,7 @@ function flattenLike(op: string, template: unknown, given: unknown): (Array | nu
   return Object.keys(children).flatMap((key) => flattenLike(op, children[key], own[key]))
 }
 
-/** The rules of a call over a batch, where no rule says what the batch does: the given rules, batched. */
+/** The rules of a batched call without a vmap rule: the given rules, batched. */
 export function batchedRules(rules: CallRules, axes: readonly Axis[], outAxes: readonly number[]): CallRules {
   const batched: CallRules = {
     name: rules.name,

@@ -212,7 +212,7 @@ describe("errors", () => {
       `[TransformError: [grad] the loss is uint32, which has no gradient. Compute it in a floating dtype]`,
     )
     expect(() => grad((v: mx.Array) => [v.sum()])(x)).toThrowErrorMatchingInlineSnapshot(
-      `[TransformError: [grad] the function must return the loss alone, it returned a list of length 1. Pass hasAux: true, or use valueAndGrad]`,
+      `[TransformError: [grad] the function must return only the loss, it returned a list of length 1. Pass hasAux: true, or use valueAndGrad]`,
     )
     expect(() => grad((v: mx.Array) => v.sum(), { hasAux: true })(x)).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [grad] with hasAux the function must return [loss, aux], it returned an mx.Array]`,
@@ -221,10 +221,10 @@ describe("errors", () => {
       `[TransformError: [grad] the function must return a scalar array, the loss, it returned the number 1]`,
     )
     expect(() => grad(async (v: mx.Array) => v.sum())(x)).toThrowErrorMatchingInlineSnapshot(
-      `[TransformError: [grad] the function is async: it returned a promise. Transforms trace synchronous functions; await what it needs first]`,
+      `[TransformError: [grad] the function is async: it returned a promise. Transforms trace synchronous functions; await its inputs first]`,
     )
     expect(() => grad((k: number) => x.sum().multiply(k))(2)).toThrowErrorMatchingInlineSnapshot(
-      `[TransformError: [grad] argument 0 holds no array to differentiate with respect to, received the number 2. mx.array(value) makes one]`,
+      `[TransformError: [grad] argument 0 contains no array to differentiate with respect to, received the number 2. mx.array(value) makes one]`,
     )
     expect(() => grad(3 as never)).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [grad] expected a function, received the number 3]`,
@@ -258,10 +258,10 @@ describe("errors", () => {
       vjp: ({ cotangents: [g] }) => [g.sum()],
     })
     expect(() => grad((v: mx.Array) => opaque([v]).sum())(x)).toThrowErrorMatchingInlineSnapshot(
-      `[TransformError: [@lazuli/transforms-test/opaque] has no derivative: it defines no vjp and no decomposition. Define one of them, or put it in a customFunction that has a rule]`,
+      `[TransformError: [@lazuli/transforms-test/opaque] has no derivative: it defines no vjp and no decomposition. Define one of them, or wrap it in a customFunction with a rule]`,
     )
     expect(() => jvp((v: mx.Array) => opaque([v]), [x], [x])).toThrowErrorMatchingInlineSnapshot(
-      `[TransformError: [@lazuli/transforms-test/opaque] has no derivative: it defines no jvp, no vjp and no decomposition. Define one of them, or put it in a customFunction that has a rule]`,
+      `[TransformError: [@lazuli/transforms-test/opaque] has no derivative: it defines no jvp, no vjp and no decomposition. Define one of them, or wrap it in a customFunction with a rule]`,
     )
     expect(() => grad((v: mx.Array) => wrong([v]).sum())(x)).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [@lazuli/transforms-test/wrong] its vjp gave a cotangent of shape () for an input of shape (2,)]`,

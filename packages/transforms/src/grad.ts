@@ -23,20 +23,20 @@ import { onesAs, pullback } from "./pullback"
 import { trace, traced } from "./trace"
 import { freshHandles } from "./vjp"
 
-/** The arguments to differentiate by, and the form of the function's result. */
+/** The arguments to differentiate with respect to, and the form of the function's result. */
 export interface GradOptions {
-  /** Positions of the arguments; the first by default. A list of several gives a list of gradients. */
+  /** The positions of the arguments; 0 by default. A list gives a list of gradients. */
   readonly argnums?: number | readonly number[] | null
-  /** Names in the options object that is the last argument. */
+  /** Names of properties of the last argument, an options object. */
   readonly argnames?: string | readonly string[]
   /** True if the function returns `[loss, aux]`. */
   readonly hasAux?: boolean
 }
 
-/** The last argument of a function, which holds its named ones. */
+/** The last argument of a function, which contains its named ones. */
 type Last<A extends readonly unknown[]> = A extends readonly [...unknown[], infer L] ? L : Required<A>[0]
 
-/** The gradients for positions `N` of arguments `A`: bare for one, a list for several. */
+/** The gradients for positions `N` of arguments `A`: a list for several. */
 type ByPosition<A extends readonly unknown[], N> = N extends number
   ? A[N]
   : N extends readonly [infer M extends number]
@@ -49,7 +49,7 @@ type ByName<A extends readonly unknown[], S> = {
   [K in S extends readonly string[] ? S[number] : S & string]: K extends keyof Last<A> ? Last<A>[K] : never
 }
 
-/** The gradients for arguments `A`: like the arguments differentiated; `[by position, by name]` where names were asked for. */
+/** The gradients for arguments `A`; `[by position, by name]` if names are given. */
 export type Gradients<A extends readonly unknown[], O> = O extends {
   argnames: infer S extends string | readonly string[]
 }
@@ -93,7 +93,7 @@ function select(op: string, options: GradOptions): Selection {
   return { argnums: list, argnames: names, named: names.length > 0 }
 }
 
-/** The loss in what a function returned. */
+/** The loss in the result of a function. */
 function lossOf(op: string, result: unknown, hasAux: boolean | undefined): Array {
   checkSynchronous(op, result)
   if (hasAux && (!isList(result) || result.length < 2))
@@ -123,7 +123,7 @@ function differentiate(op: string, f: (...args: unknown[]) => unknown, options: 
   const { argnums, argnames, named } = select(op, options)
   return (args: readonly unknown[]): { result: unknown; grads: unknown } =>
     trace(op, (epoch) => {
-      // Those that are differentiated by get copies of their own below.
+      // Differentiated arguments are copied below.
       const passed = args.map((arg, n) => (argnums.includes(n) ? arg : withFreshHandles(arg)))
       const owners: Array[] = []
       const copies: Array[] = []
@@ -132,7 +132,7 @@ function differentiate(op: string, f: (...args: unknown[]) => unknown, options: 
         if (arrays.length === 0 && childrenOf(tree) === null)
           throw new TransformError(
             op,
-            `${name} holds no array to differentiate with respect to, received ${describe(tree)}`,
+            `${name} contains no array to differentiate with respect to, received ${describe(tree)}`,
             { hint: "mx.array(value) makes one" },
           )
         checkDifferentiable(op, tree, arrays, name)
@@ -166,7 +166,7 @@ function differentiate(op: string, f: (...args: unknown[]) => unknown, options: 
           setOwn(replaced, name, swap((last as Record<string, unknown>)[name], `argument "${name}"`))
         passed[args.length - 1] = replaced
       }
-      // Filled by push, as evalTrees says.
+      // Filled by push; see evalTrees.
       const nodes: Node[] = []
       for (const copy of copies) nodes.push(copy.node)
       const result = f(...passed)
@@ -192,10 +192,10 @@ const asOptions = (
   isPlainObject(argnums) ? (argnums as GradOptions) : { argnums: argnums as number, argnames }
 
 /**
- * A function that gives the value of `f` and its gradient: the derivative of the loss by every array in the chosen arguments, in
- * trees like those arguments. `f` returns a scalar array, or a list whose first entry is one; the value is all that it returned.
+ * A function that returns the value of `f` and its gradient: the derivative of the loss with respect to every array in the selected
+ * arguments, as trees of their structure. `f` returns a scalar array, or a list that starts with one; the value is its whole result.
  *
- * @throws TransformError when the loss is not a scalar, or an argument has no floating arrays
+ * @throws TransformError if the loss is not a scalar, or an argument has no floating arrays
  * @example
  * const [loss, grad] = valueAndGrad((w) => w.square().sum())(mx.array([1, 2]))
  * loss.item() // => 5
@@ -239,10 +239,10 @@ export function valueAndGrad(
 }
 
 /**
- * A function that gives the gradient of `f`: the derivative of the loss by every array in the chosen arguments, in trees like those
- * arguments. With `hasAux`, `f` returns `[loss, aux]` and the result is `[gradient, aux]`.
+ * A function that returns the gradient of `f`: the derivative of the loss with respect to every array in the selected arguments, as trees
+ * of their structure. With `hasAux`, `f` returns `[loss, aux]` and the result is `[gradient, aux]`.
  *
- * @throws TransformError when the loss is not a scalar, or an argument has no floating arrays
+ * @throws TransformError if the loss is not a scalar, or an argument has no floating arrays
  * @example
  * grad((x) => x.square())(mx.array(3)).item() // => 6
  * grad(grad((x) => x.power(3)))(mx.array(2)).item() // => 12
@@ -278,7 +278,7 @@ export function grad(
     if (isList(result))
       throw new TransformError(
         "grad",
-        `the function must return the loss alone, it returned ${describe(result)}`,
+        `the function must return only the loss, it returned ${describe(result)}`,
         {
           hint: "Pass hasAux: true, or use valueAndGrad",
         },

@@ -1,5 +1,5 @@
 /**
- * Whole Jacobians and Hessians, by mapping vjp over the rows of an identity matrix, or jvp over its columns.
+ * Full Jacobians and Hessians, by vmap of vjp over the rows of an identity matrix, or of jvp over its columns.
  */
 import { type Array, eye, TransformError } from "@lazuli/core"
 import {
@@ -17,7 +17,7 @@ import { jvp } from "./jvp"
 import { vjp } from "./vjp"
 import { vmap } from "./vmap"
 
-/** Jacobians of a result `R` by an argument `X`: a tree like the argument at every array of the result. */
+/** Jacobians of a result `R` with respect to an argument `X`: a tree like the argument for every array of the result. */
 export type Jacobian<R, X> = R extends Array
   ? X
   : R extends readonly unknown[] | Record<string, unknown>
@@ -34,7 +34,7 @@ function argument(op: string, f: unknown, args: readonly unknown[], argnum: numb
       `argnum ${argnum} is out of range: the function was called with ${args.length} arguments`,
     )
   const arrays = ofTrees(op, () => arraysOf(args[argnum]))
-  if (arrays.length === 0) throw new TransformError(op, `argument ${argnum} holds no array`)
+  if (arrays.length === 0) throw new TransformError(op, `argument ${argnum} contains no array`)
   checkDifferentiable(op, args[argnum], arrays, `argument ${argnum}`)
   return args[argnum]
 }
@@ -51,13 +51,13 @@ function alone<A extends readonly unknown[], R>(op: string, f: (...args: A) => R
   }
 }
 
-/** The rows of an identity matrix, one for each element of `like`, in its shape. */
+/** The standard basis of arrays like `like`, along the first axis. */
 const basis = (like: Array): Array =>
   eye(like.size, { dtype: like.dtype }).reshape([like.size, ...like.shape])
 
 /**
- * The Jacobian of `f` by one argument, row by row with {@link vjp}: cheaper than {@link jacfwd} where there are fewer outputs than inputs.
- * Its shape is the output's followed by the argument's; trees on either side give trees of such arrays.
+ * The Jacobian of `f` with respect to one argument, in reverse mode: row by row with {@link vjp}. Cheaper than {@link jacfwd} if there are
+ * fewer outputs than inputs. Its shape is the output's followed by the argument's; trees on either side give trees of such arrays.
  *
  * @example
  * jacrev((x) => x.square())(mx.array([1, 2])).tolist() // => [[2, 0], [0, 4]]
@@ -91,8 +91,9 @@ function byRows<A extends readonly unknown[], R>(op: string, f: (...args: A) => 
 }
 
 /**
- * The Jacobian of `f` by one argument, column by column with {@link jvp}: cheaper than {@link jacrev} where there are fewer inputs than
- * outputs. Its shape is the output's followed by the argument's; trees on either side give trees of such arrays.
+ * The Jacobian of `f` with respect to one argument, in forward mode: column by column with {@link jvp}. Cheaper than {@link jacrev} if
+ * there are fewer inputs than outputs. Its shape is the output's followed by the argument's; trees on either side give trees of such
+ * arrays.
  *
  * @example
  * jacfwd((x) => x.square())(mx.array([1, 2])).tolist() // => [[2, 0], [0, 4]]
@@ -139,8 +140,8 @@ function byColumns<A extends readonly unknown[], R>(op: string, f: (...args: A) 
 }
 
 /**
- * The matrix of second derivatives of a function by one argument: jacfwd of jacrev. For a scalar function of an array of shape s it has
- * the shape s followed by s.
+ * The Hessian of a function with respect to one argument, as jacfwd of jacrev. For a scalar function of an array of shape s, it has shape
+ * [...s, ...s].
  *
  * @example
  * hessian((x) => x.power(3).sum())(mx.array([1, 2])).tolist() // => [[6, 0], [0, 12]]

@@ -1,5 +1,5 @@
 /**
- * `jvp`: a function's outputs and its Jacobian–vector products, for trees. The walk it starts is in pushforward.ts.
+ * `jvp`: a function's outputs and its Jacobian–vector products, on trees. The traversal is in pushforward.ts.
  */
 import { zerosLike } from "@lazuli/core"
 import { arraysOf, isInexact, toDtype, withArrays } from "@lazuli/core/engine"
@@ -9,11 +9,11 @@ import { trace, traced } from "./trace"
 import { freshHandles, type Outputs } from "./vjp"
 
 /**
- * The outputs of `f` at `primals`, and how they change along `tangents`: J·t.
+ * The outputs of `f` at `primals`, and the Jacobian–vector products J·t with `tangents`.
  *
- * `primals` and `tangents` have one entry, an array or a tree, for each argument; the products come in the form of the outputs.
+ * `primals` and `tangents` have one entry, an array or a tree, for each argument; the products have the structure of the outputs.
  *
- * @throws TransformError when a tangent does not have the shape of its primal
+ * @throws TransformError if a tangent does not have the shape of its primal
  * @example
  * const [outputs, tangents] = jvp((x) => x.square(), [mx.array([2, 3])], [mx.array([1, 10])])
  * tangents[0].tolist() // => [4, 60]

@@ -1,6 +1,6 @@
 /**
- * `linearize`: a function's outputs, and its derivative at one point as a function of its own. The walk of `jvp` runs once, on stand-ins
- * for the tangents; what it built from them is a linear graph, which every later call copies with tangents in their place.
+ * `linearize`: a function's outputs, and its derivative at one point as a linear function. The traversal of `jvp` runs once, on
+ * placeholders of the tangents; every call copies the resulting linear graph with the actual tangents.
  */
 import { type Array, zerosLike } from "@lazuli/core"
 import {
@@ -22,7 +22,7 @@ import { isArray, stored } from "./stored-calls"
 import { newEpoch, replay, trace, traced } from "./trace"
 import { freshHandles, type Outputs } from "./vjp"
 
-/** Stands for the tangent of an array. */
+/** A placeholder of the tangent of an array. */
 const standIn: typeof tangentOf = asCall(
   "@lazuli/transforms/tangent",
   tangentOf,
@@ -36,14 +36,13 @@ function tangentOf(x: Array, i: number): Array {
 }
 
 /**
- * The outputs of `f` at `primals`, and its derivative there: a linear function from tangents, one for each argument, to the tangents of
- * the outputs. `f` runs once and its outputs are computed once, however often the linear function is called; it may be mapped over
- * with `vmap` and differentiated like any other.
+ * The outputs of `f` at `primals`, and its derivative there: a linear function from tangents, one for each argument, to the tangents of the
+ * outputs. `f` runs only once, however often the linear function is called, which can be transformed like any other function.
  *
- * `primals` has one entry, an array or a tree, for each argument. What the linear function needs of the values at `primals` is kept as long
- * as it can be called. Tangents of integer and bool arrays are not looked at.
+ * `primals` has one entry, an array or a tree, for each argument. The linear function keeps the values at `primals` that it needs. Tangents
+ * of integer and bool arrays are ignored.
  *
- * @throws TransformError when a tangent does not have the shape of its primal
+ * @throws TransformError if a tangent does not have the shape of its primal
  * @example
  * const [outputs, linear] = linearize((x) => x.square(), [mx.array([2, 3])])
  * outputs[0].tolist() // => [4, 9]
@@ -71,7 +70,7 @@ export function linearize<P extends readonly unknown[] | [], R>(
     )
     const varying = targets.flatMap((t) => (t ? [t.node] : []))
     const placeholders = standIns.flatMap((t) => (t ? [t.node] : []))
-    // Of the arrays themselves nothing is kept: their values can go.
+    // The arrays themselves are not kept, so that their memory can be released.
     const metas = given.map(({ node: { shape, dtype } }) => ({ shape: shape as number[], dtype }))
     const still = outputs.map((y, i) => (targets[i] ? null : zerosLike(y).node))
     const blank = new ArrayClass(sourceNode([], float32, null, Mark.Abstract))

@@ -1,8 +1,8 @@
 /**
- * Vector–Jacobian products: walks a graph from its outputs back to the traced inputs and adds up cotangents. An application's cotangents
- * come from its own `vjp`, from its partial derivatives, or from its decomposition, in this order.
+ * Vector–Jacobian products: traverses a graph from its outputs back to the traced inputs and accumulates cotangents. An application's
+ * cotangents come from its own `vjp`, from its partial derivatives, or from its decomposition, in this order.
  *
- * Complex arrays: the cotangent c of an output o stands for the real number Re(Σ conj(c)·o), and the result is that number's gradient.
+ * Complex arrays: the cotangent c of an output o represents the real number Re(Σ conj(c)·o), of which the result is the gradient.
  */
 import { add, multiply, zeros } from "@lazuli/core"
 import {
@@ -25,7 +25,7 @@ import {
 import { areNodes, areSeeds, isIndex, stored } from "./stored-calls"
 import { collect, newEpoch, release, type Subgraph, variesIn, WalkTracking } from "./trace"
 
-/** The cotangent of an input as the input has it: its shape, its dtype. */
+/** Converts a cotangent to the shape and dtype of its input. */
 export function fit(primitive: Primitive, x: Node, g: Array): Array {
   const { shape, dtype } = g.node
   if (shape === x.shape && dtype === x.dtype) return g
@@ -38,7 +38,7 @@ export function fit(primitive: Primitive, x: Node, g: Array): Array {
   return toDtype(sumTo(g, x.shape), x.dtype)
 }
 
-/** g · conj(partial). Where a real output has a complex partial, that is the gradient ∂o/∂Re + i·∂o/∂Im already. */
+/** g · conj(partial). A complex partial of a real output is already the gradient ∂o/∂Re + i·∂o/∂Im. */
 function scaled(g: Array, partial: Array | number, output: Array): Array {
   if (partial === 1) return g
   if (partial === -1) return g.negative()
@@ -56,7 +56,7 @@ export function arraysAt(nodes: readonly Node[]): Array[] {
   return arrays
 }
 
-/** Cotangents of the inputs of one application; null where none flows or none is wanted. */
+/** Cotangents of the inputs of an application; null if zero or not needed. */
 export function inputCotangents(
   application: Application,
   cotangents: readonly Array[],
@@ -80,9 +80,9 @@ export function inputCotangents(
   }
   if (!rules.decompose && !rules.scalar)
     throw new TransformError(primitive.name, "has no derivative: it defines no vjp and no decomposition", {
-      hint: "Define one of them, or put it in a customFunction that has a rule",
+      hint: "Define one of them, or wrap it in a customFunction with a rule",
     })
-  // Through what it means, on the same inputs.
+  // By its decomposition, on the same inputs.
   const epoch = newEpoch()
   const parts = decompose(primitive, inputs, application.params)
   return pullback(
@@ -94,8 +94,7 @@ export function inputCotangents(
 }
 
 /**
- * Cotangents of `inputs` for those of `outputs`; null where none flows. An input that occurs twice has its whole cotangent at the first
- * position.
+ * Cotangents of `inputs` given those of `outputs`; null if zero. For a repeated input, the cotangent is at its first position.
  */
 export const pullback: typeof cotangentsAt = asCall(
   "@lazuli/transforms/pullback",
@@ -122,16 +121,16 @@ function cotangentsAt(
   }
 }
 
-/** Parts in a row that are looked at. */
+/** The most consecutive parts that are searched. */
 const MAX_PARTS = 64
 
 const isPart = ({ primitive, params }: Node): boolean =>
   primitive?.facts.places === true && params.mode === "set"
 
-/** The cotangent of a part, zeros elsewhere, added to that part of a sum alone; null for other cotangents. */
+/** If g is the cotangent of a slice, with zeros elsewhere: adds it only to that slice of a sum. Otherwise null. */
 function placed({ node: sum }: Array, { node: part }: Array): Array | null {
   if (!isPart(part) || !isZero(part.inputs[0])) return null
-  // Of parts that lie apart none is read.
+  // Disjoint slices are written without reading.
   let under = sum
   for (let i = 0; i < MAX_PARTS && isPart(under) && areApart(under, part); i++) under = under.inputs[0]
   const mode = isZero(under) ? "set" : "add"
@@ -139,7 +138,7 @@ function placed({ node: sum }: Array, { node: part }: Array): Array | null {
   return new Array(made[0])
 }
 
-/** True if along some axis one of two parts ends before the other begins. */
+/** True if two slices are disjoint along some axis. */
 function areApart(x: Node, y: Node): boolean {
   const range = ({ params, inputs: [, update] }: Node, axis: number): [number, number] => {
     const first = (params.start as number[])[axis]
@@ -152,7 +151,7 @@ function areApart(x: Node, y: Node): boolean {
   })
 }
 
-/** A zero in another shape. */
+/** True for broadcast zeros. */
 function isZero({ primitive, inputs }: Node): boolean {
   if (!primitive?.rules.view) return false
   const [{ primitive: source, params }] = inputs
@@ -202,7 +201,7 @@ function walkBack(
   return results
 }
 
-/** Takes an application's cotangents out of the sums, zeros for outputs that have none; null where none of them has one. */
+/** Removes the cotangents of an application from the sums, with zeros for missing ones; null if all are missing. */
 function takeCotangents(sums: (Array | null)[], application: Application): Array[] | null {
   if (application.outputs === null) {
     const g = sums[application.position]

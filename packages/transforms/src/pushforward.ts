@@ -1,6 +1,6 @@
 /**
- * Jacobian–vector products: walks a graph from the traced inputs to its outputs and carries tangents. An application's tangents come from
- * its own `jvp`, from its partial derivatives, from its decomposition, or, where all it has is a vjp, from the transpose of that.
+ * Jacobian–vector products: traverses a graph from the traced inputs to its outputs and propagates tangents. An application's tangents come
+ * from its `jvp`, from its partial derivatives, from its decomposition, or else from the transpose of its vjp.
  */
 import { add, multiply, zeros } from "@lazuli/core"
 import {
@@ -25,7 +25,7 @@ import { collect, newEpoch, release, type Subgraph, variesIn, WalkTracking } fro
 
 type Tangents = readonly (Array | null)[]
 
-/** The tangent of an output as the output has it. */
+/** Checks and converts the tangent of an output. */
 function fit(primitive: Primitive, y: Node, t: Array): Array {
   let out = t
   if (!sameShape(t.node.shape, y.shape)) {
@@ -39,7 +39,7 @@ function fit(primitive: Primitive, y: Node, t: Array): Array {
   return toDtype(out, y.dtype)
 }
 
-/** t · partial. Where a real output has a complex partial, that is the gradient ∂o/∂Re + i·∂o/∂Im. */
+/** t · partial. A complex partial of a real output is the gradient ∂o/∂Re + i·∂o/∂Im. */
 function scaled(t: Array, partial: Array | number, output: Array): Array {
   if (typeof partial === "number" || partial.dtype !== complex64 || output.dtype === complex64)
     return multiply(t, partial)
@@ -113,12 +113,12 @@ function outputTangents(application: Application, tangents: Tangents): Tangents 
     primitive.name,
     "has no derivative: it defines no jvp, no vjp and no decomposition",
     {
-      hint: "Define one of them, or put it in a customFunction that has a rule",
+      hint: "Define one of them, or wrap it in a customFunction with a rule",
     },
   )
 }
 
-/** Tangents of `outputs` for those of `inputs`; null where an output does not vary. */
+/** Tangents of `outputs` given those of `inputs`; null if zero. */
 export const pushforward: typeof tangentsAt = asCall(
   "@lazuli/transforms/pushforward",
   tangentsAt,

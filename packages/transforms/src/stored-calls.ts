@@ -1,10 +1,9 @@
 /**
- * Checks for the calls of transforms that programs in files make. Walks take each other's word for how their arguments belong together; a
- * file's word is not taken.
+ * Validation of calls of transforms in program files, whose arguments are not trusted.
  */
 import { Array, isList, Node, sameShape, TransformError } from "@lazuli/core/engine"
 
-/** Runs `f` on arguments that `fits` accepts, under the name of the walk. */
+/** Runs `f` on arguments that `fits` accepts. */
 export const stored =
   <A extends readonly unknown[], R>(
     op: string,
@@ -22,16 +21,16 @@ export const isIndex = (value: unknown): value is number =>
   Number.isSafeInteger(value) && (value as number) >= 0
 export const areNodes = (value: unknown): value is readonly Node[] => isList(value) && value.every(isNode)
 
-/** True if a node could stand for another. */
+/** True if nodes have the same shape and dtype. */
 export const isLike = (a: Pick<Node, "shape" | "dtype">, b: Pick<Node, "shape" | "dtype">): boolean =>
   a.dtype === b.dtype && sameShape(a.shape, b.shape)
 
-/** True if a list has an array like each of the nodes, or null. */
+/** True if a list contains an array like each of the nodes, or null. */
 export const areSeeds = (value: unknown, nodes: readonly Node[]): boolean =>
   isList(value) &&
   value.length === nodes.length &&
   value.every((seed, i) => seed === null || (isArray(seed) && isLike(seed.node, nodes[i])))
 
-/** True if an axis is one of so many, or none. */
+/** True if an axis is null or in bounds. */
 export const isAxis = (value: unknown, ndim: number): boolean =>
   value === null || (isIndex(value) && value < ndim)

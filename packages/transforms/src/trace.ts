@@ -1,8 +1,7 @@
 /**
- * Traces: the inputs a transform hands to a function, and the part of the lazy graph that depends on them. The graph is the
- * trace, so nothing is recorded while the function runs; afterwards {@link collect} finds the applications between its
- * outputs and its inputs, in an order in which each comes after what it depends on. The walks are in pullback.ts,
- * pushforward.ts and batch.ts; the rules stand with each primitive.
+ * Traces: the inputs that a transform passes to a function, and the part of the lazy graph that depends on them. The graph is the trace, so
+ * nothing is recorded while the function runs; afterwards {@link collect} finds the applications between its inputs and outputs in
+ * topological order. The traversals are in pullback.ts, pushforward.ts and batch.ts; the rules are defined with each primitive.
  */
 import {
   type Application,
@@ -30,24 +29,24 @@ import {
 import { visibleInputs } from "./custom-primitive"
 import { areNodes, isArray, isIndex, isLike, stored } from "./stored-calls"
 
-/** The purpose of a walk: it decides which edges of the graph count. */
+/** The purpose of a traversal, which determines the relevant edges of the graph. */
 export type Purpose = "vjp" | "jvp" | "vmap"
 
 /** The applications between some inputs and some outputs of a graph. */
 export interface Subgraph {
-  /** Every node met: the inputs, then the outputs of every application. A node's `position` is its index here. */
+  /** All visited nodes: the inputs, then the outputs of every application. A node's `position` is its index here. */
   readonly nodes: Node[]
   /** By position: true if the node depends on an input. */
   readonly varies: boolean[]
-  /** The applications that depend on an input, by their first outputs, each after those it depends on. */
+  /** The applications that depend on an input, by their first outputs, in topological order. */
   readonly order: Application[]
-  /** True if rules or callbacks that other packages and users wrote may run on it. */
+  /** True if rules or callbacks of other packages or users may run on it. */
   foreign: boolean
-  /** By position: the positions in the walk around this one, to put back. */
+  /** By position: the positions in the enclosing traversal, to be restored. */
   readonly outer: number[]
 }
 
-/** Gives its input: what a traced function sees of an array that has a graph of its own. */
+/** The identity, for inputs of traced functions that have a graph. */
 export const identity = definePrimitive({
   name: "@lazuli/transforms/identity",
   infer: ([x]) => x,
@@ -58,8 +57,8 @@ export const identity = definePrimitive({
 }).primitive
 
 /**
- * A fresh handle that a trace can tell from every other: it shows the same memory, or, where the array is pending or belongs to an
- * outer trace, depends on it through an identity.
+ * A new handle with a new node, which identifies an input of a trace: the same memory or, if the array is pending or belongs to an outer
+ * trace, an identity of it.
  */
 export const traced: typeof twinOf = asCall(
   "@lazuli/transforms/traced",
@@ -84,7 +83,7 @@ function twinOf(x: Array): Array {
 }
 
 /**
- * Runs a trace for the transform `op`: evaluation keeps the graphs of marked nodes meanwhile. `body` is given the number of the trace.
+ * Runs a trace for the transform `op`, in which evaluation keeps the graphs of marked nodes. `body` receives the number of the trace.
  */
 export function trace<T>(op: string, body: (epoch: number) => T): T {
   const floor = boundTrace()
@@ -97,17 +96,17 @@ export function trace<T>(op: string, body: (epoch: number) => T): T {
   }
 }
 
-/** A number below which no node depends on inputs made from now on. */
+/** The current epoch: older nodes do not depend on inputs created from now on. */
 export const newEpoch = (): number => ++tracing.begun
 
 const isForeign = ({ source }: Primitive): boolean =>
   source !== "@lazuli/core" && source !== "@lazuli/transforms"
 
-/** True if a primitive's rules are someone else's, or call what a user wrote. */
+/** True if a primitive is from another package, or calls user functions. */
 export const runsForeignCode = (primitive: Primitive): boolean =>
   isForeign(primitive) || primitive.facts.opaque === true
 
-/** True if derivatives end at a node: it is a constant of differentiation. */
+/** True if a node is constant for differentiation. */
 function isFlat(node: Node, primitive: Primitive): boolean {
   return primitive.facts.stopsGradient === true || (!isInexact(node.dtype) && node.outputs === null)
 }
@@ -139,7 +138,7 @@ function search(
   const { nodes, varies } = subgraph
   for (const input of inputs) if (nodes[input.position] !== input) register(subgraph, input, true)
   const smooth = purpose !== "vmap"
-  // The applications on the way down, how many inputs each has, how many were seen, and whether one of those varies.
+  // The stack: applications, their numbers of inputs, the inputs visited so far, and whether one of these varies.
   const applications: Application[] = []
   const counts: number[] = []
   const cursors: number[] = []
@@ -159,7 +158,7 @@ function search(
           i++
         } else if (!mayVary(input, epoch, smooth)) i++
         else {
-          // Comes back to this input when it is known.
+          // Visits this input again afterwards.
           applications[top] = application
           counts[top] = count
           cursors[top] = i
@@ -194,7 +193,7 @@ function mayVary(node: Node, epoch: number, smooth: boolean): boolean {
   return primitive !== null && node.epoch >= epoch && !(smooth && isFlat(node, primitive))
 }
 
-/** Registers all outputs of a node's application, and gives the first. */
+/** Registers all outputs of a node's application and returns the first. */
 function begin(subgraph: Subgraph, node: Node): Application {
   const { outputs } = node
   if (outputs === null) register(subgraph, node, false)
@@ -202,7 +201,7 @@ function begin(subgraph: Subgraph, node: Node): Application {
   return applicationOf(node)
 }
 
-/** Takes an application that varies into the order. */
+/** Appends an application that varies. */
 function append(subgraph: Subgraph, application: Application, smooth: boolean): void {
   subgraph.order.push(application)
   subgraph.foreign ||= runsForeignCode(application.primitive)
@@ -212,7 +211,7 @@ function append(subgraph: Subgraph, application: Application, smooth: boolean): 
       subgraph.varies[output.position] = !smooth || isInexact(output.dtype)
 }
 
-/** Puts the positions back that a walk around this one may have given. */
+/** Restores the positions of an enclosing traversal. */
 export function release(subgraph: Subgraph): void {
   const { nodes, outer } = subgraph
   for (let i = nodes.length - 1; i >= 0; i--) nodes[i].position = outer[i]
@@ -229,8 +228,7 @@ export function onStreamOf<T>(application: Application, rule: () => T): T {
 }
 
 /**
- * The handles of a walk. Nodes that only rules of core know need none. What foreign code may evaluate does: it must not be dropped while it
- * waits here.
+ * The handles of a traversal. They are only needed for nodes that foreign code may evaluate, which must not be released in the meantime.
  */
 export class WalkTracking {
   private readonly before = handles.tracking
@@ -240,7 +238,7 @@ export class WalkTracking {
     this.own = this.before && subgraph.foreign
   }
 
-  /** Runs the walk. */
+  /** Runs the traversal. */
   within<T>(walk: () => T): T {
     handles.tracking = this.own
     try {
@@ -258,13 +256,13 @@ export class WalkTracking {
     return result
   }
 
-  /** An array that the walk keeps, with a handle where it needs one. */
+  /** An array kept by the traversal, with a handle if needed. */
   kept(array: Array): Array {
     return this.own ? new Array(array.node) : array
   }
 }
 
-/** The graph from `inputs` to `targets` once more, from other inputs; what does not depend on them is shared. */
+/** Rebuilds the graph from `inputs` to `targets` with other inputs; independent parts are shared. */
 export const replay: typeof applyAgain = asCall(
   "@lazuli/transforms/replay",
   applyAgain,

@@ -1,5 +1,5 @@
 /**
- * `vjp`: a function's outputs and its vector–Jacobian products, for trees. The walk it starts is in pullback.ts.
+ * `vjp`: a function's outputs and its vector–Jacobian products, on trees. The traversal is in pullback.ts.
  */
 import { type Array, zerosLike } from "@lazuli/core"
 import { Array as ArrayClass, arraysOf, isInexact, mapArrays, toDtype, withArrays } from "@lazuli/core/engine"
@@ -7,16 +7,16 @@ import { asOutputs, checkFunction, checkList, checkSeeds, checkSynchronous } fro
 import { pullback } from "./pullback"
 import { trace, traced } from "./trace"
 
-/** The results of a transform for a function's result: one array comes as a list of one, lists and other trees as they are. */
+/** The result of a transform: a single array is a list of one; lists and other trees are unchanged. */
 export type Outputs<R> = R extends Array ? [R] : R
 
 /**
- * The outputs of `f` at `primals`, and the products of its Jacobian, transposed, with `cotangents`: Jᵀ·c.
+ * The outputs of `f` at `primals`, and the vector–Jacobian products Jᵀ·c with `cotangents`.
  *
- * `primals` has one entry, an array or a tree, for each argument, and the products come in the same form. Cotangents have the shapes of
- * the outputs. With complex arrays the products are the gradient of Re(Σ conj(c)·o).
+ * `primals` has one entry, an array or a tree, for each argument, and so do the products. Cotangents have the shapes of the outputs. For
+ * complex arrays, the products are the gradient of Re(Σ conj(c)·o).
  *
- * @throws TransformError when a cotangent does not have the shape of its output
+ * @throws TransformError if a cotangent does not have the shape of its output
  * @example
  * const [outputs, grads] = vjp((x) => x.square(), [mx.array([2, 3])], [mx.array([1, 10])])
  * grads[0].tolist() // => [4, 60]
@@ -48,5 +48,5 @@ export function vjp<P extends readonly unknown[] | [], R>(
   })
 }
 
-/** The same tree with handles of its own. */
+/** The same tree with new handles. */
 export const freshHandles = (tree: unknown): unknown => mapArrays(tree, ({ node }) => new ArrayClass(node))

@@ -141,7 +141,7 @@ describe("errors of vmap", () => {
       `[TransformError: [vmap] array 0 of the arguments, of shape (2,), has no axis 1]`,
     )
     expect(() => vmap(f, { inAxes: null })(mx.zeros([2]), mx.zeros([2]))).toThrowErrorMatchingInlineSnapshot(
-      `[TransformError: [vmap] nothing is batched: inAxes is null for every array. Call the function itself, or give an axis]`,
+      `[TransformError: [vmap] nothing is batched: inAxes is null for every array. Call the function itself, or pass an axis]`,
     )
     expect(() => vmap(f, { inAxis: 1 } as never)).toThrowErrorMatchingInlineSnapshot(
       `[ArgumentError: [vmap] has no option "inAxis"; it takes inAxes, outAxes. Did you mean "inAxes"?]`,
@@ -164,7 +164,7 @@ describe("errors of vmap", () => {
       `[TransformError: [eval] an array that is being traced by vmap or compile has no value yet. Return it from the function, or move what needs its value (item, tolist, printing, if) out of the traced function. One that a compiled function left in a variable never gets a value: name the tree that holds it in \`outputs\`]`,
     )
     expect(() => vmap(async (x: mx.Array) => x)(mx.zeros([2]))).toThrowErrorMatchingInlineSnapshot(
-      `[TransformError: [vmap] the function is async: it returned a promise. Transforms trace synchronous functions; await what it needs first]`,
+      `[TransformError: [vmap] the function is async: it returned a promise. Transforms trace synchronous functions; await its inputs first]`,
     )
   })
   it("shows a stand-in by its name", () => {

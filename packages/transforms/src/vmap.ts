@@ -1,5 +1,5 @@
 /**
- * `vmap`: a function of one example becomes one of a whole batch. Axes are given by prefix trees; the rewriting is in batch.ts.
+ * `vmap`: vectorization of a function over a batch. Axes are prefix trees; the rewriting is in batch.ts.
  */
 import { type Array, TransformError } from "@lazuli/core"
 import {
@@ -21,18 +21,18 @@ import { type Axis, batch, placeholder } from "./batch"
 import { isArray, isAxis, isIndex, stored } from "./stored-calls"
 import { newEpoch } from "./trace"
 
-/** Axes for a tree of arrays: one for all of it, null for none, or a tree of axes with the same structure from the top down. */
+/** Batch axes of a tree of arrays: an axis, null for none, or a prefix tree of these. */
 export type Axes = number | null | readonly Axes[] | { readonly [key: string]: Axes }
 
-/** Options of the axes that are batched. */
+/** Options of {@link vmap}. */
 export interface VmapOptions {
-  /** Of the arguments; a list has one entry for each. */
+  /** The batch axes of the arguments; a list has one entry for each. */
   readonly inAxes?: Axes
-  /** Of the results. */
+  /** The batch axes of the results. */
   readonly outAxes?: Axes
 }
 
-/** The axis of every array of a tree, in order, from a prefix of the tree. */
+/** The axis of every array of a tree, in order, from a prefix tree. */
 function axesFor(name: string, prefix: unknown, tree: unknown): Axis[] {
   if (prefix === null || typeof prefix === "number") return arraysOf(tree).map(() => prefix)
   const children = childrenOf(tree)
@@ -56,13 +56,13 @@ function axesFor(name: string, prefix: unknown, tree: unknown): Axis[] {
     const axis = part(axes, key)
     if (axis === undefined)
       throw new TransformError("vmap", `${name} has no axis for "${key}"`, {
-        hint: "Use null where there is none",
+        hint: "Use null for no axis",
       })
     return axesFor(name, axis, part(children, key))
   })
 }
 
-/** An axis counted from the front. */
+/** Normalizes a negative axis. */
 function normal(axis: Axis, ndim: number, what: () => string): Axis {
   if (axis === null) return null
   const front = axis < 0 ? axis + ndim : axis
@@ -71,14 +71,13 @@ function normal(axis: Axis, ndim: number, what: () => string): Axis {
 }
 
 /**
- * A function of a batch from a function of one example: `f` runs once, on stand-ins for an example, and every operation in it is
- * rewritten for the whole batch.
+ * Vectorizes a function of one example over a batch: `f` runs once, on placeholders of an example, and every operation in it is rewritten
+ * for the whole batch.
  *
- * `inAxes` says which axis of each argument counts the examples: a number for all, a list with one entry for each argument, or trees of
- * axes; null leaves an argument as it is. `outAxes` says where that axis goes in the results; null is for results that do not depend on the
- * batch.
+ * `inAxes` is the batch axis of the arguments: a number for all, or a list with one entry (a number or a tree of axes) for each argument;
+ * null for arguments without a batch. `outAxes` is the batch axis of the results; null for results that do not depend on the batch.
  *
- * @throws TransformError when the sizes of the batched axes differ or an axis does not exist
+ * @throws TransformError if the sizes of the batch axes differ or an axis does not exist
  * @example
  * vmap((x) => x.sum())(mx.array([[1, 2], [3, 4]])).tolist() // => [3, 7]
  * vmap((x, y) => x.multiply(y), { inAxes: [0, null] })(mx.array([1, 2]), mx.array(10)).tolist() // => [10, 20]
@@ -155,11 +154,11 @@ function checkBatch(arrays: readonly Array[], axes: readonly Axis[]): void {
   })
   if (size < 0)
     throw new TransformError("vmap", "nothing is batched: inAxes is null for every array", {
-      hint: "Call the function itself, or give an axis",
+      hint: "Call the function itself, or pass an axis",
     })
 }
 
-/** A result with its batch axis where it is wanted; `example`'s axis `along` counts the examples. */
+/** Moves the batch axis of a result to its requested position. */
 const placeAxis = asCall(
   "@lazuli/transforms/placeAxis",
   withAxisAt,

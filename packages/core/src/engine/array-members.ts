@@ -1,5 +1,5 @@
 /**
- * The members of Array that are no operations: reading values, printing, iteration, giving memory back.
+ * The members of Array other than operations: reading values, printing, iteration and disposal.
  */
 import { isPlainObject, type Operand } from "../graph/args"
 import { calls } from "../graph/calls"
@@ -17,7 +17,7 @@ import { lifetimes } from "./memory"
 import { formatArray } from "./printing"
 import { copyOutLater, item, tolist, toTypedArray } from "./readback"
 
-/** The number that JavaScript's own operators see. @throws ShapeError or DTypeError where it is no number */
+/** Converts an array to a number, for JavaScript's operators. @throws ShapeError, DTypeError */
 function numberOf(a: Array): number | bigint | boolean {
   const hint = "operators are methods, such as x.greater(0) and x.negative(); item() and tolist() give values"
   if (a.size !== 1)
@@ -76,7 +76,7 @@ const members: PropertyDescriptorMap = {
       return formatArray(this)
     },
   },
-  // Where only text is possible, or wanted as much as a number is, it is the text; `x > 0` and `+x` want a number.
+  // `x > 0` and `+x` request a number; the other hints give text.
   [Symbol.toPrimitive]: {
     value(this: Array, hint: "default" | "number" | "string") {
       return hint === "number" ? numberOf(this) : formatArray(this)

@@ -31,8 +31,8 @@ function callSite(): string | undefined {
 }
 
 /**
- * Turns the debug mode on or off for what is built from now on, and says whether it was on. In it errors of evaluations name the line that
- * built the operation that failed; everything is slower. The environment variable `LAZULI_DEBUG=1` turns it on from the start.
+ * Enables or disables the debug mode, and returns whether it was enabled. In debug mode, errors during evaluation name the line that
+ * created the failing operation; everything is slower. The environment variable `LAZULI_DEBUG=1` enables it from the start.
  * @example
  * const before = mx.setDebug(true)
  * mx.setDebug(before) // => true

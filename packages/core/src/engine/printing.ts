@@ -1,5 +1,5 @@
 /**
- * Printing arrays as MLX's repr does: nested brackets, the middle of long axes left out; and the options for it.
+ * Formatting of arrays as in MLX's repr, with long axes abbreviated, and its options.
  */
 import { checkOptions, isPlainObject } from "../graph/args"
 import { under } from "../graph/boundary"
@@ -12,12 +12,12 @@ import type { Value } from "../graph/option-types"
 import { sizeOf } from "../graph/shape"
 import { tolist } from "./readback"
 
-/** The number of elements that stay at each end of an axis longer than twice that. */
+/** The number of elements shown at each end of an abbreviated axis. */
 const EDGE = 3
-/** Digits beyond the last that is shown, by which a tie is recognised. */
+/** Extra digits, to detect ties. */
 const BEYOND = 30
 
-/** Settings of the printed form of arrays. */
+/** Print options. */
 export class PrintOptions {
   /**
    * @param precision digits after the point of floating and complex elements; -1 for six significant digits
@@ -49,7 +49,7 @@ export function getPrintoptions(): PrintOptions {
 }
 
 /**
- * Sets how arrays print from now on.
+ * Sets the print options.
  * @example
  * mx.setPrintoptions({ precision: 2 }); const text = String(mx.array([1.005, 2])); mx.setPrintoptions()
  * text // => 'array([1.00, 2.00], dtype=float32)'
@@ -58,7 +58,7 @@ export function setPrintoptions(precision: number | PrintSettings = -1): void {
   options = asOptions("setPrintoptions", precision)
 }
 
-/** Print options that hold until it is disposed. */
+/** Print options that are active until this object is disposed. */
 class PrintOptionsContext implements Disposable {
   private readonly before: PrintOptions = options;
   [Symbol.dispose](): void {
@@ -67,8 +67,8 @@ class PrintOptionsContext implements Disposable {
 }
 
 /**
- * Sets how arrays print while `body` runs, and gives what it returns; or, without a body, until the end of the block:
- * `using _ = mx.printoptions({ precision: 3 })`.
+ * Sets the print options while `body` runs and returns its result or, without a body, until the end of the block: `using _ =
+ * mx.printoptions({ precision: 3 })`.
  * @example
  * mx.printoptions({ precision: 1 }, () => String(mx.array([0.25]))) // => 'array([0.2], dtype=float32)'
  */
@@ -107,8 +107,7 @@ function formatFloat(value: number): string {
 }
 
 /**
- * A value that JavaScript rounds as C rounds the one whose exact digits are given: of the neighbours of a tie C takes the even one,
- * JavaScript the larger.
+ * Emulates C's rounding: ties go to even in C, but up in JavaScript.
  */
 function tieToEven(value: number, exact: string, decimals: number): number {
   const [mantissa, exponent = "0"] = exact.split("e")
@@ -119,7 +118,7 @@ function tieToEven(value: number, exact: string, decimals: number): number {
 }
 
 function fixed(value: number, decimals: number): string {
-  // From here on toFixed would give an exponent, and there is no fraction.
+  // Beyond this, toFixed uses an exponent, and there is no fraction.
   if (value >= 1e21) return decimals > 0 ? `${BigInt(value)}.${"0".repeat(decimals)}` : String(BigInt(value))
   return tieToEven(value, value.toFixed(decimals + BEYOND), decimals).toFixed(decimals)
 }
@@ -143,7 +142,7 @@ export function formatArray(a: Array): string {
   const { shape, dtype } = a
   const name = dtype === bool_ ? "bool" : dtype.name
   if (a.node.mark & Mark.Abstract) {
-    // Stand-ins carry their name as a parameter.
+    // Placeholders have their name as a parameter.
     const what = a.node.primitive === null ? (a.node.params.name ?? "being traced") : "being traced"
     return `array(<${what}>, shape=[${shape.join(", ")}], dtype=${name})`
   }

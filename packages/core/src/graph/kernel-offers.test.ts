@@ -61,7 +61,7 @@ test("kernels reach backends in any order", () => {
   provideKernels({ form: "metal", package: "@me/plugin", kernels: {} })
   expect(take.mock.calls).toEqual([[a], [b]])
   expect(() => provideKernels({} as never)).toThrowErrorMatchingInlineSnapshot(
-    `[ArgumentError: [provideKernels] expected { form, package, … }, received a plain object. form is one of native, metal, cuda, js, wasm, package the npm name of the package that brings the kernels]`,
+    `[ArgumentError: [provideKernels] expected { form, package, … }, received a plain object. form is one of native, metal, cuda, js, wasm, package the npm name of the package that provides the kernels]`,
   )
 })
 

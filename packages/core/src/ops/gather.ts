@@ -220,7 +220,7 @@ export const scatter: Apply<ScatterParams> = definePrimitive({
 
 const sliceOf = (x: Array, updates: Array): number[] => updates.shape.slice(updates.ndim - x.ndim)
 
-/** Where an update is the last one of its element: numbers written in the same way, then read back. */
+/** True for the last update of each element: scatters the updates' numbers and gathers them again. */
 function lastWriters(x: Array, updates: Array, indices: readonly Array[], params: ScatterParams): Array {
   const numbers = arange(updates.size).reshape(updates.shape)
   const written = scatter([zeros(x.shape, numbers.dtype), numbers, ...indices], params)
@@ -228,7 +228,7 @@ function lastWriters(x: Array, updates: Array, indices: readonly Array[], params
   return gather([written, ...indices], { axes, sliceSizes: sliceOf(x, updates) }).equal(numbers)
 }
 
-/** For each update the product of the other updates of its element, right where some of them are zero. */
+/** For each update the product of the other updates of the same element; correct also if some are zero. */
 function productOfOthers(
   x: Array,
   updates: Array,
@@ -248,8 +248,8 @@ function productOfOthers(
 }
 
 /**
- * maximum and minimum: where x kept its value, and the share of each update that is the result. At ties that is the update, as the second
- * argument of `minimum`; equal updates share.
+ * maximum and minimum: where x kept its value, and the share of each update that equals the result. At ties with x, the update gets the
+ * gradient, as the second argument of `minimum`; equal updates share it.
  */
 function winners(
   x: Array,

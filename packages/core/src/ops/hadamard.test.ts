@@ -49,7 +49,7 @@ test("errors", () => {
     `[ShapeError: [hadamardTransform] the last axis must have a size of m · 2^k with m of 1, 12, 20 or 28, received 0]`,
   )
   expect(() => mx.hadamardTransform(mx.ones([4], mx.complex64))).toThrowErrorMatchingInlineSnapshot(
-    `[DTypeError: [hadamardTransform] complex64 is not supported. Transform the real and the imaginary part]`,
+    `[DTypeError: [hadamardTransform] complex64 is not supported. Transform the real and imaginary parts separately]`,
   )
   expect(() => mx.hadamardTransform(mx.ones([4]), "2" as never)).toThrowErrorMatchingInlineSnapshot(
     `[ArgumentError: [hadamardTransform] scale must be a number, received the string "2"]`,

@@ -1,5 +1,5 @@
 /**
- * The Hadamard transform of the last axis, by matrices of 1 and −1 whose rows are orthogonal.
+ * The Hadamard transform of the last axis, by orthogonal matrices of 1 and −1.
  */
 import { operation, type StreamOptions } from "../graph/args"
 import { atLeastFloat, complex64 } from "../graph/dtype"
@@ -9,7 +9,7 @@ import { type Apply, definePrimitive } from "../graph/primitive"
 import { toDtype } from "./constant"
 import { moveToFront } from "./view"
 
-/** @internal m and k of n = m · 2ᵏ with a known matrix of size m, or null. */
+/** @internal The factors m and k of n = m · 2ᵏ, for a supported m, or null. */
 export function hadamardFactor(n: number): { m: number; power: number } | null {
   for (const m of [1, 12, 20, 28]) {
     const power = n / m
@@ -19,9 +19,9 @@ export function hadamardFactor(n: number): { m: number; power: number } | null {
 }
 
 /**
- * Matrices that are not powers of [[1, 1], [1, −1]]. Paley (1933): for q = 5 the symmetric conference matrix S of quadratic residues gives
- * S ⊗ [[1, 1], [1, −1]] + I ⊗ [[1, −1], [−1, −1]], of size 12. Williamson (1944): four symmetric circulant matrices, here by their first
- * rows, in the pattern of a quaternion.
+ * Hadamard matrices of sizes 12, 20 and 28. Paley (1933): for q = 5 the symmetric conference matrix S of quadratic residues gives S ⊗ [[1,
+ * 1], [1, −1]] + I ⊗ [[1, −1], [−1, −1]], of size 12. Williamson (1944): four symmetric circulant matrices, here by their first rows, in
+ * the Williamson array.
  */
 export function hadamardMatrix(m: number): (i: number, j: number) => number {
   if (m === 1) return () => 1
@@ -45,7 +45,7 @@ export function hadamardMatrix(m: number): (i: number, j: number) => number {
   ]
   return (i, j) => {
     const [a, b] = [Math.floor(i / size), Math.floor(j / size)]
-    // Blocks a and b meet in the circulant a XOR b.
+    // Block (a, b) is the circulant a XOR b.
     return circulants[a ^ b][(((j - i) % size) + size) % size] === "+" ? signs[a][b] : -signs[a][b]
   }
 }
@@ -65,7 +65,7 @@ const transform: Apply<{ scale: number; transposed: boolean }> = definePrimitive
       )
     return x
   },
-  // H is the Kronecker product of the matrix of size m and k times [[1, 1], [1, −1]].
+  // H is the Kronecker product of the matrix of size m and k factors [[1, 1], [1, −1]].
   reference: ([x], [y], { scale, transposed }) => {
     const n = x.shape[x.shape.length - 1]
     const { m, power } = hadamardFactor(n) as { m: number; power: number }
@@ -111,7 +111,7 @@ const hadamardTransformArgs = operation(
       throw new ArgumentError(op, `scale must be a number, received ${describe(scale)}`)
     if (given.dtype === complex64)
       throw new DTypeError(op, "complex64 is not supported", {
-        hint: "Transform the real and the imaginary part",
+        hint: "Transform the real and imaginary parts separately",
       })
     const x = toDtype(given, atLeastFloat(given.dtype))
     const n = x.ndim === 0 ? 1 : x.shape[x.ndim - 1]
@@ -122,8 +122,8 @@ const hadamardTransformArgs = operation(
   },
 )
 /**
- * The Walsh–Hadamard transform of each row along the last axis, in Sylvester's order: scale · H x, where H has the elements 1 and −1. Its
- * size is m · 2ᵏ with m of 1, 12, 20 or 28; `scale` is 1/√n by default, which makes it orthogonal. Integers are converted to float32.
+ * The Walsh–Hadamard transform over the last axis, in Sylvester's order: scale · H x, where H has elements ±1. The size must be m · 2ᵏ with
+ * m = 1, 12, 20 or 28. `scale` is 1/√n by default, which makes the transform orthogonal. Integers are converted to float32.
  * @method false
  * @throws ShapeError for another size of the last axis; DTypeError for complex64
  * @example

@@ -59,16 +59,16 @@ describe("index", () => {
       `[ArgumentError: [index] cannot read the index "1-3". A string is a slice such as "1:3", ":" or "::-2", or "..."]`,
     )
     expect(() => x().index("...", "...")).toThrowErrorMatchingInlineSnapshot(
-      `[IndexError: [index] an index can hold only one "..."]`,
+      `[IndexError: [index] an index can contain only one "..."]`,
     )
     expect(() => x().index(1.5)).toThrowErrorMatchingInlineSnapshot(
       `[ArgumentError: [index] an index must be an integer, received the number 1.5]`,
     )
     expect(() => x().index(mx.array([0.5]))).toThrowErrorMatchingInlineSnapshot(
-      `[DTypeError: [index] an index array must hold integers or bools, received float32]`,
+      `[DTypeError: [index] an index array must have an integer dtype or bool_, received float32]`,
     )
     expect(() => x().index("::0")).toThrowErrorMatchingInlineSnapshot(
-      `[ArgumentError: [index] the step of a slice is 0]`,
+      `[ArgumentError: [index] the step of a slice must not be 0]`,
     )
     expect(() => x().index({} as never)).toThrowErrorMatchingInlineSnapshot(
       `[ArgumentError: [index] cannot index with a plain object. Use integers, slices such as "1:3", null, "...", integer arrays or a mask]`,
@@ -170,7 +170,7 @@ test("bounds of slices may be 0-d arrays of integers", () => {
   expect(x.index(mx.s(at(-2, mx.int64))).tolist()).toEqual([4, 5])
   expect(x.index(mx.s(null, x.max().astype(mx.uint8))).tolist()).toEqual([0, 1, 2, 3, 4])
   for (const bad of [mx.array(1), mx.array([1], mx.int32), mx.array(true)])
-    expect(() => mx.s(bad)).toThrow("[s] bounds must be integers, 0-d arrays of them or null, received")
+    expect(() => mx.s(bad)).toThrow("[s] bounds must be integers, 0-d integer arrays or null, received")
 })
 
 test("indices into an axis of size 0 are refused when they are given, by every way to index", () => {

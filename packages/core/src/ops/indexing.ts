@@ -1,6 +1,6 @@
 /**
- * Indexing: `x.index(…)`, `x.set([…], v)` and `x.at(…).add(v)`. Here index expressions are read and put together from the slices of
- * slice.ts and the gathers of gather.ts, by NumPy's rules.
+ * Indexing: `x.index(…)`, `x.set([…], v)` and `x.at(…).add(v)`. Parses index expressions by NumPy's rules and lowers them to slices
+ * (slice.ts) and gathers (gather.ts).
  */
 
 import { lifetimes } from "../engine/memory"
@@ -47,9 +47,9 @@ function parse(op: string, text: string): Slice | "..." {
 }
 
 /**
- * A slice for {@link Array.index}: from `start` to before `stop` in steps of `step`; null leaves a bound open, and negative bounds
- * count from the end. One argument alone is the start. A bound may be a 0-d array of integers, whose value is read, so that it cannot be
- * traced by vmap or compile; `mx.slice` takes starts that are.
+ * A slice for {@link Array.index}: from `start` up to but excluding `stop` with the given `step`, like Python's start:stop:step; null means
+ * the default, and negative bounds count from the end. A single argument is the start. Bounds may be 0-d integer arrays, which are
+ * evaluated and thus cannot be traced by vmap or compile; `mx.slice` accepts traced starts.
  * @throws TransformError for a bound inside vmap and compile
  * @example
  * mx.arange(6).index(mx.s(1, null, 2)).tolist() // => [1, 3, 5]
@@ -65,7 +65,7 @@ function boundOf(v: Bound | undefined): number | null {
   if (!Number.isInteger(value))
     throw new ArgumentError(
       "s",
-      `bounds must be integers, 0-d arrays of them or null, received ${describe(v)}`,
+      `bounds must be integers, 0-d integer arrays or null, received ${describe(v)}`,
     )
   return value as number
 }
@@ -75,7 +75,10 @@ function read(op: string, spec: unknown): Item {
   if (typeof spec === "string") return parse(op, spec)
   if (spec instanceof Array) {
     if (spec.dtype !== bool_ && !isInteger(spec.dtype))
-      throw new DTypeError(op, `an index array must hold integers or bools, received ${spec.dtype.name}`)
+      throw new DTypeError(
+        op,
+        `an index array must have an integer dtype or bool_, received ${spec.dtype.name}`,
+      )
     return spec
   }
   if (isList(spec)) return containsBoolean(spec) ? array(spec as boolean[]) : asIndices(op, spec)
@@ -90,28 +93,28 @@ function containsBoolean(list: readonly unknown[]): boolean {
   return typeof first === "boolean"
 }
 
-/** An index expression, understood: a rectangle of x, then positions in it from index arrays, then where the result's axes stand. */
+/** A parsed index expression: a slice of every axis of x, then index arrays into it, then the order of the result's axes. */
 interface Plan {
-  /** The rectangle, along every axis of x. */
+  /** The slice of every axis of x. */
   readonly start: number[]
   readonly stop: number[]
   readonly strides: number[]
-  /** Axes of the rectangle that a number picked: they vanish. */
+  /** Axes indexed by an integer, which are removed. */
   readonly picked: number[]
-  /** Index arrays, and which axes they index once the picked ones are gone. */
+  /** Index arrays, and the axes that they index after this removal. */
   readonly positions: Array[]
   readonly axes: number[]
-  /** Among the axes that no array indexes: before which one the positions' axes stand. */
+  /** The position of the index arrays' axes among the remaining ones. */
   readonly before: number
-  /** Positions, in the result, of axes of size 1 that null inserts. */
+  /** The axes of size 1 in the result that null inserts. */
   readonly inserted: number[]
-  /** True if the rectangle is all of x. */
+  /** True if the slices select all of x. */
   readonly whole: boolean
 }
 
 function understand(op: string, x: Array, specs: readonly Spec[]): Plan {
   const given: Item[] = []
-  // Also of a list with holes.
+  // Includes holes of lists.
   for (const spec of specs) given.push(read(op, spec))
   const items = expand(op, x, given)
   const plan: Plan = {
@@ -126,13 +129,13 @@ function understand(op: string, x: Array, specs: readonly Spec[]): Plan {
     whole: true,
   }
   const hasArrays = items.some((item) => item instanceof Array)
-  /** Ranges of items that hold positions: numbers count beside arrays. */
+  /** Groups of adjacent index arrays; with arrays present, integers count as such. */
   let groups = 0
   let inGroup = false
   let axis = 0
   let before = 0
   let whole = true
-  /** Result axes so far, without those of the positions; and where nulls stand among them. */
+  /** The number of result axes so far, without those of index arrays, and the positions of nulls. */
   let plain = 0
   const nulls: { at: number; afterPositions: boolean }[] = []
   for (const item of items) {
@@ -170,7 +173,7 @@ function understand(op: string, x: Array, specs: readonly Spec[]): Plan {
     }
     axis++
   }
-  // Positions that other items separate have their axes in front.
+  // The axes of separated index arrays come first.
   const first = groups > 1
   const shape = plan.positions.reduce<Shape>((all, p) => broadcastShapes(op, all, p.shape), [])
   const positions = plan.positions.map((p) => broadcastTo(p, shape))
@@ -187,7 +190,7 @@ function expand(op: string, x: Array, items: readonly Item[]): Item[] {
   if (used > x.ndim)
     throw new IndexError(op, `${used} indices for an array of ${x.ndim} dimension${x.ndim === 1 ? "" : "s"}`)
   if (items.filter((item) => item === "...").length > 1)
-    throw new IndexError(op, 'an index can hold only one "..."')
+    throw new IndexError(op, 'an index can contain only one "..."')
   const rest = (): void => {
     for (let i = used; i < x.ndim; i++) out.push(ALL)
   }
@@ -210,7 +213,7 @@ function expand(op: string, x: Array, items: readonly Item[]): Item[] {
 
 const ALL = new Slice(null, null, null)
 
-/** Where a mask holds, an index array for each of its axes. It reads the mask, so it cannot be traced by vmap or compile. */
+/** The index arrays of the true elements of a mask, which is evaluated and thus cannot be traced by vmap or compile. */
 function positionsOf(mask: Array): Array[] {
   const data = copyOut(mask)
   const { shape } = mask
@@ -227,8 +230,7 @@ function positionsOf(mask: Array): Array[] {
 }
 
 /**
- * The positions of the nonzero elements, one int32 array for each axis. The sizes depend on values, so it cannot be traced by
- * vmap or compile.
+ * The indices of the nonzero elements, as one int32 array per axis. Its shape depends on values, so it cannot be traced by vmap or compile.
  * @throws TransformError inside vmap and compile
  * @example
  * mx.nonzero(mx.array([0, 3, 5]))[0].tolist() // => [1, 2]
@@ -240,7 +242,7 @@ export function nonzero(a: Array): Array[] {
 /** Start, stop and step of a slice on an axis of size n, clipped as Python does; `stop` is -1 before the first element. */
 function bounds(op: string, { start, stop, step }: Slice, n: number): [number, number, number] {
   const by = step ?? 1
-  if (by === 0) throw new ArgumentError(op, "the step of a slice is 0")
+  if (by === 0) throw new ArgumentError(op, "the step of a slice must not be 0")
   const [low, high] = by > 0 ? [0, n] : [-1, n - 1]
   const clip = (v: number): number => Math.min(Math.max(v < 0 ? v + n : v, low), high)
   const from = start === null ? (by > 0 ? 0 : n - 1) : clip(start)
@@ -252,7 +254,7 @@ function bounds(op: string, { start, stop, step }: Slice, n: number): [number, n
 const rectangle = (x: Array, plan: Plan): Array =>
   plan.whole ? x : sliceRange(x, plan.start, plan.stop, plan.strides)
 
-/** The order in which a gather's axes [positions…, others…] stand in the result. */
+/** The permutation of a gather's axes [indices…, others…] in the result. */
 function orderOf(plan: Plan, others: number): number[] {
   const b = plan.positions[0].ndim
   const range = (from: number, to: number): number[] =>
@@ -260,7 +262,7 @@ function orderOf(plan: Plan, others: number): number[] {
   return [...range(b, b + plan.before), ...range(0, b), ...range(b + plan.before, b + others)]
 }
 
-/** @internal The elements that an index expression names; see {@link Array.index}. */
+/** @internal See {@link Array.index}. */
 export const getIndex: (x: Array, specs: readonly Spec[]) => Array = asCall("index", indexed, (x, specs) =>
   indexed(asArrayArgument("index", "x", x), asSpecs("index", specs)),
 )
@@ -268,7 +270,7 @@ function indexed(x: Array, specs: readonly Spec[]): Array {
   return under("index", () => composed(() => elementsAt(x, specs)))
 }
 
-/** An index expression out of a file. */
+/** Validates an index expression from a file. */
 function asSpecs(op: string, specs: unknown): readonly Spec[] {
   if (isList(specs)) return specs as readonly Spec[]
   throw new ArgumentError(op, `an index expression must be a list, received ${describe(specs)}`)
@@ -294,13 +296,13 @@ function elementsAt(x: Array, specs: readonly Spec[]): Array {
   return out
 }
 
-/** Refuses indices into axes of size 0. @throws IndexError */
+/** Rejects indices into axes of size 0. @throws IndexError */
 function checkFilled(op: string, shape: Shape, { axes, positions }: Plan): void {
   if (axes.some((axis) => shape[axis] === 0) && sizeOf(positions[0].shape) > 0)
     throw new IndexError(op, `cannot index an empty axis of shape ${format(shape)}`)
 }
 
-/** The shape that an index expression's result has. */
+/** The shape of the result of an index expression. */
 function resultShape(plan: Plan): number[] {
   const sizes = plan.start
     .map((from, i) => Math.max(0, Math.ceil((plan.stop[i] - from) / plan.strides[i])))
@@ -311,7 +313,7 @@ function resultShape(plan: Plan): number[] {
   return others
 }
 
-/** A value for the positions an index expression names: of x's dtype and, after broadcasting, of the result's shape. */
+/** Converts an assigned value to x's dtype and broadcasts it to the indexed shape. */
 function valueFor(op: string, x: Array, value: unknown, shape: Shape): Array {
   let v: Array
   if (isScalar(value))
@@ -319,7 +321,7 @@ function valueFor(op: string, x: Array, value: unknown, shape: Shape): Array {
   else if (value instanceof Array) v = toDtype(value, x.dtype)
   else if (isList(value)) v = array(value as number[], x.dtype)
   else throw new ArgumentError(op, `the value must be an array or a scalar, received ${describe(value)}`)
-  // Further leading axes of size 1 are dropped, as NumPy does.
+  // Extra leading axes of size 1 are dropped, as in NumPy.
   while (v.ndim > shape.length && v.shape[0] === 1) v = v.squeeze(0)
   if (v.ndim > shape.length)
     throw new ShapeError(
@@ -329,7 +331,7 @@ function valueFor(op: string, x: Array, value: unknown, shape: Shape): Array {
   return broadcastTo(v, shape)
 }
 
-/** @internal A copy of x whose indexed elements are combined with the value. */
+/** @internal A copy of x with the indexed elements combined with a value. */
 export const updateIndex: (
   op: string,
   x: Array,
@@ -373,7 +375,7 @@ function combined(
     if (division) return updateRange(x, toDtype(rectangle(x, plan).divide(update), x.dtype), range, "set")
     return mode === "set" && plan.whole ? update : updateRange(x, update, range, mode)
   }
-  // Not earlier: a view that nothing asks for counts as a reader, and x could not be written in place.
+  // Only created here: an unused view would count as a reader and prevent an in-place update of x.
   const { positions, axes } = plan
   const region = rectangle(x, plan)
   const inner = plan.picked.length > 0 ? region.squeeze(plan.picked) : region
@@ -392,7 +394,7 @@ function combined(
   return updateRange(x, plan.picked.length > 0 ? written.expandDims(plan.picked) : written, range, "set")
 }
 
-/** Assignment under a mask: a value for each true element in order, or one for all. */
+/** Masked assignment: one value for each true element in order, or one for all. */
 const setMask = asCall("setMask", updatedUnder, (x, mask, value) => {
   if (asArrayArgument("set", "the mask", mask).dtype !== bool_)
     throw new ArgumentError("set", `a mask must be bool_, received ${mask.dtype.name}`)
@@ -436,7 +438,7 @@ export function setIndex(x: Array, specs: readonly Spec[], value: Operand | read
   lifetimes.rebind(x, next.node)
 }
 
-/** @internal What `x.at(…)` gives. */
+/** @internal The result of `x.at(…)`. */
 export class IndexedArray implements ArrayAt<Array> {
   constructor(
     private readonly x: Array,

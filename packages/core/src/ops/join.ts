@@ -1,5 +1,5 @@
 /**
- * Putting arrays together: concatenate and stack.
+ * Joining arrays: concatenate and stack.
  */
 import { asArrayArgument, isList, operation, type StreamOptions } from "../graph/args"
 import { promote, storeWidth } from "../graph/dtype"
@@ -11,7 +11,7 @@ import { toDtype } from "./constant"
 import { sliceRange } from "./slice"
 import { moveToFront } from "./view"
 
-/** The primitive: arrays of one dtype, whose sizes agree but along the axis. */
+/** The primitive: concatenates arrays of one dtype and of equal sizes except along the axis. */
 export const join: Apply<{ axis: number }> = definePrimitive({
   name: "concatenate",
   params: { axis: "i64" },
@@ -94,8 +94,8 @@ const concatenateArgs = operation(
   },
 )
 /**
- * Puts arrays one after the other along an existing axis; null flattens them first.
- * @throws ShapeError when other sizes differ
+ * Concatenates arrays along an existing axis; null flattens them first.
+ * @throws ShapeError if sizes along other axes differ
  * @example
  * mx.concatenate([mx.array([1]), mx.array([2, 3])]).tolist() // => [1, 2, 3]
  */
@@ -128,8 +128,8 @@ const stackArgs = operation(
   },
 )
 /**
- * Puts arrays of one shape side by side along a new axis.
- * @throws ShapeError when the shapes differ
+ * Joins arrays of equal shape along a new axis.
+ * @throws ShapeError if the shapes differ
  * @example
  * mx.stack([mx.array([1, 2]), mx.array([3, 4])]).tolist() // => [[1, 2], [3, 4]]
  */

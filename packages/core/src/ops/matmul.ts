@@ -45,7 +45,7 @@ const product: Apply<NoParams> = definePrimitive({
   },
 })
 
-/** The shape of the product of matrices, of which the first has that many batch axes too. */
+/** The shape of a matrix product with batch axes. */
 function shapeOfProduct(a: Shape, b: Shape): number[] {
   const shape = a.slice()
   shape[shape.length - 1] = b[b.length - 1]
@@ -53,8 +53,8 @@ function shapeOfProduct(a: Shape, b: Shape): number[] {
 }
 
 /**
- * g @ bᴴ, the gradient of a @ b by a. It is stored by columns where a is: like the weight of a layer that uses it transposed, so that
- * nobody has to turn it.
+ * g @ bᴴ, the gradient of a @ b with respect to a. It is column-major if a is, such as the transposed weight of a layer, to avoid a
+ * transposing copy.
  */
 function gradientOfLeft(a: Array, b: Array, g: Array): Array {
   return isTransposed(a.node)
@@ -62,14 +62,14 @@ function gradientOfLeft(a: Array, b: Array, g: Array): Array {
     : product([g, swapLast(b).conjugate()])
 }
 
-/** aᴴ @ g, the gradient of a @ b by b, likewise. */
+/** aᴴ @ g, the gradient of a @ b with respect to b, likewise. */
 function gradientOfRight(a: Array, b: Array, g: Array): Array {
   return isTransposed(b.node)
     ? swapLast(product([swapLast(g), a.conjugate()]))
     : product([swapLast(a).conjugate(), g])
 }
 
-/** True if a matrix lies in memory by columns, as far as the graph tells. */
+/** True if a matrix is known to be column-major. */
 function isTransposed(node: Node): boolean {
   const { shape, storage, primitive } = node
   let steps: Strides | null | undefined
@@ -83,7 +83,7 @@ function isTransposed(node: Node): boolean {
   return !!steps && steps[shape.length - 2] === 1 && steps[shape.length - 1] > 1
 }
 
-/** Puts the batch axis in front of both operands, repeating the one that has none. */
+/** Moves the batch axis of both operands to the front, broadcasting an operand without one. */
 function alignBatches(inputs: readonly Array[], axes: VmapContext<unknown>["axes"], size: number): Array[] {
   return inputs.map((x, i) => {
     const axis = axes[i]
@@ -124,7 +124,7 @@ function multiplyHost(a: HostArray, b: HostArray, out: HostArray): void {
 
 const asItIs = (out: Array): Array => out
 
-/** Checks and promotes the two factors, and gives both at least two axes with equal batch axes; `finish` undoes the padding. */
+/** Validates and promotes the operands, and expands both to at least 2-d with equal batch axes; `finish` removes added axes. */
 function prepare(op: string, a: unknown, b: unknown): { x: Array; y: Array; finish: (out: Array) => Array } {
   let x = asArrayArgument(op, "a", a)
   let y = asArrayArgument(op, "b", b)
@@ -150,7 +150,7 @@ function prepare(op: string, a: unknown, b: unknown): { x: Array; y: Array; fini
   const finish = (out: Array): Array =>
     rowVector || columnVector ? out.squeeze([...(rowVector ? [-2] : []), ...(columnVector ? [-1] : [])]) : out
   const [batchX, batchY]: Shape[] = [x.shape.slice(0, -2), y.shape.slice(0, -2)]
-  // A matrix beside batches: fold the batches of the left factor into its rows, so that one large product remains.
+  // Batches times one matrix: fold the batches into the rows, for a single large product.
   if (batchY.length === 0 && batchX.length > 0) {
     const { shape } = x
     const rows = x.flatten(0, -2)
@@ -169,9 +169,9 @@ const matmulArgs = operation("matmul", { a: "array", b: "array" }, (a: Array, b:
   return finish(product([x, y]))
 })
 /**
- * Matrix product over the last two axes; the others broadcast. A vector is a row on the left, a column on the right. Integers
- * are converted to float32.
- * @throws ShapeError when the inner sizes differ
+ * Matrix product over the last two axes; leading axes broadcast. A 1-d operand is a row vector on the left and a column vector on the
+ * right. Integers are converted to float32.
+ * @throws ShapeError if the inner sizes differ
  * @example
  * mx.matmul(mx.array([[1, 2], [3, 4]]), mx.array([1, 1])).tolist() // => [3, 7]
  */
@@ -180,7 +180,7 @@ export function matmul(...args: unknown[]): Array {
   return matmulArgs(args)
 }
 
-/** The product is never broadcast to c. */
+/** Checks that c broadcasts to the product. @throws ShapeError */
 function checkAddend(c: Shape, product: Shape): void {
   if (c.length <= product.length && sameShape(broadcastShapes("addmm", c, product), product)) return
   throw new ShapeError(
@@ -237,7 +237,7 @@ const addmmArgs = operation(
     const bias = asArrayArgument("addmm", "c", c)
     const { x, y, finish } = prepare("addmm", a, b)
     const dtype = promote(bias.dtype, x.dtype)
-    // A vector on the right is a column in the primitive, along which c would not lie.
+    // In the primitive a vector on the right is a column, with which c would not align.
     const plain = bias.ndim <= 1 && dtype === x.dtype && (b as Array).ndim > 1
     if (plain) return finish(scaledProduct([toDtype(bias, dtype), x, y], { alpha, beta }))
     const out = finish(product([toDtype(x, dtype), toDtype(y, dtype)]))
@@ -246,8 +246,8 @@ const addmmArgs = operation(
   },
 )
 /**
- * beta · c + alpha · (a @ b), in one pass where the backend can.
- * @throws ShapeError when the inner sizes differ or c does not broadcast to the product
+ * beta · c + alpha · (a @ b), fused if the backend supports it.
+ * @throws ShapeError if the inner sizes differ or c does not broadcast to the product
  * @example
  * mx.addmm(mx.array([10]), mx.array([[1, 2]]), mx.array([[1], [1]])).tolist() // => [[13]]
  */

@@ -1,5 +1,5 @@
 /**
- * Other readings of an array's memory: its bytes as another dtype, its elements with free strides, and ordering without data.
+ * view, asStrided and depends.
  */
 import { asArrayArgument, isList, operation, type StreamOptions } from "../graph/args"
 import { asCall } from "../graph/calls"
@@ -12,7 +12,7 @@ import { arange } from "./arange"
 import { take } from "./take"
 import { moveToFront } from "./view"
 
-/** The bytes of x read as another dtype, along the last axis. */
+/** Reinterprets the bytes of x as another dtype, along the last axis. */
 const reinterpret: Apply<{ dtype: Dtype }> = definePrimitive({
   name: "view",
   params: { dtype: "dtype" },
@@ -36,7 +36,7 @@ const reinterpret: Apply<{ dtype: Dtype }> = definePrimitive({
   jvp: () => [null],
   vmap: ({ inputs: [x], axes: [axis], params }) => {
     const moved = moveToFront(x, axis as number)
-    // A 0-d example has no last axis of its own to lengthen or shorten.
+    // A 0-d example has no last axis that could change its size.
     if (moved.ndim === 1 && x.dtype.size !== params.dtype.size)
       throw new ShapeError("view", `a 0-d array of ${x.dtype.name} cannot be viewed as ${params.dtype.name}`)
     return { outputs: [reinterpret([moved], params)], axes: [0] }
@@ -49,8 +49,8 @@ const viewArgs = operation("view", { a: "array", dtype: "dtype" }, (x: Array, dt
   return reinterpret([x], { dtype: type })
 })
 /**
- * The same bytes read as another dtype; of another size, the last axis grows or shrinks.
- * @throws ShapeError when the last axis does not divide; DTypeError for bool_
+ * Reinterprets the bytes of an array as another dtype. If the itemsize differs, the size of the last axis changes.
+ * @throws ShapeError if the last axis is not divisible; DTypeError for bool_
  * @example
  * mx.view(mx.array([1]), mx.uint32).tolist() // => [1065353216]
  */
@@ -83,7 +83,7 @@ const asStridedArgs = operation(
     if (!to.includes(0) && (low < 0 || high >= x.size))
       throw new IndexError(
         "asStrided",
-        `positions ${low} to ${high} are outside an array of ${x.size} elements`,
+        `positions ${low} to ${high} are out of bounds for an array of ${x.size} elements`,
       )
     const positions = to.reduce<Array>(
       (sum, n, i) => {
@@ -98,9 +98,9 @@ const asStridedArgs = operation(
   },
 )
 /**
- * Elements of the flattened, row-major array at positions offset + Σ index · stride, checked to lie within it. Elements may be read more
- * than once; derivatives add up there.
- * @throws IndexError when a position lies outside
+ * A strided view of the flattened, row-major array: element i is at offset + Σ iₖ · strideₖ. Elements may be repeated; their gradients are
+ * summed.
+ * @throws IndexError if a position is out of bounds
  * @example
  * mx.asStrided(mx.arange(4), [3, 2], [1, 1]).tolist() // => [[0, 1], [1, 2], [2, 3]]
  */
@@ -128,7 +128,7 @@ export function asStrided(...args: unknown[]): Array {
   return asStridedArgs(args)
 }
 
-/** The first input, computed after all others. */
+/** The first input, evaluated after all others. */
 const after: Apply<NoParams> = definePrimitive({
   name: "depends",
   infer: ([x]) => x,
@@ -138,7 +138,8 @@ const after: Apply<NoParams> = definePrimitive({
   vmap: ({ inputs, axes }) => ({ outputs: [after(inputs)], axes: [axes[0]] }),
 })
 /**
- * The inputs, which are computed only after the dependencies are: one array for one array, a list for a list.
+ * Returns the inputs with a dependency: they are available only after `dependencies` have been evaluated. An array for an array, a list for
+ * a list.
  * @example
  * mx.depends(mx.array([1]), mx.array([2])).tolist() // => [1]
  */

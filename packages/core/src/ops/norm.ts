@@ -1,6 +1,6 @@
 /**
- * Normalization of rows, and rotary positions: the `mx.fast` functions that nn's layers stand on. All work over the last axis,
- * and compute in float32 where the array is narrower.
+ * The `mx.fast` functions behind nn's normalization and positional layers. All operate on the last axis, and compute 16-bit floats in
+ * float32.
  */
 import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
 import { float32, float64, int32, isInteger, promote } from "../graph/dtype"
@@ -20,13 +20,13 @@ import { moveToFront } from "./view"
 const rows = (x: Array): number[] => globalThis.Array.from({ length: x.ndim - 1 }, (_, i) => i)
 const sumRows = (x: Array): Array => (x.ndim > 1 ? sum(x, rows(x)) : x)
 const row = (x: Meta): Meta => ({ shape: x.shape.slice(-1), dtype: x.dtype })
-/** The input, whose dtype must be a floating one: real numbers only. */
+/** Checks that the dtype is real floating. */
 function floating(op: string, x: Meta): Meta {
   if (x.dtype.kind === "floating") return x
   throw new DTypeError(op, `needs a floating dtype, received ${x.dtype.name}`)
 }
 
-/** A parameter of one number a column, with its own batch axis where it has one, to stand beside rows with theirs in front. */
+/** Aligns a per-column parameter, and its batch axis if any, with rows whose batch axis is in front. */
 function beside(parameter: Array, axis: number | null, ndim: number): Array {
   if (axis === null) return parameter
   const moved = moveToFront(parameter, axis)
@@ -46,7 +46,7 @@ function standardize(x: Array, eps: number): { normal: Array; rate: Array } {
 
 type NormParams = { eps: number; hasWeight: boolean; hasBias: boolean }
 
-/** Rows stand alone where weight and bias have no batch axis. */
+/** Rows are independent if weight and bias have no batch axis. */
 const parametersServeAll = <P>([, ...rest]: readonly Meta[], params: P): P | null =>
   rest.every(({ shape }) => shape.length === 1) ? params : null
 
@@ -99,12 +99,12 @@ const layerNormPrimitive: Apply<NormParams> = definePrimitive({
 })
 const plus = (a: Array | null, b: Array): Array => (a ? a.add(b) : b)
 
-/** Inputs x, weight?, g. Outputs dx, with a weight dweight, then always dbias. */
+/** Inputs x, weight?, g. Outputs dx, dweight (if there is a weight), dbias. */
 const layerNormVjp: Apply<{ eps: number; hasWeight: boolean }> = definePrimitive({
   name: "layerNormVjp",
   params: { eps: "f64", hasWeight: "bool" },
   infer: ([x], { hasWeight }) => [floating("layerNormVjp", x), ...(hasWeight ? [row(x)] : []), row(x)],
-  // With x̂ the normal form and h = g·weight: dx = (h − mean h − x̂ · mean(h·x̂)) / σ.
+  // With the normalized x̂ and h = g·weight: dx = (h − mean h − x̂ · mean(h·x̂)) / σ.
   decompose: ([x, ...rest], { eps, hasWeight }) => {
     const { normal, rate } = standardize(x, eps)
     const g = toDtype(rest[rest.length - 1], normal.dtype)
@@ -161,7 +161,7 @@ const rmsNormVjp: Apply<{ eps: number; hasWeight: boolean }> = definePrimitive({
   name: "rmsNormVjp",
   params: { eps: "f64", hasWeight: "bool" },
   infer: ([x], { hasWeight }) => [floating("rmsNormVjp", x), ...(hasWeight ? [row(x)] : [])],
-  // With x̂ the normal form, r the factor and h = g·weight: dx = r · (h − x̂ · mean(h·x̂)).
+  // With the normalized x̂, r the factor and h = g·weight: dx = r · (h − x̂ · mean(h·x̂)).
   decompose: ([x, ...rest], { eps, hasWeight }) => {
     const { normal, rate } = scaleRows(x, eps)
     const g = toDtype(rest[rest.length - 1], normal.dtype)
@@ -171,7 +171,7 @@ const rmsNormVjp: Apply<{ eps: number; hasWeight: boolean }> = definePrimitive({
   },
 })
 
-/** The arguments of a norm in one dtype. @throws ShapeError, DTypeError */
+/** Validates the arguments of a norm and promotes them. @throws ShapeError, DTypeError */
 function rowsWith(op: string, a: unknown, given: Record<string, unknown>): Array[] {
   const x = asArrayArgument(op, "x", a)
   if (x.dtype.kind !== "floating") throw new DTypeError(op, `x must be floating, received ${x.dtype.name}`)
@@ -212,7 +212,7 @@ const layerNormArgs = operation(
  * (x − mean x) / √(var x + eps) · weight + bias over the last axis.
  * Ba, Kiros and Hinton, "Layer normalization", 2016.
  * @method false
- * @throws ShapeError unless weight and bias have the last axis's size; DTypeError unless x is floating
+ * @throws ShapeError unless weight and bias have the size of the last axis; DTypeError unless x is floating
  * @example
  * mx.fast.layerNorm(mx.array([1, -1]), null, null, 0).tolist() // => [1, -1]
  */
@@ -248,7 +248,7 @@ const rmsNormArgs = operation(
  * x / √(mean x² + eps) · weight over the last axis.
  * Zhang and Sennrich, "Root mean square layer normalization", 2019.
  * @method false
- * @throws ShapeError unless the weight has the last axis's size; DTypeError unless x is floating
+ * @throws ShapeError unless the weight has the size of the last axis; DTypeError unless x is floating
  * @example
  * mx.fast.rmsNorm(mx.array([3, -3]), null, 0).tolist() // => [1, -1]
  */
@@ -321,7 +321,7 @@ const ropePrimitive: Apply<RopeParams> = definePrimitive({
   vmap: ({ inputs: [x, offset, ...freqs], axes: [axis, batch, freqAxis], params, size }) => {
     if (freqs.length > 0 && freqAxis !== null)
       throw new ArgumentError("rope", "cannot be mapped over its frequencies")
-    // The batch joins x's own first axis, and each example keeps its offsets.
+    // Merges the batch with x's first axis; each example keeps its offsets.
     const moved = batchOfRows(x, axis, size)
     const count = moved.shape[1]
     let begins = offset
@@ -392,15 +392,15 @@ const ropeArgs = operation(
 )
 /** The parameters of {@link rope}. */
 export interface RopeOptions extends StreamOptions {
-  /** Rotate neighbours (2i, 2i+1) instead of halves (i, i + dims/2). False by default. */
+  /** Rotate adjacent pairs (2i, 2i+1) instead of (i, i + dims/2); false by default. */
   traditional?: boolean
-  /** Frequency i is base^(2i/dims); null when `freqs` are given. */
+  /** Frequency i is base^(2i/dims); null if `freqs` is given. */
   base?: number | null
-  /** The factor of positions. 1 by default. */
+  /** The scale of positions; 1 by default. */
   scale?: number
-  /** The first position: a number, or an integer array, 0-d or one number for each example of the first axis. */
+  /** The first position: an integer, or an integer array, 0-d or with one element per example of the first axis. */
   offset?: number | Array
-  /** The frequencies themselves, of shape [dims/2]. */
+  /** Custom frequencies, of shape [dims/2]. */
   freqs?: Array | null
 }
 /**
@@ -413,7 +413,7 @@ export interface RopeOptions extends StreamOptions {
  * mx.fast.rope(mx.ones([1, 1, 2]), 2, { base: 10000 }).tolist() // => [[[1, 1]]]
  */
 export function rope(a: Array, dims: number, options: RopeOptions): Array
-// By hand: one of `base` and `freqs` must be given.
+// By hand: exactly one of `base` and `freqs` must be given.
 export function rope(...args: unknown[]): Array {
   return ropeArgs(args)
 }

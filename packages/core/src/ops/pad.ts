@@ -1,5 +1,5 @@
 /**
- * Padding: with a value, or with what the array has near its edges.
+ * Padding with a constant, or with values of the array.
  */
 import { isList, type Operand, operation, type StreamOptions } from "../graph/args"
 import { storeWidth } from "../graph/dtype"
@@ -19,7 +19,7 @@ import { moveToFront } from "./view"
 
 type Params = { low: readonly number[]; high: readonly number[] }
 
-/** The part of a padded array that was there before. */
+/** The original part of a padded array. */
 const inside = (y: Array, { low, high }: Params): Array =>
   sliceRange(
     y,
@@ -71,12 +71,12 @@ const listed = (value: unknown): string =>
     ? `[${value.join(",")}]`
     : describe(value)
 
-/** `pad_width` in all its forms: a number, a pair for all axes, or a pair for each. */
+/** Normalizes the widths: a number, a pair for all axes, or a pair for each. */
 function widths(value: unknown, ndim: number): [number, number][] {
   const isCount = (n: unknown): n is number => Number.isInteger(n) && (n as number) >= 0
   const fail = (): never => {
     throw new ArgumentError("pad", `the widths must be non-negative integers, received ${listed(value)}`, {
-      hint: "Give a number, a pair for all axes, or a pair for each axis",
+      hint: "Pass a number, a pair for all axes, or a pair for each axis",
     })
   }
   const pair = (v: unknown): [number, number] => {
@@ -98,7 +98,7 @@ function widths(value: unknown, ndim: number): [number, number][] {
 function sources(mode: string, n: number, low: number, high: number): Array {
   const at = arange(-low, n + high)
   if (mode === "edge") return minimum(maximum(at, 0), n - 1)
-  // Mirrored: with period 2n − 2 the edge stands once, with period 2n twice.
+  // Mirrored: the period is 2n − 2 if the edge is not repeated, otherwise 2n.
   const period = mode === "reflect" ? 2 * n - 2 : 2 * n
   if (period === 0) return multiply(at, 0)
   const phase = remainder(at, period)
@@ -138,7 +138,7 @@ const padArgs = operation(
     pairs.forEach(([before, after], axis) => {
       if (before === 0 && after === 0) return
       const n = given.shape[axis]
-      if (n === 0) throw new ShapeError("pad", `axis ${axis} is empty: there is nothing to continue`)
+      if (n === 0) throw new ShapeError("pad", `axis ${axis} is empty: there are no values to pad with`)
       if (mode === "reflect" && Math.max(before, after) >= n && n > 1)
         throw new ShapeError(
           "pad",
@@ -150,9 +150,8 @@ const padArgs = operation(
   },
 )
 /**
- * The array with more elements around it: a constant, the edge continued, or mirrored without (`'reflect'`) or with (`'symmetric'`)
- * repeating the edge.
- * @throws ShapeError when there are not enough widths or elements; ArgumentError for an unknown mode
+ * Pads an array: with a constant, the edge values, or the array mirrored without (`'reflect'`) or with (`'symmetric'`) repeating the edge.
+ * @throws ShapeError if there are not enough widths or elements; ArgumentError for an unknown mode
  * @example
  * mx.pad(mx.array([1, 2]), [1, 2]).tolist() // => [0, 1, 2, 0, 0]
  */

@@ -1,4 +1,4 @@
-/** Positions that are values of arrays: how users give them, and how they are counted. Negative ones count from the end. */
+/** Validation and normalization of indices. Negative ones count from the end. */
 import { asArrayArgument, isList } from "../graph/args"
 import { isInteger } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, IndexError, ShapeError } from "../graph/errors"
@@ -6,7 +6,7 @@ import type { Array } from "../graph/graph"
 import { arange } from "./arange"
 import { toDtype } from "./constant"
 import { array } from "./creation"
-/** A stored index counted from the front. @throws IndexError */
+/** Normalizes a negative index element. @throws IndexError */
 export function position(op: string, value: number | bigint, axis: number, size: number, span = 1): number {
   const index = Number(value)
   const normal = index < 0 ? index + size : index
@@ -15,10 +15,10 @@ export function position(op: string, value: number | bigint, axis: number, size:
   return normal
 }
 
-/** Index arrays as users give them: an integer array, or a list of integers. */
+/** An index argument: an integer array, or a list of integers. */
 export type Indices = Array | readonly number[]
 
-/** @internal An argument that holds indices, as an integer array. @throws DTypeError */
+/** @internal Converts an index argument to an integer array. @throws DTypeError */
 export function asIndices(op: string, value: unknown): Array {
   const index = isList(value)
     ? array(value as number[], { dtype: value.length > 0 ? integerList(op, value) : null })
@@ -29,7 +29,7 @@ export function asIndices(op: string, value: unknown): Array {
   return x
 }
 
-/** Axes that an array of indices may have. */
+/** The maximum nesting of lists of indices. */
 const MAX_AXES = 64
 
 function integerList(op: string, list: readonly unknown[]): Array["dtype"] {
@@ -44,7 +44,7 @@ function integerList(op: string, list: readonly unknown[]): Array["dtype"] {
   return arange(0).dtype
 }
 
-/** @internal An index known now, counted from the front. @throws IndexError */
+/** @internal Normalizes an integer index. @throws IndexError */
 export function staticIndex(op: string, index: number, axis: number, size: number): number {
   if (!Number.isInteger(index))
     throw new ArgumentError(op, `an index must be an integer, received ${describe(index)}`)

@@ -72,7 +72,7 @@ test("rounding, sequences, limits, bytes", () => {
     [3, 2],
   ])
   expect(() => mx.asStrided(mx.arange(4), [2], [4])).toThrowErrorMatchingInlineSnapshot(
-    `[IndexError: [asStrided] positions 0 to 4 are outside an array of 4 elements]`,
+    `[IndexError: [asStrided] positions 0 to 4 are out of bounds for an array of 4 elements]`,
   )
   expect(() => mx.view(mx.zeros([3], mx.uint8), mx.float32)).toThrowErrorMatchingInlineSnapshot(
     `[ShapeError: [view] the last axis of shape (3,) in uint8 does not fill elements of float32]`,

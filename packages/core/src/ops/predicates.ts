@@ -1,5 +1,5 @@
 /**
- * Questions about elements and about whole arrays, and what repairs their answers: isnan, isclose, arrayEqual, nanToNum, clip.
+ * Predicates of elements and arrays (isnan, isclose, arrayEqual, …), and the related nanToNum and clip.
  */
 
 import { largest } from "../api/dtype-info"
@@ -16,7 +16,7 @@ import type { UnaryFunction } from "./unary"
 /** A bool array of the shape of x that is false everywhere. */
 const never = (x: Array): Array => broadcastTo(scalarArray(false, bool_), x.shape)
 
-/** A question about single elements: asked of both parts of complex numbers, and answered no for integers. */
+/** An elementwise predicate; true for complex numbers if it is for either part, and false for integers. */
 function question(name: string, ask: (x: Array) => Array): UnaryFunction {
   const args = operation(name, { a: "operand" }, (a: unknown) => {
     const x = asOperand(name, a)
@@ -66,18 +66,18 @@ const logicalXorArgs = operation("logicalXor", { a: "operand", b: "operand" }, (
   toDtype(asOperand("logicalXor", a), bool_).notEqual(toDtype(asOperand("logicalXor", b), bool_)),
 )
 /**
- * Logical exclusive or: true where exactly one of both is nonzero.
+ * Logical XOR: true where exactly one of both is nonzero.
  * @example
  * mx.logicalXor(mx.array([true, true]), mx.array([true, false])).tolist() // => [false, true]
  */
 export const logicalXor: BinaryFunction = (...args) => logicalXorArgs(args)
 
-/** |a − b| ≤ atol + rtol · |b|, equal infinities, and NaN beside NaN where that is asked for. */
+/** |a − b| ≤ atol + rtol · |b|, equal infinities, and optionally NaN equal to NaN. */
 function near(op: string, a: unknown, b: unknown, rtol: number, atol: number, equalNan: boolean): Array {
   let [x, y] = promoteOperands(op, a, b)
   if (!isInexact(x.dtype)) [x, y] = [x.multiply(scalarArray(1, FLOAT)), y.multiply(scalarArray(1, FLOAT))]
   const close = x.subtract(y).abs().lessEqual(y.abs().multiply(rtol).add(atol))
-  // The difference to an infinity is within rtol · ∞: only finite numbers may be near.
+  // The difference to an infinity is within rtol · ∞, so the comparison applies only to finite numbers.
   const answer = close.logicalAnd(isfinite(x)).logicalAnd(isfinite(y)).logicalOr(x.equal(y))
   return equalNan ? answer.logicalOr(isnan(x).logicalAnd(isnan(y))) : answer
 }
@@ -89,7 +89,7 @@ const iscloseArgs = operation(
     near("isclose", a, b, rtol, atol, equalNan),
 )
 /**
- * Element-wise |a − b| ≤ atol + rtol · |b|; infinities by equality.
+ * Elementwise |a − b| ≤ atol + rtol · |b|; infinities are close if equal.
  * @named equalNan
  * @example
  * mx.isclose(mx.array([1, 2]), mx.array([1, 2.1])).tolist() // => [true, false]
@@ -209,7 +209,7 @@ const nanToNumArgs = operation(
   },
 )
 /**
- * The array with NaN replaced by `nan` (0) and infinities by `posinf` and `neginf` (the dtype's extremes).
+ * Replaces NaN by `nan` (0) and infinities by `posinf` and `neginf` (the largest and smallest finite values of the dtype).
  * @example
  * mx.nanToNum(mx.array([1, NaN])).tolist() // => [1, 0]
  */
@@ -245,8 +245,8 @@ const clipArgs = operation(
   },
 )
 /**
- * The elements limited to the range from `aMin` to `aMax`; null leaves a side open.
- * @throws ArgumentError when both sides are open
+ * Clips the elements to the range [aMin, aMax]; null means no limit.
+ * @throws ArgumentError if both limits are null
  * @example
  * mx.clip(mx.array([-1, 2, 5]), 0, 3).tolist() // => [0, 2, 3]
  */
@@ -255,7 +255,7 @@ export function clip(
   a: Operand,
   options: { aMin?: Operand | null; aMax?: Operand | null } & StreamOptions,
 ): Array
-// By hand: a bound must be given, if only as null.
+// By hand: both limits must be given, possibly as null.
 export function clip(...args: unknown[]): Array {
   return clipArgs(args)
 }

@@ -1,5 +1,5 @@
 /**
- * Products over chosen axes: inner, outer, tensordot, vecdot, kron, all by way of matmul and multiply.
+ * inner, outer, tensordot, vecdot and kron, in terms of matmul and multiply.
  */
 import { isList, operation, type StreamOptions } from "../graph/args"
 import { promote } from "../graph/dtype"
@@ -10,7 +10,7 @@ import { toDtype } from "./constant"
 import { matmul } from "./matmul"
 import { sum } from "./reduce"
 
-/** Sums over pairs of axes; the other axes of x, then those of y, remain. */
+/** Contracts pairs of axes; the result has the other axes of x, then those of y. */
 function contract(op: string, x: Array, y: Array, axesX: readonly number[], axesY: readonly number[]): Array {
   const left = axesX.map((axis) => normalizeAxis(op, axis, x.ndim))
   const right = axesY.map((axis) => normalizeAxis(op, axis, y.ndim))
@@ -41,8 +41,8 @@ const innerArgs = operation("inner", { a: "array", b: "array" }, (a: Array, b: A
   return contract("inner", x, y, [-1], [-1])
 })
 /**
- * Sums of products over the last axes of both.
- * @throws ShapeError when the last axes differ
+ * * The inner product over the last axes of both.
+ * @throws ShapeError if the last axes differ
  * @example
  * mx.inner(mx.array([1, 2]), mx.array([3, 4])).item() // => 11
  */
@@ -56,7 +56,7 @@ const outerArgs = operation("outer", { a: "array", b: "array" }, (a: Array, b: A
   return x.flatten().reshape([-1, 1]).multiply(y.flatten())
 })
 /**
- * All products of an element of a with an element of b, both flattened: shape [a.size, b.size].
+ * The outer product of the flattened arrays: shape [a.size, b.size].
  * @example
  * mx.outer(mx.array([1, 2]), mx.array([3, 4])).tolist() // => [[3, 4], [6, 8]]
  */
@@ -98,8 +98,8 @@ const tensordotArgs = operation(
   },
 )
 /**
- * Sums of products over several axes: the last `axes` of a with the first of b, or the pairs of two lists.
- * @throws ShapeError when sizes differ
+ * Contracts several axes: the last `axes` axes of a with the first ones of b, or the pairs of two lists of axes.
+ * @throws ShapeError if sizes differ
  * @example
  * mx.tensordot(mx.ones([2, 3]), mx.ones([3, 4]), 1).shape // => [2, 4]
  */
@@ -134,9 +134,9 @@ const vecdotArgs = operation(
   },
 )
 /**
- * Sums of products along one axis (the last by default); the others broadcast. Of complex numbers a is conjugated.
+ * The dot product along one axis (the last by default); the others broadcast. Complex numbers in a are conjugated.
  * @named axis
- * @throws ShapeError when the axes differ
+ * @throws ShapeError if the sizes of the axis differ
  * @example
  * mx.vecdot(mx.array([[1, 2], [3, 4]]), mx.array([1, 1])).tolist() // => [3, 7]
  */
@@ -159,7 +159,7 @@ const kronArgs = operation("kron", { a: "array", b: "array" }, (a: Array, b: Arr
     .reshape(left.map((n, i) => n * right[i]))
 })
 /**
- * The Kronecker product: each element of a times all of b, in blocks.
+ * The Kronecker product: blocks of each element of a times b.
  * @example
  * mx.kron(mx.array([1, 2]), mx.array([1, 10])).tolist() // => [1, 10, 2, 20]
  */

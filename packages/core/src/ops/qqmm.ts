@@ -1,6 +1,6 @@
 /**
- * Products of which both factors are quantized: the input as it is read, the weights before or then. See quantized-matmul.ts for
- * products with numbers.
+ * Matrix products with both operands quantized: the input on the fly, the weights in advance or on the fly. For products of unquantized
+ * inputs see quantized-matmul.ts.
  */
 import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
 import { float32, promote, uint32 } from "../graph/dtype"
@@ -25,7 +25,7 @@ import { stopGradient } from "./view"
 
 const swap = (x: Array): Array => x.swapaxes(-1, -2)
 
-/** x as quantization gives it back, in its own dtype. Derivatives pass straight through: x − stopGradient(x) is 0, and varies like x. */
+/** x quantized and dequantized, with a straight-through gradient: x − stopGradient(x) is 0, but has the gradient of x. */
 function roundTrip(x: Array, globalScale: Array | undefined, q: Quantization): Array {
   const global = globalScale ? [globalScale] : []
   const row = x.ndim === 1 ? x.expandDims(0) : x
@@ -36,7 +36,7 @@ function roundTrip(x: Array, globalScale: Array | undefined, q: Quantization): A
   return stopGradient(rounded.reshape(x.shape)).add(x.subtract(stopGradient(x)))
 }
 
-/** Checks shared by qqmm and gatherQqmm: x and w, rounded, with the packed form of w where it has one. */
+/** Validation shared by qqmm and gatherQqmm; returns the rounded x and w, and the packed form of w if given. */
 function asQuantized(
   op: string,
   x: unknown,
@@ -71,7 +71,7 @@ function asQuantized(
   return { a: roundTrip(given, globals[0], q), weights, scale, global: scale && globals[1] }
 }
 
-/** A product of packed weights times their global scale. */
+/** Applies the global scale of packed weights to a product. */
 function scaled(y: Array, global: Array | undefined): Array {
   if (!global) return y
   const factor = toDtype(global.reshape([]), float32).divide(NVFP4_RANGE)
@@ -122,10 +122,11 @@ export interface QqmmOptions extends StreamOptions {
   globalScaleW?: Array | null
 }
 /**
- * x @ wᵀ with both quantized: x as it is read, w too unless it comes packed with its scales. The value is that of the product of the
- * rounded numbers, in x's dtype. Derivatives, by x and by unpacked w, are those of that product; they pass the rounding unchanged.
+ * x @ wᵀ with both operands quantized: x on the fly, and w too unless it is packed with scales. The result is the product of the rounded
+ * operands, in x's dtype. Gradients with respect to x and unpacked w are those of that product, with a straight-through estimate for the
+ * rounding.
  * @method false
- * @throws ShapeError, DTypeError when the arrays do not belong together; ArgumentError for mode affine, or weights without scales
+ * @throws ShapeError, DTypeError if the arrays are incompatible; ArgumentError for mode affine, or weights without scales
  * @example
  * const [w, scales] = mx.quantize(mx.full([2, 32], 0.875), { mode: 'mxfp8' })
  * mx.qqmm(mx.full([1, 32], 0.875), w, scales, { mode: 'mxfp8' }).tolist() // => [[24.5, 24.5]]
@@ -194,10 +195,10 @@ const gatherQqmmArgs = operation(
   },
 )
 /**
- * {@link qqmm} of matrices chosen by index, as {@link gatherMm} chooses them.
+ * {@link qqmm} with operands gathered as in {@link gatherMm}.
  * @method false
  * @named sortedIndices
- * @throws ShapeError, DTypeError when the arrays do not belong together; IndexError, when computed, for an index out of bounds
+ * @throws ShapeError, DTypeError if the arrays are incompatible; IndexError, at evaluation, for an index out of bounds
  * @example
  * const [w, scales] = mx.quantize(mx.ones([3, 2, 32]), { mode: 'nvfp4' })
  * const rhsIndices = mx.array([2, 0], mx.int32)

@@ -1,9 +1,9 @@
 /**
- * Quantized weights: few bits an element and a scale a group, packed into uint32 words. Here are the formats, what is checked of
- * packed arrays, and both conversions; products with packed weights are in quantized-matmul.ts.
+ * Quantized weights: few bits per element and a scale per group, packed into uint32 words. The formats, their validation, and both
+ * conversions; products are in quantized-matmul.ts.
  *
- * Along the last axis groups of elements share a scale. The codes of a row are one stream of bits, least significant first:
- * element i has the bits from i · bits on, so that words of 32 bits are filled without gaps also where bits does not divide 32.
+ * Along the last axis groups of elements share a scale. The codes of a row form a stream of bits, least significant first: element i starts
+ * at bit i · bits, so that 32-bit words are filled without gaps even if bits does not divide 32.
  */
 import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
 import { asDtype, bfloat16, type Dtype, float32, uint8, uint32 } from "../graph/dtype"
@@ -17,11 +17,11 @@ import { toDtype, wide } from "./constant"
 import { decodeFp8, encodeFp8 } from "./fp8"
 
 /**
- * The storage of elements. `affine`: code · scale + bias, integers of 2 to 8 bits. `mxfp4` and `mxfp8`: floats of 4 (E2M1) or 8
- * (E4M3) bits and a power of two for each 32. `nvfp4`: floats of 4 bits and an E4M3 for each 16.
+ * The quantization mode. `affine`: code · scale + bias, integers of 2 to 8 bits. `mxfp4` and `mxfp8`: floats of 4 (E2M1) or 8 (E4M3) bits
+ * and a power of two for each 32. `nvfp4`: floats of 4 bits and an E4M3 for each 16.
  */
 export type QuantizationMode = "affine" | "mxfp4" | "mxfp8" | "nvfp4"
-/** A format: elements that share a scale, bits an element, and the mode. @internal */
+/** A format: group size, bits per element, and mode. @internal */
 export type Quantization = { groupSize: number; bits: number; mode: QuantizationMode }
 
 /** The schema of a format, for the parameters of primitives. @internal */
@@ -31,7 +31,7 @@ export const formatSchema = {
   mode: ["affine", "mxfp4", "mxfp8", "nvfp4"],
 } as const
 
-/** The settings that each mode supports, where groups fill whole words; the defaults first. */
+/** The group sizes and bits that each mode supports, such that groups fill whole words; defaults first. */
 const supported: Record<QuantizationMode, { groupSizes: number[]; bits: number[] }> = {
   affine: { groupSizes: [64, 16, 32, 128], bits: [4, 2, 3, 5, 6, 8] },
   mxfp4: { groupSizes: [32], bits: [4] },
@@ -42,9 +42,9 @@ const supported: Record<QuantizationMode, { groupSizes: number[]; bits: number[]
 export const NVFP4_RANGE = 448 * 6
 
 /**
- * A mode with its group size and bits, the mode's own where they are not given.
+ * A mode with its group size and bits, by default those of the mode.
  * @internal
- * @throws ArgumentError for what the mode does not support
+ * @throws ArgumentError for unsupported values
  */
 export function resolveFormat(
   op: string,
@@ -73,7 +73,7 @@ export function resolveFormat(
 }
 
 /**
- * Checks packed weights and what belongs to them, and gives the number of elements a row.
+ * Validates packed weights with their scales and biases, and returns the number of elements per row.
  * @internal
  * @throws DTypeError, ShapeError, ArgumentError
  */
@@ -123,7 +123,7 @@ export function checkPacked(
   return columns
 }
 
-/** The last axis cut into groups: [..., n] → [..., n / size, size]. */
+/** Splits the last axis into groups: [..., n] → [..., n / size, size]. */
 const grouped = (x: Array, size: number): Array => x.unflatten(-1, [x.shape[x.ndim - 1] / size, size])
 
 /** Codes [..., n] in uint32 → words [..., n · bits / 32]. */
@@ -140,7 +140,7 @@ function pack(codes: Array, bits: number): Array {
             .flatten(-2, -1),
           32,
         ).leftShift(shifts(1))
-  // No two parts share a bit, so that the sum is their union.
+  // The parts have no common bits, so that their sum is the bitwise OR.
   return toDtype(parts.sum(-1), uint32)
 }
 
@@ -156,7 +156,7 @@ function unpack(words: Array, bits: number): Array {
   return toDtype(stream.leftShift(arange(bits, { dtype: uint32 })).sum(-1), uint32)
 }
 
-/** The nearest E2M1, the smaller one of two, as a code whose bit 3 is the sign. */
+/** The code of the nearest E2M1 (ties towards zero); bit 3 is the sign. */
 function encodeFp4(y: Array): Array {
   const size = y.abs()
   let code = toDtype(size.greater(0.25), uint32)
@@ -190,7 +190,7 @@ function encodePower(x: Array): Array {
   return toDtype(exponent.maximum(-127).minimum(127).add(127), uint8)
 }
 
-/** The affine codes, scales and biases: the edge of larger magnitude and 0 are hit exactly. */
+/** The affine codes, scales and biases: the edge of larger magnitude and 0 are represented exactly. */
 function quantizeAffine(w: Array, { groupSize, bits }: Quantization): Array[] {
   const x = grouped(toDtype(w, wide(w.dtype)), groupSize)
   const most = 2 ** bits - 1
@@ -211,7 +211,7 @@ function quantizeAffine(w: Array, { groupSize, bits }: Quantization): Array[] {
   ]
 }
 
-/** The codes and scales of the floating modes; `unit` is the global scale over {@link NVFP4_RANGE}, where there is one. */
+/** The codes and scales of the floating modes; `unit` is the global scale (if any) over {@link NVFP4_RANGE}. */
 function quantizeFloats(w: Array, { groupSize, bits, mode }: Quantization, globalScale?: Array): Array[] {
   const x = grouped(w, groupSize)
   const ideal = x
@@ -321,12 +321,12 @@ const quantizeArgs = operation(
 )
 /** The options of {@link quantize}. */
 export interface QuantizeOptions extends StreamOptions {
-  /** Elements that share a scale. Affine: 64 (the default), 32, 128, or 16 where bits are even; the other modes have one size. */
+  /** The number of elements that share a scale. Affine: 64 (the default), 32, 128, or 16 if bits is even; the other modes have one size. */
   groupSize?: number | null
-  /** Bits an element. Affine: 4 (the default), 2, 3, 5, 6 or 8; the other modes have one width. */
+  /** Bits per element. Affine: 4 (the default), 2, 3, 5, 6 or 8; the other modes have one width. */
   bits?: number | null
   mode?: QuantizationMode
-  /** In nvfp4, the largest magnitude that is to be representable, one element: scales become relative to it. */
+  /** In nvfp4, the largest magnitude to represent, as an array of one element; scales are relative to it. */
   globalScale?: Array | null
 }
 /**
@@ -405,14 +405,14 @@ const dequantizeArgs = operation(
 export interface DequantizeOptions extends QuantizeOptions {
   /** Affine only: the offsets of the groups. */
   biases?: Array | null
-  /** Of the result. Affine: that of scales by default; else that of the global scale, or bfloat16. */
+  /** The dtype of the result. The default is that of scales in mode affine, otherwise that of the global scale, or bfloat16. */
   dtype?: Dtype | null
 }
 /**
- * The numbers that {@link quantize} packed, for the same group size, bits and mode: code · scale + bias in mode affine, code · scale
- * in the others. In mode affine both steps are rounded to scales' dtype, as MLX does; the others round once.
+ * Inverts {@link quantize} with the same group size, bits and mode: code · scale + bias in mode affine, code · scale in the others. In mode
+ * affine both steps are rounded to the dtype of scales, as in MLX; the others round once.
  * @method false
- * @throws ShapeError, DTypeError when the arrays do not belong together; ArgumentError for an unknown format
+ * @throws ShapeError, DTypeError if the arrays are incompatible; ArgumentError for an unknown format
  * @example
  * const [packed, scales] = mx.quantize(mx.full([2, 32], 1.5), { mode: 'mxfp4' })
  * mx.dequantize(packed, scales, { mode: 'mxfp4', dtype: mx.float32 }).index(1, 31).item() // => 1.5

@@ -1,6 +1,6 @@
 /**
- * Products of numbers with packed weights. The formats are in quantize.ts, products of which both factors are quantized in qqmm.ts.
- * By definition products are computed in float32 at least, from weights that are not rounded in between.
+ * Products with packed weights. The formats are in quantize.ts, products of two quantized operands in qqmm.ts. Products are defined as
+ * computed in at least float32, from weights without intermediate rounding.
  */
 import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
 import { type Dtype, int32, promote } from "../graph/dtype"
@@ -31,14 +31,14 @@ const swap = (x: Array): Array => x.swapaxes(-1, -2)
 const plus = (a: Array | null, b: Array | null): Array | null => (a && b ? a.add(b) : (a ?? b))
 
 /**
- * The rounding of x in a product: none, or to 8 bits, where each 32 numbers along the last axis become integers from −127 to 127 times a
- * 127th of the largest magnitude among them.
+ * The rounding of x in a product: none, or to 8 bits, where each group of 32 elements along the last axis is rounded to integers from −127
+ * to 127 times 1/127 of its largest magnitude.
  */
 export type ProductActivations = "exact" | "int8"
 type ProductParams = Quantization & { transpose: boolean; activations: ProductActivations }
 const productSchema = { transpose: "bool", ...formatSchema, activations: ["exact", "int8"] } as const
 
-/** The product without rounding, which derivatives are of. */
+/** The product without rounding, whose derivatives are used. */
 const exact = (params: ProductParams): ProductParams => ({ ...params, activations: "exact" })
 
 /** The inputs of an exact product, with x rounded: the definition of `int8`. */
@@ -51,14 +51,14 @@ function withRounded(inputs: readonly Array[]): Array[] {
   return [codes.multiply(scale).flatten(-2, -1), ...rest]
 }
 
-/** The numbers of packed weights, in the dtype products are computed in; scales of mode affine are exact in it. */
+/** Dequantized weights, in the dtype of the computation. */
 function unpacked(w: Array, scales: Array, biases: Array | undefined, dtype: Dtype, q: Quantization): Array {
   const { groupSize, bits, mode } = q
   const inputs = biases ? [w, toDtype(scales, dtype), toDtype(biases, dtype)] : [w, scales]
   return dequantizePacked(inputs, { groupSize, bits, mode, dtype })
 }
 
-/** Checks the packed weights and the inner axis, and gives the number of columns of the result. */
+/** Validates the packed weights and the inner axis, and returns the number of columns of the result. */
 function checkProduct(
   op: string,
   x: Meta,
@@ -83,7 +83,7 @@ function checkProduct(
   return outer
 }
 
-/** The derivative by scales and biases from that by the weights: Σ over a group of dw · code, and of dw. */
+/** The gradient of scales and biases from that of the weights: Σ over a group of dw · code, and of dw. */
 function scaleGradients(x: Array, w: Array, scales: Array, g: Array, params: ProductParams): [Array, Array] {
   const { transpose, groupSize } = params
   const inner = wide(x.dtype)
@@ -94,7 +94,7 @@ function scaleGradients(x: Array, w: Array, scales: Array, g: Array, params: Pro
   return [sums(dw.multiply(codes)), sums(dw)]
 }
 
-/** x [..., M, K] times packed weights [..., N, ·] transposed, or [..., K, ·]; equal axes in front. Inputs: x, w, scales, biases?. */
+/** x [..., M, K] times packed weights [..., N, ·] transposed, or [..., K, ·]; equal leading axes. Inputs: x, w, scales, biases?. */
 const packedProduct: Apply<ProductParams> = definePrimitive({
   name: "quantizedMatmul",
   params: productSchema,
@@ -146,7 +146,7 @@ const packedProduct: Apply<ProductParams> = definePrimitive({
   },
 })
 
-/** x and what belongs to the weights, in the dtype of the result. */
+/** Converts x, scales and biases to the dtype of the result. */
 function asOperands(
   op: string,
   x: unknown,
@@ -172,7 +172,7 @@ function asOperands(
   return { a, packed: [weights, toDtype(scale, dtype), toDtype(bias, dtype)] }
 }
 
-/** The product for axes in front that broadcast; rows of x are gathered where the weights are one matrix. @internal */
+/** The product with broadcast leading axes; if the weights are a single matrix, these are folded into the rows of x. @internal */
 export function multiplyPacked(op: string, a: Array, packed: Array[], params: ProductParams): Array {
   if (a.ndim === 0) throw new ShapeError(op, "x must have at least one dimension")
   const x = a.ndim === 1 ? a.expandDims(0) : a
@@ -229,27 +229,27 @@ const quantizedMatmulArgs = operation(
 export interface PackedOptions extends StreamOptions {
   /** Mode affine only: the offsets of the groups. */
   biases?: Array | null
-  /** The weights are stored as [N, K], and used transposed; true by default. */
+  /** True (the default) if the weights are stored as [N, K] and used transposed. */
   transpose?: boolean
   groupSize?: number | null
   bits?: number | null
   mode?: QuantizationMode
-  /** The rounding of x: to 8 bits with `'int8'`, for speed where the backend multiplies bytes; none by default. */
+  /** The rounding of x: `'int8'` rounds to 8 bits, which is faster if the backend has byte products; none by default. */
   activations?: ProductActivations
 }
 /**
- * x @ wᵀ, or x @ w with `transpose: false`, for weights packed by {@link quantize}: x [..., K], w [..., N, K] → [..., N]. The axes in
- * front broadcast. Differentiable in x, and in mode affine in scales and biases. Sums are float32's; where a processor multiplies bytes,
- * a row may first be rounded to 2⁻²³ of the largest number of each group (2⁻¹⁵ in the half types), so that much smaller ones beside it
- * count less exactly; where it multiplies bfloat16, many bfloat16 rows meet weights that are rounded to bfloat16 (each by 2⁻⁹ of itself at
- * most).
+ * x @ wᵀ, or x @ w with `transpose: false`, for weights packed by {@link quantize}: x [..., K], w [..., N, K] → [..., N]. Leading axes
+ * broadcast. Differentiable in x and, in mode affine, in scales and biases. Sums are accumulated in float32. On processors with byte
+ * products, a row may first be rounded to 2⁻²³ of the largest magnitude of each group (2⁻¹⁵ for 16-bit floats), which reduces the precision
+ * of much smaller elements; on processors with bfloat16 products, for many bfloat16 rows, weights are rounded to bfloat16 (a relative error
+ * of at most 2⁻⁹).
  *
- * With `activations: 'int8'` each 32 numbers x of a row become s · round(x / s), s = max |x| / 127, in float32 at least: an element of the
- * result differs from the exact product by at most Σ |w| s / 2. The last axis of x must be a multiple of 32. Derivatives are those of the
- * product without that rounding.
+ * With `activations: 'int8'`, each group of 32 elements x of a row becomes s · round(x / s), s = max |x| / 127, in at least float32: an
+ * element of the result differs from the exact product by at most Σ |w| s / 2. The last axis of x must be a multiple of 32. Derivatives are
+ * those of the product without that rounding.
  * @method false
  * @named activations
- * @throws ShapeError, DTypeError when the arrays do not belong together; ArgumentError for an unknown format
+ * @throws ShapeError, DTypeError if the arrays are incompatible; ArgumentError for an unknown format
  * @example
  * const [w, scales, biases] = mx.quantize(mx.ones([2, 64]))
  * mx.quantizedMatmul(mx.ones([1, 64]), w, scales, biases).tolist() // => [[64, 64]]
@@ -277,7 +277,7 @@ export function quantizedMatmul(...args: unknown[]): Array {
   return quantizedMatmulArgs(args)
 }
 
-/** out[i] = x[lhs[i]] times packed weights number rhs[i]. Inputs: x [·, M, K], w, scales, biases?, lists lhs and rhs → [n, M, N]. */
+/** out[i] = x[lhs[i]] times packed weights w[rhs[i]]. Inputs: x [·, M, K], w, scales, biases?, lists lhs and rhs → [n, M, N]. */
 const gatherPacked: Apply<ProductParams> = definePrimitive({
   name: "gatherQmm",
   params: productSchema,
@@ -331,7 +331,7 @@ function gathered<A>(inputs: readonly A[]): { packed: A[]; lhs: A; rhs: A } {
   return { packed: inputs.slice(1, last), lhs: inputs[last], rhs: inputs[last + 1] }
 }
 
-/** The product of chosen matrices, for any axes in front. @internal */
+/** The product of gathered matrices, for any leading axes. @internal */
 export function multiplyGathered(
   op: string,
   a: Array,
@@ -397,19 +397,19 @@ const gatherQmmArgs = operation(
     return multiplyGathered(op, a, packed, lhs, rhs, params)
   },
 )
-/** The choice of matrices to multiply; see {@link gatherMm}. */
+/** The indices of the matrices to multiply; see {@link gatherMm}. */
 export interface GatherOptions {
   lhsIndices?: Array | null
   rhsIndices?: Array | null
-  /** A promise that indices ascend; nothing depends on it. */
+  /** Asserts ascending indices; has no effect. */
   sortedIndices?: boolean
 }
 /**
- * {@link quantizedMatmul} of matrices chosen by index: out[i] = x[lhsIndices[i]] @ w[rhsIndices[i]]ᵀ, as {@link gatherMm} chooses
- * them. For mixtures of experts: w holds one packed matrix an expert.
+ * {@link quantizedMatmul} with gathered operands: out[i] = x[lhsIndices[i]] @ w[rhsIndices[i]]ᵀ, as in {@link gatherMm}. For mixtures of
+ * experts: w contains one packed matrix per expert.
  * @method false
  * @named sortedIndices activations
- * @throws ShapeError, DTypeError when the arrays do not belong together; IndexError, when computed, for an index out of bounds
+ * @throws ShapeError, DTypeError if the arrays are incompatible; IndexError, at evaluation, for an index out of bounds
  * @example
  * const [w, scales, biases] = mx.quantize(mx.stack([mx.ones([2, 64]), mx.zeros([2, 64])]))
  * const rhsIndices = mx.array([1, 0], mx.int32)

@@ -111,8 +111,8 @@ describe("padSegments and unpadSegments", () => {
         "IndexError: [unpadSegments] offsets must end with the 7 rows, received 6",
         "ShapeError: [unpadSegments] lengths must add up to the 7 rows, received a sum of 6",
         "ArgumentError: [unpadSegments] expected lengths or offsets, received lengths and offsets",
-        "TransformError: [padSegments] the result's size depends on values that vmap or compile traces. Give maxLength",
-        "TransformError: [unpadSegments] the result's size depends on values that vmap or compile traces. Give totalLength",
+        "TransformError: [padSegments] the result's size depends on values that vmap or compile traces. Pass maxLength",
+        "TransformError: [unpadSegments] the result's size depends on values that vmap or compile traces. Pass totalLength",
       ]
     `)
   })
@@ -199,7 +199,7 @@ describe("repeat with counts", () => {
         "ShapeError: [repeat] repeats must add up to less than 2^31, received a sum of 4294967298",
         "ArgumentError: [repeat] repeats must be a non-negative integer, received the number -1",
         "ArgumentError: [repeat] repeats must be an array of integers, or integers in lists, received the string "2"",
-        "TransformError: [repeat] the result's size depends on values that vmap or compile traces. Give totalLength",
+        "TransformError: [repeat] the result's size depends on values that vmap or compile traces. Pass totalLength",
       ]
     `)
   })

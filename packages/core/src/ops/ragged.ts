@@ -1,5 +1,5 @@
 /**
- * Rows of runs of several lengths, one after another, and the same with each run padded to one length. How runs are given is read in
+ * Conversion between concatenated rows of segments of different lengths and padded segments. Segment arguments are parsed in
  * segment-arguments.ts.
  */
 import { operation, type Scalar, type StreamOptions } from "../graph/args"
@@ -15,7 +15,7 @@ import { lengthsOfRuns, readRuns, valuesOf } from "./segment-arguments"
 import { segmentIds } from "./segments"
 import { take } from "./take"
 
-/** The run of each of n rows, and its position there. */
+/** The segment of each of n rows, and its position within the segment. */
 function positionsOf(offsets: Array, n: number): [runs: Array, positions: Array] {
   const runs = segmentIds([offsets.expandDims(0)], { size: n }).squeeze(0)
   return [runs, arange(n, { dtype: offsets.dtype }).subtract(take(offsets, runs, 0))]
@@ -40,7 +40,7 @@ const padArgs = operation(
     const shape = [each.shape[0], longest, ...data.shape.slice(1)]
     const [runs, positions] = positionsOf(bounds, data.shape[0])
     const updates = data.expandDims([1, 2])
-    // Every position is written once, so a sum is the row itself, and its derivative is a gather.
+    // Each position is written once, so adding is the same as setting, and its gradient is a plain gather.
     const rows = scatter([zeros(shape, data.dtype), updates, runs, positions], { axes: [0, 1], mode: "add" })
     if (value === 0) return rows
     const real = arange(longest, { dtype: each.dtype }).less(each.expandDims(1))
@@ -49,13 +49,12 @@ const padArgs = operation(
   },
 )
 /**
- * Runs of rows, one after another, as rows of one length: [N, …] gives [runs, longest, …], with `value` (0) behind the rows of a run. Runs
- * are given by
- * `lengths`, which add up to N, or by `offsets`, where each begins and N at the end. `maxLength` is the length of the longest by default;
- * inside vmap and compile it must be given. {@link unpadSegments} undoes it.
- * @throws IndexError for offsets that do not fit, at once where they are a list; when computed, for others and for a run that is longer
- *   than `maxLength`. (GPU backends leave such rows out.)
- * @throws ShapeError when lengths in a list do not add up to the rows
+ * Pads contiguous segments of rows to equal length: [N, …] becomes [segments, maxLength, …], filled with `value` (0). Segments are given by
+ * `lengths`, which sum to N, or by `offsets`: the start of each, and N. `maxLength` is the largest length by default; inside vmap and
+ * compile it must be given. The inverse is {@link unpadSegments}.
+ * @throws IndexError for invalid offsets (immediately for lists, otherwise at evaluation), and at evaluation for a segment longer than
+ * `maxLength`. (GPU backends drop such rows.)
+ * @throws ShapeError if a list of lengths does not sum to the number of rows
  * @example
  * mx.padSegments(mx.array([1, 2, 3]), { lengths: [1, 2] }).tolist() // => [[1, 0], [2, 3]]
  */
@@ -63,7 +62,7 @@ export function padSegments(
   data: Array,
   options: RowRuns<Array> & { maxLength?: number | null; value?: Scalar | Array } & StreamOptions,
 ): Array
-// By hand: runs are given by lengths or by offsets.
+// By hand: segments are given by lengths or by offsets.
 export function padSegments(...args: unknown[]): Array {
   return padArgs(args)
 }
@@ -88,10 +87,10 @@ const totalOf = (op: string, offsets: Array): number =>
   valuesOf(op, take(offsets, offsets.shape[0] - 1, 0), "the result's size", "totalLength")[0]
 
 /**
- * The rows of runs without what pads them: [runs, longest, …] gives [N, …], where `lengths` add up to N. It undoes {@link padSegments}.
+ * Removes the padding of segments: [segments, maxLength, …] becomes [N, …], where `lengths` sum to N. The inverse of {@link padSegments}.
  * `totalLength` is N; it must be given inside vmap and compile.
- * @throws IndexError for offsets that do not fit, at once where they are a list; when computed, for others and for a run that is longer
- *   than the rows there are. (GPU backends cut them.)
+ * @throws IndexError for invalid offsets (immediately for lists, otherwise at evaluation), and at evaluation for a segment longer than the
+ * padded length. (GPU backends clip it.)
  * @example
  * mx.unpadSegments(mx.array([[1, 0], [2, 3]]), { lengths: [1, 2] }).tolist() // => [1, 2, 3]
  */
@@ -99,7 +98,7 @@ export function unpadSegments(
   data: Array,
   options: RowRuns<Array> & { totalLength?: number | null } & StreamOptions,
 ): Array
-// By hand: runs are given by lengths or by offsets.
+// By hand: segments are given by lengths or by offsets.
 export function unpadSegments(...args: unknown[]): Array {
   return unpadArgs(args)
 }

@@ -1,6 +1,6 @@
 /**
- * Random bits from keys: the counter-based generator Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror and Shaw, "Parallel random
- * numbers: as easy as 1, 2, 3", 2011). The distributions of `mx.random` are made of them in random.ts.
+ * Random bits from keys: the counter-based generator Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror and Shaw, "Parallel random numbers:
+ * as easy as 1, 2, 3", 2011). The distributions of `mx.random`, in api/random.ts, are based on them.
  */
 import { uint32, unsignedOfSize } from "../graph/dtype"
 import { DTypeError, ShapeError } from "../graph/errors"
@@ -72,7 +72,7 @@ export const randomBits: Apply<{ width: number; shape: readonly number[] }> = de
     const count = Math.ceil((perKey * width) / 4)
     for (let k = 0; k < keys.data.length / 2; k++) {
       const words = wordsOf(keys.data[2 * k], keys.data[2 * k + 1], count)
-      // The words' bytes, least significant first, cut into elements.
+      // Splits the words' bytes, least significant first, into elements.
       const mask = width === 4 ? 0xffffffff : 2 ** (8 * width) - 1
       for (let i = 0; i < perKey; i++) {
         const byte = i * width

@@ -18,7 +18,7 @@ test("split and unstack", () => {
   ])
   expect(shapes(mx.unstack(mx.zeros([2, 3]), { axis: 1 }))).toEqual([[2], [2], [2]])
   expect(() => mx.split(x, 4)).toThrowErrorMatchingInlineSnapshot(
-    `[ShapeError: [split] axis 0 of size 6 cannot be cut into 4 equal parts]`,
+    `[ShapeError: [split] axis 0 of size 6 cannot be split into 4 equal parts]`,
   )
   expect(() => mx.split(x, "a" as never)).toThrowErrorMatchingInlineSnapshot(
     `[ArgumentError: [split] indicesOrSections must be an integer or a list of integers, received the string "a"]`,
@@ -102,7 +102,7 @@ test("pad", () => {
     [1, 1, 0, 0],
   ])
   expect(() => mx.pad(x, -1)).toThrowErrorMatchingInlineSnapshot(
-    `[ArgumentError: [pad] the widths must be non-negative integers, received the number -1. Give a number, a pair for all axes, or a pair for each axis]`,
+    `[ArgumentError: [pad] the widths must be non-negative integers, received the number -1. Pass a number, a pair for all axes, or a pair for each axis]`,
   )
   expect(() => mx.pad(x, 1, "wrap" as never)).toThrowErrorMatchingInlineSnapshot(
     `[ArgumentError: [pad] mode must be "constant", "edge", "reflect" or "symmetric", received the string "wrap"]`,

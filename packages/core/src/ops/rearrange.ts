@@ -1,5 +1,5 @@
 /**
- * Cutting, repeating and turning arrays: split, tile, repeat, roll, flip, meshgrid and the like, all made of views and joins.
+ * split, tile, repeat, roll, flip, meshgrid and similar, in terms of views and joins.
  */
 import {
   type Axes,
@@ -31,7 +31,7 @@ import { segmentIds } from "./segments"
 import { sliceRange } from "./slice"
 import { take } from "./take"
 
-/** The elements from `start` to before `stop` along one axis. */
+/** Slices one axis from `start` up to but excluding `stop`. */
 function between(x: Array, axis: number, start: number, stop: number): Array {
   return sliceRange(
     x,
@@ -48,7 +48,7 @@ const splitArgs = operation(
     const n = x.shape[along]
     if (typeof where === "number") {
       if (!Number.isInteger(where) || where <= 0 || n % where !== 0)
-        throw new ShapeError("split", `axis ${along} of size ${n} cannot be cut into ${where} equal parts`)
+        throw new ShapeError("split", `axis ${along} of size ${n} cannot be split into ${where} equal parts`)
       const size = n / where
       const parts: Array[] = []
       for (let i = 0; i < where; i++) parts.push(between(x, along, i * size, (i + 1) * size))
@@ -64,8 +64,8 @@ const splitArgs = operation(
   },
 )
 /**
- * The array cut along an axis: into equal parts, or at positions.
- * @throws ShapeError when the axis cannot be cut into equal parts
+ * Splits an array along an axis: into equal parts, or at the given indices.
+ * @throws ShapeError if the axis cannot be split into equal parts
  * @example
  * mx.split(mx.array([1, 2, 3, 4]), [1]).map((part) => part.tolist()) // => [[1], [2, 3, 4]]
  */
@@ -95,9 +95,9 @@ const unstackArgs = operation(
   },
 )
 /**
- * The slices along an axis, as a list: what undoes stack.
+ * Splits an array into the list of its slices along an axis: the inverse of stack.
  * @named axis
- * @throws ShapeError when the axis is out of bounds
+ * @throws ShapeError if the axis is out of bounds
  * @example
  * mx.unstack(mx.array([[1, 2], [3, 4]])).map((row) => row.tolist()) // => [[1, 2], [3, 4]]
  */
@@ -124,7 +124,7 @@ const tileArgs = operation(
   },
 )
 /**
- * The whole array repeated along each axis.
+ * Repeats the whole array along each axis.
  * @throws ArgumentError unless reps are non-negative integers
  * @example
  * mx.tile(mx.array([1, 2]), 2).tolist() // => [1, 2, 1, 2]
@@ -134,7 +134,7 @@ export function tile(...args: unknown[]): Array {
   return tileArgs(args)
 }
 
-/** The position that each element of the result comes from, where element i is repeated counts[i] times. */
+/** The source index of each element of the result, where element i is repeated counts[i] times. */
 function repeatedPositions(counts: readonly number[]): Int32Array {
   const total = counts.reduce((sum, count, i) => {
     if (!Number.isInteger(count) || count < 0)
@@ -154,7 +154,7 @@ function repeatedPositions(counts: readonly number[]): Int32Array {
   return positions
 }
 
-/** The elements along an axis, each as often as its count says. */
+/** Repeats the elements along an axis by their counts. */
 function repeatEach(x: Array, repeats: unknown, axis: number, total: number | null | undefined): Array {
   const counts = isList(repeats) ? null : asLine("repeat", "repeats", repeats)
   const n = counts === null ? (repeats as unknown[]).length : counts.shape[0]
@@ -201,12 +201,12 @@ const repeatArgs = operation(
   },
 )
 /**
- * Each element repeated along an axis, or of the flattened array: all as often, or each as often as its own count in a list or an array.
- * Counts in an array are read, unless `totalLength` gives their sum, as it must inside vmap and compile.
+ * Repeats elements along an axis, or of the flattened array: all equally often, or each according to a list or array of counts. An array of
+ * counts is evaluated, unless `totalLength` gives its sum, as is required inside vmap and compile.
  * @named totalLength
  * @throws ArgumentError unless repeats are non-negative integers
  * @throws ShapeError unless there is a count for each element
- * @throws IndexError, when computed, for counts in an array whose sum is not `totalLength`. (GPU backends cut them.)
+ * @throws IndexError, at evaluation, if the sum of an array of counts is not `totalLength`. (GPU backends clip it.)
  * @example
  * mx.repeat(mx.array([1, 2]), 2).tolist() // => [1, 1, 2, 2]
  * mx.repeat(mx.array([1, 2, 3]), [2, 0, 1]).tolist() // => [1, 1, 3]
@@ -259,8 +259,8 @@ function rollAlong(x: Array, shift: number, axis: number): Array {
   return by === 0 ? x : concatenate([between(x, axis, n - by, n), between(x, axis, 0, n - by)], axis)
 }
 /**
- * The elements shifted along axes, those that leave entering at the other side; without an axis, of the flattened array.
- * @throws ShapeError when there are not as many shifts as axes
+ * Rolls elements along axes, with wraparound; without an axis, rolls the flattened array.
+ * @throws ShapeError if there are not as many shifts as axes
  * @example
  * mx.roll(mx.array([1, 2, 3]), 1).tolist() // => [3, 1, 2]
  */
@@ -284,8 +284,8 @@ const flipArgs = operation("flip", { a: "array", axis: "axes?" }, (x: Array, axi
   )
 })
 /**
- * The elements in reverse order along the axes (all by default), as a view.
- * @throws ShapeError when an axis is out of bounds
+ * Reverses the elements along the axes (all by default), as a view.
+ * @throws ShapeError if an axis is out of bounds
  * @example
  * mx.flip(mx.array([1, 2, 3])).tolist() // => [3, 2, 1]
  */
@@ -295,7 +295,7 @@ export function flip(...args: unknown[]): Array {
   return flipArgs(args)
 }
 
-/** Takes a trailing plain object off the arguments of a function of any number of arrays. */
+/** Separates trailing options from the arguments of a variadic function. */
 function withOptions(
   op: string,
   args: readonly unknown[],
@@ -309,7 +309,7 @@ function withOptions(
   const given = isPlainObject(last) ? args.slice(0, -1) : args
   return { arrays: given.map((x, i) => asArrayArgument(op, `array ${i}`, x)), options }
 }
-/** Runs `body` on the stream of the options; errors come under the function's name. */
+/** Runs `body` on the stream of the options and reports errors under the function's name. */
 const streamed = (
   op: string,
   arrays: readonly Array[],
@@ -326,8 +326,8 @@ const streamed = (
   )
 
 /**
- * Coordinate arrays of a grid, from the coordinates along each of its axes. `'xy'` (the default) puts the second array's axis first, as
- * pictures have it; `'ij'` keeps their order. `sparse` leaves the axes of size 1 that broadcasting would repeat.
+ * Coordinate arrays of a grid, from the coordinates along each of its axes. `'xy'` (the default) swaps the first two axes, as in images;
+ * `'ij'` keeps their order. `sparse` returns arrays that broadcast to the grid, with axes of size 1.
  * @throws ArgumentError for another indexing; ShapeError for an array of more than one dimension
  * @example
  * mx.meshgrid(mx.array([1, 2]), mx.array([3]))[0].tolist() // => [[1, 2]]
@@ -358,8 +358,8 @@ export function meshgrid(
 }
 
 /**
- * The shape that all broadcast to.
- * @throws ShapeError when they do not
+ * * The broadcast shape of several shapes.
+ * @throws ShapeError if they do not broadcast
  * @example
  * mx.broadcastShapes([2, 1], [3]) // => [2, 3]
  */
@@ -369,8 +369,8 @@ export function broadcastShapes(...shapes: (readonly number[])[]): number[] {
 }
 
 /**
- * All arrays broadcast to their common shape.
- * @throws ShapeError when there is none
+ * Broadcasts arrays to their common shape.
+ * @throws ShapeError if they do not broadcast
  * @example
  * mx.broadcastArrays(mx.array([1, 2]), mx.array([[3]]))[1].tolist() // => [[3, 3]]
  */
@@ -394,7 +394,7 @@ const third = (x: Array): Array =>
   x.ndim < 2 ? x.flatten().expandDims([0, 2]) : x.ndim === 2 ? x.expandDims(-1) : x
 
 /**
- * Arrays of at least one dimension; of several arrays a list.
+ * Expands arrays to at least one dimension. Several arrays give a list.
  * @example
  * mx.atleast1d(mx.array(1)).shape // => [1]
  */
@@ -405,7 +405,7 @@ export function atleast1d(...args: unknown[]): Array | Array[] {
 }
 
 /**
- * Arrays of at least two dimensions: a vector becomes a row. Of several arrays a list.
+ * Expands arrays to at least two dimensions: a vector becomes a row. Several arrays give a list.
  * @example
  * mx.atleast2d(mx.array([1, 2])).shape // => [1, 2]
  */
@@ -416,7 +416,7 @@ export function atleast2d(...args: unknown[]): Array | Array[] {
 }
 
 /**
- * Arrays of at least three dimensions: [n] becomes [1, n, 1], [m, n] becomes [m, n, 1]. Of several arrays a list.
+ * Expands arrays to at least three dimensions: [n] becomes [1, n, 1], [m, n] becomes [m, n, 1]. Several arrays give a list.
  * @example
  * mx.atleast3d(mx.array([1, 2])).shape // => [1, 2, 1]
  */
@@ -448,8 +448,8 @@ const diffArgs = operation(
   },
 )
 /**
- * Differences of neighbours along an axis (the last by default), `n` times over.
- * @throws ShapeError when the axis is out of bounds
+ * The n-th differences of adjacent elements along an axis (the last by default).
+ * @throws ShapeError if the axis is out of bounds
  * @example
  * mx.diff(mx.array([1, 4, 9])).tolist() // => [3, 5]
  */

@@ -1,7 +1,6 @@
 /**
- * Broadcasting and its transpose: reductions over axes (sum, mean, max, …). A reduction's primitive keeps the reduced axes with
- * size 1; the public function drops them unless `keepdims` is set.
- * It is long because reductions and broadcasting are each other's transposes, so that neither file could stand alone.
+ * Broadcasting and its transpose: reductions over axes (sum, mean, max, …). A reduction's primitive keeps the reduced axes with size 1; the
+ * public function removes them unless `keepdims` is set. It is long because reductions and broadcasting are each other's transposes.
  */
 import { type Axes, type Operand, operation, type StreamOptions } from "../graph/args"
 import { bool_, complex64, type Dtype, int32, isInexact, uint32 } from "../graph/dtype"
@@ -61,8 +60,8 @@ const broadcastToArgs = operation(
   },
 )
 /**
- * Repeats axes of size 1, and new leading axes, without copying.
- * @throws ShapeError when another size differs
+ * Broadcasts an array to a shape, without copying.
+ * @throws ShapeError if the array does not broadcast to the shape
  * @example
  * mx.broadcastTo(mx.array([1, 2]), [2, 2]).tolist() // => [[1, 2], [1, 2]]
  */
@@ -71,7 +70,7 @@ export function broadcastTo(...args: unknown[]): Array {
   return broadcastToArgs(args)
 }
 
-/** Sums over whatever axes broadcasting from `shape` repeated: the transpose of broadcasting. */
+/** Sums over the axes that were broadcast from `shape`: the transpose of broadcasting. */
 export function sumTo(x: Array, shape: Shape): Array {
   if (sameShape(x.shape, shape)) return x
   const leading = x.ndim - shape.length
@@ -86,7 +85,7 @@ function reduced(x: Meta, axes: readonly number[]): number[] {
   return x.shape.map((n, i) => (axes.includes(i) ? 1 : n))
 }
 
-/** Calls `visit(element, cell)` for each element of `x` with the position of its cell in the reduced output. */
+/** Calls `visit(element, cell)` for each element of `x`, with the index of its cell in the reduced output. */
 function eachCell(
   x: HostArray,
   axes: readonly number[],
@@ -148,11 +147,11 @@ const vmapAxes =
     axes: [0],
   })
 
-/** A reduction over the last axis treats every row alone. */
+/** Rows are independent in reductions over the last axis. */
 const rowsAlone = ([x]: readonly Meta[], { axes }: { axes: readonly number[] }): { axes: number[] } | null =>
   axes.length === 1 && axes[0] === x.shape.length - 1 ? { axes: [1] } : null
 
-/** MLX sums bool and small signed integers in int32, small unsigned ones in uint32; others keep their dtype. @internal */
+/** As in MLX, bool and small signed integers are summed in int32, small unsigned ones in uint32; others keep their dtype. @internal */
 export function sumDtype(dtype: Dtype): Dtype {
   return dtype.kind === "bool" || (dtype.kind === "signed" && dtype.size < 4)
     ? int32
@@ -188,7 +187,7 @@ const mulReal = fold(
   numbers((a, b) => a * b),
   times,
 )
-/** Products of integers wrap at 32 bits, so that no digit is lost. */
+/** Integer products wrap to 32 bits, so that they are exact modulo 2³². */
 const mulInteger = fold(() => 1, numbers(Math.imul), times)
 const prodAxes: Apply<{ axes: readonly number[] }> = definePrimitive({
   name: "prod",
@@ -277,7 +276,7 @@ function extreme(
   })
   return apply
 }
-/** The number of elements of a cell that equal its extreme, in a dtype that can count them. */
+/** The number of elements of a cell that equal its extreme, in a sufficiently wide dtype. */
 const countOfExtremes = (hit: Array, axes: readonly number[], dtype: Dtype): Array =>
   toDtype(sumAxes([hit], { axes }), wide(dtype))
 
@@ -289,8 +288,7 @@ function averageOfExtremes(x: Array, y: Array, t: Array, axes: readonly number[]
 }
 
 /**
- * x, its extremes y and their cotangents g: a cell's cotangent in equal shares where x is its extreme. NaN, which equals nothing, makes
- * NaN.
+ * x, its extremes y and their cotangents g: distributes a cell's cotangent equally over the elements that equal its extreme. NaN gives NaN.
  */
 const spreadToExtremes: Apply<{ axes: readonly number[] }> = definePrimitive({
   name: "extremeVjp",
@@ -354,7 +352,7 @@ function truth(name: "all" | "any") {
 const allAxes = truth("all")
 const anyAxes = truth("any")
 
-/** A reduction as a public function takes it. */
+/** The type of public reductions. */
 export interface Reduction {
   (a: Operand, axis?: Axes, keepdims?: boolean, options?: StreamOptions): Array
   (a: Operand, axis: Axes, options: { keepdims?: boolean } & StreamOptions): Array
@@ -390,7 +388,7 @@ export const sum: Reduction = reduction("sum", (x, axes) => sumAxes([x], { axes 
 export const prod: Reduction = reduction("prod", (x, axes) => prodAxes([x], { axes }))
 
 /**
- * Largest element over the axes; NaN if there is one.
+ * The maximum over the axes (all by default); NaN if any element is NaN.
  * @throws ShapeError over an empty axis
  * @example
  * mx.max(mx.array([1, 3, 2])).item() // => 3
@@ -398,7 +396,7 @@ export const prod: Reduction = reduction("prod", (x, axes) => prodAxes([x], { ax
 export const max: Reduction = reduction("max", (x, axes) => maxAxes([x], { axes }))
 
 /**
- * Smallest element over the axes; NaN if there is one.
+ * The minimum over the axes (all by default); NaN if any element is NaN.
  * @throws ShapeError over an empty axis
  * @example
  * mx.min(mx.array([1, 3, 2])).item() // => 1
@@ -431,18 +429,18 @@ const meanOver = (x: Array, axes: readonly number[]): Array => {
  */
 export const mean: Reduction = reduction("mean", meanOver)
 
-/** A reduction with a `ddof`: the divisor is N − ddof. */
+/** The type of reductions with a `ddof`: the divisor is N − ddof. */
 export interface Deviation {
   (a: Operand, axis?: Axes, keepdims?: boolean, ddof?: number, options?: StreamOptions): Array
   (a: Operand, axis: Axes, options: { keepdims?: boolean; ddof?: number } & StreamOptions): Array
   (a: Operand, options: { axis?: Axes; keepdims?: boolean; ddof?: number } & StreamOptions): Array
 }
 
-/** The factor of the sum of squared distances from the mean. */
+/** The factor of the sum of squared deviations. */
 const share = (x: Array, axes: readonly number[], ddof: number): Array =>
   scalarOf("var", 1 / Math.max(sizeOf(axes.map((i) => x.shape[i])) - ddof, 0), x.dtype)
 
-/** The mean squared distance from the mean, of floating numbers, in at least float32. */
+/** The variance of floating-point numbers, in at least float32. */
 const varianceAxes: Apply<{ axes: readonly number[]; ddof: number }> = definePrimitive({
   name: "variance",
   params: { axes: "i64[]", ddof: "f64" },
@@ -503,14 +501,14 @@ function complexVariance(x: Array, axes: readonly number[], ddof: number): Array
 }
 
 /**
- * Variance over the axes: the mean squared distance from the mean, with divisor N − ddof.
+ * Variance over the axes (all by default): the mean squared deviation from the mean, with divisor N − ddof.
  * @example
  * mx.var(mx.array([1, 3])).item() // => 1
  */
 export const variance: Deviation = deviation("var", (v) => v)
 
 /**
- * Standard deviation over the axes: the square root of {@link variance}.
+ * Standard deviation over the axes (all by default): the square root of {@link variance}.
  * @example
  * mx.std(mx.array([1, 3])).item() // => 1
  */

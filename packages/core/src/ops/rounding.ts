@@ -25,7 +25,7 @@ const roundArgs = operation(
   },
 )
 /**
- * The nearest number with that many decimals, ties to even; negative decimals round to tens, hundreds, …
+ * Rounds to the given number of decimals, ties to even; negative decimals round to tens, hundreds, …
  * @throws ArgumentError unless decimals is an integer
  * @example
  * mx.round(mx.array([1.25, 2.5]), 1).tolist()[1] // => 2.5
@@ -42,7 +42,7 @@ const truncArgs = operation("trunc", { a: "operand" }, (a: unknown): Array => {
   return isInexact(x.dtype) ? where(x.less(0), x.ceil(), x.floor()) : x
 })
 /**
- * The integer part: rounding towards zero. Integers stay.
+ * Rounds towards zero. Integers are unchanged.
  * @throws DTypeError for complex numbers
  * @example
  * mx.trunc(mx.array([1.7, -1.7])).tolist() // => [1, -1]
@@ -51,7 +51,7 @@ export const trunc: UnaryFunction = (...args) => truncArgs(args)
 
 const positiveArgs = operation("positive", { a: "operand" }, (a: unknown): Array => asOperand("positive", a))
 /**
- * The array itself.
+ * * Unary plus: returns the array unchanged.
  * @example
  * mx.positive(mx.array([-1])).tolist() // => [-1]
  */
@@ -62,12 +62,12 @@ const divmodArgs = operation(
   { a: "operand", b: "operand" },
   (a: Operand, b: Operand): [Array, Array] => {
     const rest = remainder(a, b)
-    // Of integers too the quotient is the floor: with the remainder taken away the division is exact.
+    // The quotient is the floor for integers, too: after subtracting the remainder, the division is exact.
     return [isInexact(rest.dtype) ? floorDivide(a, b) : floorDivide(subtract(a, rest), b), rest]
   },
 )
 /**
- * Quotient and remainder: the floor of a / b, and what is left, with the sign of b.
+ * Quotient ⌊a / b⌋ and remainder, with the sign of b.
  * @example
  * mx.divmod(mx.array([7]), 2).map((part) => part.tolist()) // => [[3], [1]]
  */

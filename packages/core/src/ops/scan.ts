@@ -1,6 +1,6 @@
 /**
- * Running sums, products, extremes and log-sums along an axis, and the linear recurrence that their derivatives are made of.
- * It is long because the scans, each short, share that recurrence.
+ * Cumulative sums, products, extremes and logsumexp along an axis, and the linear recurrence of which their derivatives consist. It is long
+ * because the scans, each short, share that recurrence.
  */
 import { operation, type StreamOptions } from "../graph/args"
 import { asDtype, complex64, type Dtype, int32, isInexact, uint32 } from "../graph/dtype"
@@ -35,7 +35,7 @@ function eachLine(shape: Shape, axis: number, reverse: boolean, visit: (position
 
 type Value = number | bigint
 
-/** A reference loop that folds each line with `combine`, writing before or after each step. Complex numbers come as pairs. */
+/** A reference loop that folds each line with `combine`, writing before or after each step. Complex numbers are pairs. */
 function scanHost(
   start: (dtype: Dtype) => Value | [number, number],
   combine: (a: never, b: never) => unknown,
@@ -63,7 +63,7 @@ function scanHost(
 
 const isBig = (dtype: Dtype): boolean =>
   dtype.size === 8 && (dtype.kind === "signed" || dtype.kind === "unsigned")
-/** A neutral element in the dtype's own representation. */
+/** A neutral element in the dtype's representation. */
 const neutral =
   (value: number) =>
   (dtype: Dtype): Value | [number, number] =>
@@ -78,7 +78,7 @@ const inFront =
     axes: [0],
   })
 
-/** `x` moved by one position along an axis, forward (towards higher positions) or back, with `filler` where nothing came. */
+/** Shifts `x` by one position along an axis, forward or backward, and fills the gap. */
 function shifted(x: Array, axis: number, forward: boolean, filler: number): Array {
   const n = x.shape[axis]
   if (n === 0) return x
@@ -95,10 +95,10 @@ function shifted(x: Array, axis: number, forward: boolean, filler: number): Arra
     )
   return concatenate(forward ? [edge, part(0, n - 1)] : [part(1, n), edge], axis)
 }
-/** In scan order: what stood one step before each position. */
+/** The previous element of each position, in scan order. */
 const previous = (x: Array, { axis, reverse }: Pick<Params, "axis" | "reverse">, filler: number): Array =>
   shifted(x, axis, !reverse, filler)
-/** In scan order: what stands one step after each position. */
+/** The next element of each position, in scan order. */
 const next = (x: Array, { axis, reverse }: Pick<Params, "axis" | "reverse">, filler: number): Array =>
   shifted(x, axis, reverse, filler)
 
@@ -130,7 +130,7 @@ const recurrence: Apply<{ axis: number; reverse: boolean }> = definePrimitive({
     }
     return sum
   },
-  // λ[i] = g[i] + a[i+1] · λ[i+1] runs the other way; then db = λ and da = λ · h[i−1].
+  // λ[i] = g[i] + a[i+1] · λ[i+1] runs in the opposite direction; then db = λ and da = λ · h[i−1].
   vjp: ({ inputs: [a], outputs: [h], cotangents: [g], params, wanted }) => {
     const lambda = recurrence([next(a, params, 0).conjugate(), g], { ...params, reverse: !params.reverse })
     return [wanted[0] ? lambda.multiply(previous(h, params, 0).conjugate()) : null, lambda]
@@ -147,7 +147,7 @@ const recurrence: Apply<{ axis: number; reverse: boolean }> = definePrimitive({
   },
 })
 
-/** MLX sums and multiplies bool and small integers in 32 bits where `dtype` is not given. */
+/** As in MLX, bool and small integers are summed and multiplied in 32 bits by default. */
 const sumDtype = (x: Meta): Meta => (x.dtype.kind === "bool" ? { shape: x.shape, dtype: int32 } : x)
 
 const sumAlong: Apply<Params> = definePrimitive({
@@ -178,8 +178,8 @@ const productAlong: Apply<Params> = definePrimitive({
     const loop = scanHost(neutral(1), times, (a, b) => [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]])
     loop(inputs, outputs, params)
   },
-  // y[i] = x₀ ⋯ x[i]: dx[k] = (x₀ ⋯ x[k−1]) · Σ_{i≥k} g[i] · x[k+1] ⋯ x[i], and the sum is a recurrence. Nothing is divided, so zeros are
-  // no exception.
+  // y[i] = x₀ ⋯ x[i]: dx[k] = (x₀ ⋯ x[k−1]) · Σ_{i≥k} g[i] · x[k+1] ⋯ x[i], and the sum is a recurrence. There are no divisions, so zeros
+  // need no special case.
   vjp: ({ inputs: [x], outputs: [y], cotangents: [g], params }) => {
     const before = params.inclusive ? previous(y, params, 1) : y
     const later = params.inclusive ? g : next(g, params, 0)
@@ -222,14 +222,14 @@ function extremeAlong(
     name,
     params: schema,
     infer: ([x]) => x,
-    // NaN, in either part of a complex number, stays once it is met.
+    // NaN, in either part of a complex number, propagates.
     reference: scanHost(start, pick as (a: never, b: never) => unknown, (a, b) =>
       !a.some(Number.isNaN) &&
       (b.some(Number.isNaN) || better(b[0], a[0]) || (b[0] === a[0] && better(b[1], a[1])))
         ? b
         : a,
     ),
-    // Each result is one of the elements: the cotangent goes there, and the tangent comes from there.
+    // Each result is one of the elements, to which its cotangent goes and from which its tangent comes.
     vjp: ({ inputs: [x], outputs: [y], cotangents: [g], params }) => {
       const { source, exists } = sources(x, y, params, name)
       const zero = zeros(x.shape, x.dtype)
@@ -244,7 +244,7 @@ function extremeAlong(
   })
   return apply
 }
-/** The position of the element that each running extreme is: of equal ones the latest. It does not exist before the first element. */
+/** The index of the element that equals each cumulative extreme (the last of equal ones); invalid before the first element. */
 function sources(
   x: Array,
   y: Array,
@@ -256,7 +256,7 @@ function sources(
   const positions = arange(n).reshape(x.shape.map((_, i) => (i === axis ? n : 1)))
   const order = reverse ? positions.negative().add(n - 1) : positions
   const here = inclusive ? y : name === "cummax" ? y.maximum(x) : y.minimum(x)
-  // NaN, once met, stays: it is its own source too.
+  // NaN propagates; its source is the NaN itself.
   const hit = x.equal(here).logicalOr(x.notEqual(x))
   let last = maxAlong([where(hit, order, 0)], { axis, reverse, inclusive: true })
   let exists = ones(x.shape, x.dtype).notEqual(0)
@@ -288,7 +288,7 @@ const logSumAlong: Apply<Params> = definePrimitive({
   infer: ([x]) => x,
   reference: (inputs, outputs, params) => {
     const { dtype } = inputs[0]
-    // Of integers every running result is truncated, as in MLX.
+    // For integers every intermediate result is truncated, as in MLX.
     const add = (a: Value, b: Value): Value => {
       const sum = Math.trunc(addExponents(Number(a), Number(b)))
       return isBig(dtype) ? BigInt(sum) : sum
@@ -333,7 +333,7 @@ function scan(name: string, apply: Apply<Params>): (args: readonly unknown[]) =>
   )
 }
 
-/** The same of what first takes another dtype where that is asked for. */
+/** The same with a `dtype` argument. */
 function scanIn(name: string, apply: Apply<Params>): (args: readonly unknown[]) => Array {
   return operation(
     name,
@@ -364,10 +364,10 @@ function along(
 
 const cumsumArgs = scanIn("cumsum", sumAlong)
 /**
- * Running sum along an axis, or over the flattened array. bool sums to int32; `dtype` converts first. `inclusive: false` leaves each
- * element itself out.
+ * Cumulative sum along an axis, or over the flattened array. bool sums to int32; `dtype` converts first. `inclusive: false` excludes each
+ * element itself.
  * @named dtype
- * @throws ShapeError when the axis is out of bounds
+ * @throws ShapeError if the axis is out of bounds
  * @example
  * mx.cumsum(mx.array([1, 2, 3])).tolist() // => [1, 3, 6]
  */
@@ -398,9 +398,9 @@ export function cumsum(...args: unknown[]): Array {
 
 const cumprodArgs = scanIn("cumprod", productAlong)
 /**
- * Running product along an axis, or over the flattened array; `dtype` converts first.
+ * Cumulative product along an axis, or over the flattened array; `dtype` converts first.
  * @named dtype
- * @throws ShapeError when the axis is out of bounds
+ * @throws ShapeError if the axis is out of bounds
  * @example
  * mx.cumprod(mx.array([1, 2, 3])).tolist() // => [1, 2, 6]
  */
@@ -431,8 +431,8 @@ export function cumprod(...args: unknown[]): Array {
 
 const cummaxArgs = scan("cummax", maxAlong)
 /**
- * Running maximum along an axis, or over the flattened array.
- * @throws ShapeError when the axis is out of bounds
+ * Cumulative maximum along an axis, or over the flattened array.
+ * @throws ShapeError if the axis is out of bounds
  * @example
  * mx.cummax(mx.array([1, 3, 2])).tolist() // => [1, 3, 3]
  */
@@ -458,8 +458,8 @@ export function cummax(...args: unknown[]): Array {
 
 const cumminArgs = scan("cummin", minAlong)
 /**
- * Running minimum along an axis, or over the flattened array.
- * @throws ShapeError when the axis is out of bounds
+ * Cumulative minimum along an axis, or over the flattened array.
+ * @throws ShapeError if the axis is out of bounds
  * @example
  * mx.cummin(mx.array([2, 3, 1])).tolist() // => [2, 2, 1]
  */
@@ -485,9 +485,9 @@ export function cummin(...args: unknown[]): Array {
 
 const logcumsumexpArgs = scan("logcumsumexp", logSumAlong)
 /**
- * Running log Σ exp along an axis, or over the flattened array, without overflow. Integers keep their dtype and are truncated at
- * every step.
- * @throws ShapeError when the axis is out of bounds
+ * Cumulative log Σ exp along an axis, or over the flattened array, without overflow. Integers keep their dtype and are truncated at every
+ * step.
+ * @throws ShapeError if the axis is out of bounds
  * @example
  * mx.logcumsumexp(mx.array([0, -Infinity])).tolist() // => [0, 0]
  */

@@ -1,4 +1,4 @@
-/** Writing slices at positions that are values, with the ways in which several meet. The primitive is in gather.ts. */
+/** The public function `scatter`. The primitive is in gather.ts. */
 import { type Operand, operation, type StreamOptions } from "../graph/args"
 import { int32 } from "../graph/dtype"
 import { IndexError } from "../graph/errors"
@@ -34,7 +34,7 @@ const scatterArgs = operation(
     if (n === 0 && index.size > 0)
       throw new IndexError("scatter", `cannot write to axis ${along} with size 0 of shape ${format(a.shape)}`)
     const given = updates instanceof Array ? toDtype(updates, a.dtype) : scalarArray(updates, a.dtype)
-    // Like what take gives, with the axes of the indices in place of the axis; they go to the front.
+    // Updates have the shape of the result of take; the axes of the indices move to the front.
     const taken = broadcastTo(given, [
       ...a.shape.slice(0, along),
       ...index.shape,
@@ -48,14 +48,13 @@ const scatterArgs = operation(
   },
 )
 /**
- * A copy of `a` with `updates` put at `indices` along an axis (the first by default): what {@link take} reads there. `reduction` says how
- * updates meet what is there and each other: `'set'` (of several the last stays), `'sum'`, `'prod'`, `'max'` or `'min'`. Updates broadcast
- * to the shape that
- * `mx.take(a, indices, axis)` has. Negative indices count from the end. Beside MLX's `a.at(indices).add(updates)`, this is PyTorch's
- * `index_reduce`.
+ * A copy of `a` with `updates` written at `indices` along an axis (the first by default): the counterpart of {@link take}. `reduction`
+ * combines updates with existing elements and each other: `'set'` (the last one wins), `'sum'`, `'prod'`, `'max'` or `'min'`. Updates
+ * broadcast to the shape of `mx.take(a, indices, axis)`. Negative indices count from the end. In addition to MLX's
+ * `a.at(indices).add(updates)`, this is PyTorch's `index_reduce`.
  * @named reduction
- * @throws IndexError, when computed, for an index out of bounds. (GPU backends leave such updates out.)
- * @throws ShapeError when the updates do not broadcast
+ * @throws IndexError, at evaluation, for an index out of bounds. (GPU backends drop such updates.)
+ * @throws ShapeError if the updates do not broadcast
  * @example
  * mx.scatter(mx.zeros([3]), [0, 2, 0], mx.array([1, 2, 3]), { reduction: 'sum' }).tolist() // => [4, 0, 2]
  * mx.scatter(mx.ones([2, 2]), [1], 5, 1, { reduction: 'max' }).tolist() // => [[1, 5], [1, 5]]

@@ -1,6 +1,5 @@
 /**
- * The users' ways to say which rows belong together: an id for each row, or lengths or offsets of runs of rows. Here these become ids or
- * offsets that are checked as far as their values are known; kernels check the rest when they compute.
+ * Segment arguments: ids, lengths or offsets. Converts these to ids or offsets and validates known values; kernels validate the rest.
  */
 import { copyOut } from "../engine/readback"
 import { isList } from "../graph/args"
@@ -17,12 +16,12 @@ import { cumsum } from "./scan"
 import { checkBounds, segmentIds } from "./segments"
 import { sliceRange } from "./slice"
 
-/** The rows that belong together: an id for each, with -1 as some large number, or offsets of runs in order. */
+/** Segments: unsigned ids (negative ones become large), or offsets of contiguous segments. */
 export type Segments =
   | { readonly kind: "ids"; readonly ids: Array; readonly count: number }
   | { readonly kind: "runs"; readonly offsets: Array; readonly count: number }
 
-/** The arguments of a function of segments, after its data. */
+/** The arguments of segment functions, after the data. */
 export interface SegmentArguments {
   readonly segmentIds?: unknown
   readonly numSegments?: number | null | undefined
@@ -31,26 +30,26 @@ export interface SegmentArguments {
   readonly offsets?: unknown
 }
 
-/** The numbers of an array, on which `what` depends; `parameter` says it where they are not known. @throws TransformError */
+/** The values of an array, on which `what` depends; `parameter` avoids reading them. @throws TransformError */
 export function valuesOf(op: string, x: Array, what: string, parameter: string): number[] {
   try {
     return globalThis.Array.from(copyOut(x) as Iterable<number>, Number)
   } catch (error) {
     if (!(error instanceof TransformError)) throw error
     throw new TransformError(op, `${what} depends on values that vmap or compile traces`, {
-      hint: `Give ${parameter}`,
+      hint: `Pass ${parameter}`,
     })
   }
 }
 
-/** An argument that holds integers, as an array of them. */
+/** Converts an argument to an integer array. */
 function asIntegers(op: string, name: string, value: unknown): Array {
   if (value instanceof ArrayClass && !isInteger(value.dtype))
     throw new DTypeError(op, `${name} must be integers, received ${value.dtype.name}`)
   return asIndices(op, value)
 }
 
-/** Integers of one axis as an argument: 32 bits wide at least, so that sums of them fit. */
+/** A 1-d integer argument, of at least 32 bits, so that sums do not overflow. */
 export function asLine(op: string, name: string, value: unknown): Array {
   const x = asIntegers(op, name, value)
   if (x.ndim !== 1)
@@ -58,7 +57,7 @@ export function asLine(op: string, name: string, value: unknown): Array {
   return x.dtype.size < 4 ? toDtype(x, int32) : x
 }
 
-/** Offsets of runs with these lengths. A list is checked: it must be of the sum `total`, where that is known. */
+/** Offsets of segments with the given lengths. The sum of a list must be `total`, if known. */
 export function offsetsOfLengths(
   op: string,
   lengths: unknown,
@@ -82,7 +81,7 @@ export function offsetsOfLengths(
   return concatenate([zeros([1], line.dtype), cumsum(line, 0)], 0)
 }
 
-/** Ids and how many segments there are. Ids become unsigned, so that none counts from the end: negative ones are too large. */
+/** Ids and the number of segments. Ids become unsigned, so that negative ones are out of bounds. */
 function readIds(
   op: string,
   given: unknown,
@@ -103,14 +102,14 @@ function readIds(
   return { ids, count: count ?? most + 1 }
 }
 
-/** Offsets of runs, from ids in ascending order. */
+/** Offsets of segments from ascending ids. */
 function offsetsOfIds(ids: Array, count: number): Array {
   const each = ones([ids.shape[0], 1], int32)
   const lengths = scatter([zeros([count], int32), each, ids], { axes: [0], mode: "add" })
   return concatenate([zeros([1], int32), cumsum(lengths, 0)], 0)
 }
 
-/** The one of some arguments that is given. @throws ArgumentError */
+/** The name of the only given argument. @throws ArgumentError */
 function theOneGiven<K extends string>(
   op: string,
   given: { readonly [key in K]?: unknown },
@@ -124,7 +123,7 @@ function theOneGiven<K extends string>(
   )
 }
 
-/** The offsets of runs of `total` rows, or of any number for null. Lists are checked. @throws ArgumentError, ShapeError, IndexError */
+/** The offsets of segments of `total` rows (any number if null). Validates lists. @throws ArgumentError, ShapeError, IndexError */
 export function readRuns(op: string, total: number | null, given: SegmentArguments): Array {
   const way = theOneGiven(op, given, ["lengths", "offsets"])
   if (way === "lengths") return offsetsOfLengths(op, given.lengths, total)
@@ -135,7 +134,7 @@ export function readRuns(op: string, total: number | null, given: SegmentArgumen
   return offsets
 }
 
-/** Reads which of n rows belong together. @throws ArgumentError, ShapeError, IndexError */
+/** Parses the segments of n rows. @throws ArgumentError, ShapeError, IndexError */
 export function readSegments(op: string, n: number, given: SegmentArguments): Segments {
   const way = theOneGiven(op, given, ["segmentIds", "lengths", "offsets"])
   if (way !== "segmentIds") {
@@ -156,7 +155,7 @@ export function readSegments(op: string, n: number, given: SegmentArguments): Se
     : { kind: "ids", ids, count }
 }
 
-/** The lengths of runs. */
+/** The lengths of contiguous segments. */
 export function lengthsOfRuns(offsets: Array): Array {
   const count = offsets.shape[0] - 1
   const part = (from: number): Array => sliceRange(offsets, [from], [from + count])
@@ -170,7 +169,7 @@ export function lengthsOf(segments: Segments): Array {
   return scatter([zeros([count], int32), ones([ids.shape[0], 1], int32), ids], { axes: [0], mode: "add" })
 }
 
-/** The number of each row's segment. */
+/** The segment id of each row. */
 export function idsOf(segments: Segments, n: number): Array {
   return segments.kind === "ids"
     ? segments.ids

@@ -1,4 +1,4 @@
-/** Reductions of rows that belong together: segmentSum and its kin. How segments are given is read in segment-arguments.ts. */
+/** Segment reductions: segmentSum etc. Segment arguments are parsed in segment-arguments.ts. */
 import { operation, type StreamOptions } from "../graph/args"
 import { ShapeError } from "../graph/errors"
 import type { Array } from "../graph/graph"
@@ -23,7 +23,7 @@ function reduceSegments(data: Array, segments: Segments, reduction: SegmentReduc
     return segmentReduce([rows, segments.offsets.expandDims(0)], { reduction }).reshape(shape)
   }
   const dtype = reduction === "sum" ? sumDtype(data.dtype) : data.dtype
-  // Scatter may round 16-bit floats at every update; a sum is rounded once, as that of a run.
+  // Scatter may round 16-bit floats at every update; a sum is rounded once, as for contiguous segments.
   const values = toDtype(data, reduction === "sum" ? wide(dtype) : dtype)
   const empty = full(shape, emptyValue(reduction, values.dtype) as number, values.dtype)
   const reduced = scatter([empty, values.expandDims(1), segments.ids], {
@@ -33,7 +33,7 @@ function reduceSegments(data: Array, segments: Segments, reduction: SegmentReduc
   return toDtype(reduced, dtype)
 }
 
-/** A number for each segment, shaped to stand beside its reduced rows. */
+/** Aligns one number per segment with the reduced rows. */
 const besideRows = (x: Array, ndim: number): Array =>
   x.reshape([x.shape[0], ...new globalThis.Array<number>(ndim - 1).fill(1)])
 
@@ -87,14 +87,13 @@ const [sumArgs, meanArgs, maxArgs, minArgs, softmaxArgs] = (
 ).map(segmentFunction)
 
 /**
- * Sums of the rows (first axis) of `data` that belong together: [N, …] gives [segments, …]. Rows belong together by an id each, or as
- * runs, by `lengths` (which add up to N) or by `offsets` (where each run begins, and N at the end). A segment without rows is 0. bool
- * and integers below 32 bits sum to int32, unsigned ones to uint32. `numSegments` must be given inside vmap and compile. `sorted: true`
- * promises ascending ids, which is not checked: each segment is then summed as one run, in the same order on every device. MLX has no such
- * function; it is JAX's `segment_sum`.
- * @throws IndexError for an id outside the segments or offsets that descend: at once where lists are given, when computed for arrays.
- *   (GPU backends leave rows with such ids out.)
- * @throws ShapeError unless there is an id for each row, or lengths in a list add up to the rows
+ * Sums over segments of the rows (first axis) of `data`: [N, …] becomes [segments, …]. Segments are given by an id for each row or, if
+ * contiguous, by `lengths` (which sum to N) or `offsets` (the start of each segment, and N). An empty segment is 0. bool and integers below
+ * 32 bits sum to int32, unsigned ones to uint32. `numSegments` must be given inside vmap and compile. `sorted: true` asserts ascending ids
+ * (unchecked): each segment is then summed contiguously, in the same order on every device. Not in MLX; as JAX's `segment_sum`.
+ * @throws IndexError for ids out of bounds or descending offsets: immediately for lists, at evaluation for arrays. (GPU backends drop rows
+ * with such ids.)
+ * @throws ShapeError unless there is an id for each row, or a list of lengths sums to the number of rows
  * @example
  * mx.segmentSum(mx.array([1, 2, 3, 4]), [1, 0, 1, 3]).tolist() // => [2, 4, 0, 4]
  * mx.segmentSum(mx.array([1, 2, 3, 4]), { lengths: [1, 0, 3] }).tolist() // => [1, 0, 9]
@@ -106,15 +105,14 @@ export function segmentSum(
   options?: SegmentIdOptions & StreamOptions,
 ): Array
 export function segmentSum(data: Array, options: RowRuns<Array> & StreamOptions): Array
-// By hand: segments are given by ids or by runs of rows.
+// By hand: segments are given by ids, lengths or offsets.
 export function segmentSum(...args: unknown[]): Array {
   return sumArgs(args)
 }
 
 /**
- * Means of the rows that belong together, in floating point; see {@link segmentSum} for how segments are given. A segment without rows is
- * 0.
- * @throws IndexError for an id outside the segments or offsets that descend
+ * Means over segments of rows, in floating point; see {@link segmentSum} for the arguments. An empty segment is 0.
+ * @throws IndexError for ids out of bounds or descending offsets
  * @example
  * mx.segmentMean(mx.array([[1, 2], [3, 4], [5, 6]]), [0, 0, 2]).tolist() // => [[2, 3], [0, 0], [5, 6]]
  */
@@ -124,15 +122,15 @@ export function segmentMean(
   options?: SegmentIdOptions & StreamOptions,
 ): Array
 export function segmentMean(data: Array, options: RowRuns<Array> & StreamOptions): Array
-// By hand: segments are given by ids or by runs of rows.
+// By hand: segments are given by ids, lengths or offsets.
 export function segmentMean(...args: unknown[]): Array {
   return meanArgs(args)
 }
 
 /**
- * The largest of the rows that belong together, element by element; see {@link segmentSum} for how segments are given. NaN wins. A segment
- * without rows is -Infinity, or the smallest integer of the dtype. The derivative is shared among equal elements.
- * @throws IndexError for an id outside the segments or offsets that descend
+ * Elementwise maxima over segments of rows; see {@link segmentSum} for the arguments. NaN propagates. An empty segment is -Infinity, or the
+ * smallest integer of the dtype. Equal elements share the gradient.
+ * @throws IndexError for ids out of bounds or descending offsets
  * @example
  * mx.segmentMax(mx.array([5, 1, 7]), { lengths: [2, 1, 0] }).tolist() // => [5, 7, -Infinity]
  */
@@ -142,15 +140,15 @@ export function segmentMax(
   options?: SegmentIdOptions & StreamOptions,
 ): Array
 export function segmentMax(data: Array, options: RowRuns<Array> & StreamOptions): Array
-// By hand: segments are given by ids or by runs of rows.
+// By hand: segments are given by ids, lengths or offsets.
 export function segmentMax(...args: unknown[]): Array {
   return maxArgs(args)
 }
 
 /**
- * The smallest of the rows that belong together, element by element; see {@link segmentSum} for how segments are given. NaN wins. A segment
- * without rows is Infinity, or the largest integer of the dtype. The derivative is shared among equal elements.
- * @throws IndexError for an id outside the segments or offsets that descend
+ * Elementwise minima over segments of rows; see {@link segmentSum} for the arguments. NaN propagates. An empty segment is Infinity, or the
+ * largest integer of the dtype. Equal elements share the gradient.
+ * @throws IndexError for ids out of bounds or descending offsets
  * @example
  * mx.segmentMin(mx.array([5, 1, 7]), [0, 0, 1]).tolist() // => [1, 7]
  */
@@ -160,15 +158,15 @@ export function segmentMin(
   options?: SegmentIdOptions & StreamOptions,
 ): Array
 export function segmentMin(data: Array, options: RowRuns<Array> & StreamOptions): Array
-// By hand: segments are given by ids or by runs of rows.
+// By hand: segments are given by ids, lengths or offsets.
 export function segmentMin(...args: unknown[]): Array {
   return minArgs(args)
 }
 
 /**
- * The softmax over the rows that belong together, element by element: exp(x) over the sum of exp(x) in the row's segment, in the shape of
- * `data`. See {@link segmentSum} for how segments are given.
- * @throws IndexError for an id outside the segments or offsets that descend
+ * The elementwise softmax over segments of rows, of the shape of `data`: exp(x) divided by the sum of exp(x) over the row's segment. See
+ * {@link segmentSum} for the arguments.
+ * @throws IndexError for ids out of bounds or descending offsets
  * @example
  * mx.segmentSoftmax(mx.array([1, 1, 7]), [0, 0, 1]).tolist() // => [0.5, 0.5, 1]
  */
@@ -178,7 +176,7 @@ export function segmentSoftmax(
   options?: SegmentIdOptions & StreamOptions,
 ): Array
 export function segmentSoftmax(data: Array, options: RowRuns<Array> & StreamOptions): Array
-// By hand: segments are given by ids or by runs of rows.
+// By hand: segments are given by ids, lengths or offsets.
 export function segmentSoftmax(...args: unknown[]): Array {
   return softmaxArgs(args)
 }

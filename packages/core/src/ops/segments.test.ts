@@ -270,12 +270,12 @@ it("compiles where the number of segments is given", () => {
   expect(() =>
     compile((v: mx.Array, at: mx.Array) => mx.segmentSum(v, at))(x, ids),
   ).toThrowErrorMatchingInlineSnapshot(
-    `[TransformError: [segmentSum] the number of segments depends on values that vmap or compile traces. Give numSegments]`,
+    `[TransformError: [segmentSum] the number of segments depends on values that vmap or compile traces. Pass numSegments]`,
   )
   expect(() =>
     vmap((v: mx.Array, at: mx.Array) => mx.segmentSum(v, at))(x.reshape([1, 3]), ids.reshape([1, 3])),
   ).toThrowErrorMatchingInlineSnapshot(
-    `[TransformError: [segmentSum] the number of segments depends on values that vmap or compile traces. Give numSegments]`,
+    `[TransformError: [segmentSum] the number of segments depends on values that vmap or compile traces. Pass numSegments]`,
   )
 })
 

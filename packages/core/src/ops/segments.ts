@@ -1,6 +1,6 @@
 /**
- * Runs of rows that belong together, as primitives: reducing each, and the number of the run that each row lies in. Runs are given by
- * offsets: the row at which each begins, and the number of rows at the end. What users give is read in segment-arguments.ts.
+ * The primitives of contiguous segments ("runs"): reductions, and the segment of each row. Runs are given by offsets: the start of each,
+ * and the number of rows. Public arguments are parsed in segment-arguments.ts.
  */
 import { type Dtype, float32, float64, int32, isInteger, storeWidth } from "../graph/dtype"
 import { DTypeError, IndexError, ShapeError } from "../graph/errors"
@@ -21,7 +21,7 @@ function checkOffsets(op: string, offsets: Meta): void {
     throw new ShapeError(op, `offsets must have shape [batch, runs + 1], received ${format(offsets.shape)}`)
 }
 
-/** Checks offsets: from 0 to n, or to any number for null, without a descent. @throws IndexError */
+/** Checks that offsets ascend from 0 to n (any number if null). @throws IndexError */
 export function checkBounds(op: string, bounds: readonly number[], n: number | null): void {
   const [first] = bounds
   const last = bounds[bounds.length - 1]
@@ -42,14 +42,14 @@ function boundsOf(op: string, offsets: HostArray, example: number, n: number): n
   return bounds
 }
 
-/** Offsets with the batch folded into their first axis, which has `batch` examples each. */
+/** Offsets with the vmap batch folded into their first axis, of `batch` rows per example. */
 function foldOffsets(offsets: Array, axis: number | null, size: number, batch: number): Array {
   if (axis === null && offsets.shape[0] === 1) return offsets
   const front = axis === null ? offsets.expandDims(0) : moveToFront(offsets, axis)
   return broadcastTo(front, [size, batch, front.shape[2]]).flatten(0, 1)
 }
 
-/** offsets [B, S + 1] → int32 [B, N]: the run that each of N = size rows lies in. */
+/** offsets [B, S + 1] → int32 [B, N]: the run of each of N = size rows. */
 export const segmentIds: Apply<{ size: number }> = definePrimitive({
   name: "segmentIds",
   params: { size: "i64" },
@@ -87,7 +87,7 @@ const reductions = ["sum", "max", "min"] as const
 /** The reductions of the rows of a run. */
 export type SegmentReduction = (typeof reductions)[number]
 
-/** The result for a run without rows. */
+/** The result of an empty run. */
 export const emptyValue = (reduction: SegmentReduction, dtype: Dtype): number | bigint =>
   reduction === "max" ? lowest(dtype) : reduction === "min" ? highest(dtype) : 0
 
@@ -118,7 +118,7 @@ export const segmentReduce: Apply<{ reduction: SegmentReduction }> = definePrimi
     const [batch, n, columns] = x.shape
     const runs = offsets.shape[1] - 1
     const sums = reduction === "sum"
-    // The parts of a complex number are summed alone, and compared together.
+    // Sums treat the parts of complex numbers separately; comparisons do not.
     const width = sums ? columns * storeWidth(x.dtype) : columns
     if (!sums) for (let i = 0; i < out.data.length; i++) out.data[i] = emptyValue(reduction, x.dtype) as never
     for (let b = 0; b < batch; b++) {

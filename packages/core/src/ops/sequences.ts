@@ -1,5 +1,5 @@
 /**
- * Arrays by formula: evenly spaced numbers, windows, and arrays like another one.
+ * Arrays by formula: linspace, identity, fullLike and window functions.
  */
 import { type Operand, operation, type StreamOptions } from "../graph/args"
 import { asDtype, type Dtype, float32, float64 } from "../graph/dtype"
@@ -38,7 +38,7 @@ const linspaceArgs = operation(
   },
 )
 /**
- * `num` evenly spaced numbers (50) from `start` to `stop`, which `endpoint: false` leaves out; float32 unless a dtype is given.
+ * `num` (50) evenly spaced numbers from `start` to `stop`, which `endpoint: false` excludes; float32 by default.
  * @throws ArgumentError unless num is a non-negative integer
  * @example
  * mx.linspace(0, 1, 3).tolist() // => [0, 0.5, 1]
@@ -62,7 +62,7 @@ export function linspace<D extends Dtype = Dtype<number>>(
   stop: number,
   options: { num?: number | null; endpoint?: boolean; dtype?: D | null } & StreamOptions,
 ): ArrayOf<ValueIn<D>>
-// By hand: the dtype decides what the elements are.
+// By hand: the value type depends on the dtype.
 export function linspace(...args: unknown[]): Array {
   return linspaceArgs(args)
 }
@@ -86,7 +86,7 @@ export function identity<D extends Dtype = Dtype<number>>(
   n: number,
   options: { dtype?: D | null } & StreamOptions,
 ): ArrayOf<ValueIn<D>>
-// By hand: the dtype decides what the elements are.
+// By hand: the value type depends on the dtype.
 export function identity(...args: unknown[]): Array {
   return identityArgs(args)
 }
@@ -101,7 +101,7 @@ const fullLikeArgs = operation(
   },
 )
 /**
- * An array of the shape, and unless another is given of the dtype, of `a`, filled with a value.
+ * An array of the shape and, by default, the dtype of `a`, filled with a value.
  * @example
  * mx.fullLike(mx.zeros([2]), 7).tolist() // => [7, 7]
  */
@@ -111,7 +111,7 @@ export function fullLike(...args: unknown[]): Array {
   return fullLikeArgs(args)
 }
 
-/** A window of M points: `shape(2π·i/(M−1))` of the angle that runs once around. */
+/** The body of window functions: `shape(2π·i/(M−1))` at M points. */
 function window_(name: string, shape: (angle: number) => number): WindowFunction {
   const args = operation(name, { M: "points" }, (m: number): Array => {
     if (m < 1) return array(new Float32Array(0))
@@ -122,8 +122,8 @@ function window_(name: string, shape: (angle: number) => number): WindowFunction
   })
   return (...rest: unknown[]) => args(rest)
 }
-// By hand: what must be given may be given by name.
-/** A function that makes a window of M points, float32. */
+// By hand: the required argument may be given by name.
+/** The type of window functions: M points, float32. */
 export interface WindowFunction {
   (M: number, options?: StreamOptions): ArrayOf<number>
   (options: { M: number } & StreamOptions): ArrayOf<number>

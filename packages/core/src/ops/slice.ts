@@ -1,5 +1,5 @@
 /**
- * Rectangular parts of arrays: taking one out (a view), putting one back, and padding around. Indexing is built on them.
+ * Static slices of arrays: reading (a view) and updating. The basis of indexing.
  */
 import { complex64, type Dtype, isInexact } from "../graph/dtype"
 import { ShapeError } from "../graph/errors"
@@ -50,8 +50,8 @@ const take: Apply<Range> = definePrimitive({
 const zeros = (shape: Shape, dtype: Dtype): Array => broadcastTo(scalarArray(0, dtype), shape)
 
 /**
- * The elements start, start + stride, … before stop along each axis, as a view. All three are already normal: within the axis, with
- * `stop` -1 where a negative stride runs through the first element.
+ * The elements start, start + stride, … before stop along each axis, as a view. All three are normalized: in bounds, with `stop` -1 if a
+ * negative stride includes the first element.
  */
 export function sliceRange(
   x: Array,
@@ -63,7 +63,7 @@ export function sliceRange(
 }
 
 const modes = ["set", "add", "multiply", "maximum", "minimum"] as const
-/** The way an update meets what is there. */
+/** The way in which an update combines with the existing elements. */
 export type UpdateMode = (typeof modes)[number]
 
 /** The effect of an update mode on one stored value. */
@@ -75,7 +75,7 @@ export const combine: Record<UpdateMode, (old: never, update: never) => number |
   minimum: (old: number, update: number) => (Number.isNaN(old) || old < update ? old : update),
 } as Record<UpdateMode, (old: never, update: never) => number | bigint>
 
-/** Combines element `i` of `updates` into element `position` of `out`, complex numbers included. */
+/** Combines element `i` of `updates` with element `position` of `out`, including complex numbers. */
 export function combineAt(
   out: HostArray,
   position: number,
@@ -83,7 +83,7 @@ export function combineAt(
   i: number,
   mode: UpdateMode,
 ): void {
-  // Products of integers wrap at 32 bits, so that no digit is lost.
+  // Integer products wrap to 32 bits, so that they are exact modulo 2³².
   const wraps = mode === "multiply" && out.dtype.size < 8 && !isInexact(out.dtype)
   const f = wraps ? Math.imul : (combine[mode] as (old: number, update: number) => number)
   if (out.dtype !== complex64) {
@@ -96,7 +96,7 @@ export function combineAt(
     updates.data[2 * i],
     updates.data[2 * i + 1],
   ]
-  // The extremes order complex numbers as elementwise ones do; the others go by parts.
+  // maximum and minimum order complex numbers like the elementwise functions; the others operate on parts.
   const [re, im] =
     mode === "multiply" || mode === "maximum" || mode === "minimum"
       ? (complexBinary[mode] as (x: Pair, y: Pair) => Pair)([a, b], [c, d])
@@ -105,12 +105,12 @@ export function combineAt(
   out.data[2 * position + 1] = im
 }
 
-/** Where an update goes, as the kernels read it: its shape says where it ends. */
+/** The range of an update; its end follows from the shape of the update. */
 type Target = Pick<Range, "start" | "strides"> & { readonly mode: UpdateMode }
 
-/** The part of `a` that an update of that shape goes to. */
+/** The slice of `a` for an update of the given shape. */
 function targetOf(a: Array, { start, strides }: Target, shape: Shape): Array {
-  // One step past the last element; -1 where a negative stride ends at the first.
+  // One past the last element; -1 if a negative stride ends at the first.
   const stop = start.map((s, i) =>
     shape[i] === 0 ? s : s + (shape[i] - 1) * strides[i] + Math.sign(strides[i]),
   )
@@ -209,7 +209,7 @@ const put: Apply<Target> = definePrimitive({
   },
 })
 
-/** A copy of `x` whose range is combined with `update`, which has the range's shape. The range is normal, as in {@link sliceRange}. */
+/** A copy of `x` with a slice combined with `update`, of the shape of the slice. The range is normalized, as in {@link sliceRange}. */
 export function updateRange(x: Array, update: Array, range: Range, mode: UpdateMode): Array {
   return put([x, update], { start: range.start, strides: range.strides, mode })
 }

@@ -1,6 +1,5 @@
 /**
- * Softmax and log-sum-exp along an axis: normalized exponentials without overflow. Their primitives work on one axis; several axes
- * are merged first.
+ * softmax and logsumexp. Their primitives operate on one axis; several axes are merged first.
  */
 import { type Axes, operation, type StreamOptions } from "../graph/args"
 import { float32, isInexact } from "../graph/dtype"
@@ -51,7 +50,7 @@ const logsumexpAlong: Apply<{ axis: number }> = definePrimitive({
     const w = toDtype(x, wide(x.dtype))
     const top = max(w, axis, true)
     const y = sum(w.subtract(top).exp(), axis, true).log().add(top)
-    // An infinite maximum is the answer; ∞ − ∞ above is not.
+    // An infinite maximum is the result; ∞ − ∞ above is NaN.
     return toDtype(where(top.abs().equal(Number.POSITIVE_INFINITY), top, y), x.dtype)
   },
   // d(y)/d(xᵢ) = exp(xᵢ − y), which is softmax without another reduction.
@@ -66,7 +65,7 @@ const logsumexpAlong: Apply<{ axis: number }> = definePrimitive({
   rows: ([x], { axis }) => (axis === x.shape.length - 1 ? { axis: 1 } : null),
 })
 
-/** `x` with the axes merged into one, where it is now, and how to lay a result of the same shape out as before. */
+/** `x` with the axes merged into one, this axis, and a function that restores the original layout of a result. */
 function mergeAxes(
   x: Array,
   axes: readonly number[],
@@ -95,7 +94,7 @@ const softmaxArgs = operation(
     const given = asOperand("softmax", a)
     const x = isInexact(given.dtype) ? given : toDtype(given, float32)
     const axes = normalizeAxes("softmax", axis, x.ndim)
-    // MLX gives integers back as integers, except over the last axis alone.
+    // As in MLX, integers remain integers, except over the last axis alone.
     const floats = (axes.length === 1 && axes[0] === x.ndim - 1) || x.size === 1
     const back = (y: Array): Array => (floats ? y : toDtype(y, given.dtype))
     if (axes.length === 0 || sizeOf(x.shape) === 0) return back(axes.length === 0 ? softmaxOfNothing(x) : x)
@@ -103,15 +102,15 @@ const softmaxArgs = operation(
     return back(restore(softmaxAlong([merged], { axis: along, precise })))
   },
 )
-/** Over no axis each element is alone: exp(0) / exp(0), but NaN where the element is not finite. */
+/** The softmax over no axes: exp(0) / exp(0), but NaN for non-finite elements. */
 const softmaxOfNothing = (x: Array): Array =>
   softmaxAlong([x.expandDims(-1)], { axis: x.ndim, precise: false }).squeeze(-1)
 /**
- * exp(a) / Σ exp(a) over the axes (all by default), computed from a − max a. Sixteen-bit floats are summed in float32 whether
- * `precise` is set or not. Convert integers to floating point first: as in MLX, they become float32 over the last axis alone, and over
- * other axes the result is converted back.
+ * exp(a) / Σ exp(a) over the axes (all by default), computed from a − max a. 16-bit floats are summed in float32, with or without
+ * `precise`. Convert integers to floating point first: as in MLX, they become float32 over the last axis alone, and over other axes the
+ * result is converted back.
  * @named precise
- * @throws ShapeError when an axis is out of bounds
+ * @throws ShapeError if an axis is out of bounds
  * @example
  * mx.softmax(mx.array([0, 0])).tolist() // => [0.5, 0.5]
  */

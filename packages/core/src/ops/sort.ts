@@ -1,6 +1,5 @@
 /**
- * Order along an axis: sort and argsort, what follows from them (partition, topk, median), and the search in what is sorted.
- * Sorting is stable, and NaN comes last.
+ * sort and argsort, what is derived from them (partition, topk, median), and searchsorted. Sorting is stable, and NaN comes last.
  */
 import { type Axes, asArrayArgument, operation, type StreamOptions } from "../graph/args"
 import { bool_, complex64, int32, promote, uint32 } from "../graph/dtype"
@@ -37,7 +36,7 @@ function orderOf(x: HostArray): (p: number, q: number) => number {
   }
 }
 
-/** Calls `visit(k, position, source)`: the k-th smallest of its line stands at `source` and belongs to `position`. */
+/** Calls `visit(k, position, source)`: the k-th smallest element of a line is at `source` and moves to `position`. */
 function eachSorted(
   x: HostArray,
   axis: number,
@@ -67,7 +66,7 @@ const sortAlong: Apply<{ axis: number }> = definePrimitive({
         out.data[width * position + part] = x.data[width * source + part]
     })
   },
-  // Each cotangent goes back to where its element came from.
+  // Each cotangent returns to the source of its element.
   vjp: ({ inputs: [x], cotangents: [g], params }) => [
     scatterAlong([zeros(x.shape, x.dtype), argsortAlong([x], params), g], { ...params, mode: "set" }),
   ],
@@ -94,7 +93,7 @@ const argsortAlong: Apply<{ axis: number }> = definePrimitive({
   }),
 })
 
-/** The array and its axis, counted from the front; flattened where the axis is null. */
+/** The array and its normalized axis; flattened if the axis is null. */
 function lineUp(op: string, a: unknown, axis: number | null): { x: Array; along: number } {
   const x = asArrayArgument(op, "a", a)
   if (axis === null) return { x: x.flatten(), along: 0 }
@@ -110,9 +109,9 @@ const sortArgs = operation(
   },
 )
 /**
- * The elements in ascending order along an axis (the last by default), NaN last; null flattens first. Complex numbers are ordered by
- * their real, then their imaginary parts.
- * @throws ShapeError when the axis is out of bounds
+ * Sorts the elements in ascending order along an axis (the last by default), with NaN last; null flattens first. Complex numbers are
+ * ordered lexicographically by real and imaginary part.
+ * @throws ShapeError if the axis is out of bounds
  * @example
  * mx.sort(mx.array([3, 1, 2])).tolist() // => [1, 2, 3]
  */
@@ -131,8 +130,8 @@ const argsortArgs = operation(
   },
 )
 /**
- * The positions (uint32) that sort the array along an axis (the last by default); null flattens first. Equal elements keep their order.
- * @throws ShapeError when the axis is out of bounds
+ * The indices (uint32) that sort the array along an axis (the last by default); null flattens first. Equal elements keep their order.
+ * @throws ShapeError if the axis is out of bounds
  * @example
  * mx.argsort(mx.array([3, 1, 2])).tolist() // => [1, 2, 0]
  */
@@ -157,8 +156,9 @@ const partitionArgs = operation(
   },
 )
 /**
- * The elements along an axis (the last by default) with the kth in its sorted position, none larger before it, none smaller after it.
- * @throws ShapeError when kth is out of bounds
+ * Partitions the elements along an axis (the last by default): the kth is in its sorted position, with no larger ones before and no smaller
+ * ones after it.
+ * @throws ShapeError if kth is out of bounds
  * @example
  * mx.partition(mx.array([3, 1, 2]), 1).index(1).item() // => 2
  */
@@ -178,8 +178,8 @@ const argpartitionArgs = operation(
   },
 )
 /**
- * The positions (uint32) that partition the array as {@link partition} does.
- * @throws ShapeError when kth is out of bounds
+ * The indices (uint32) that partition the array as in {@link partition}.
+ * @throws ShapeError if kth is out of bounds
  * @example
  * mx.argpartition(mx.array([3, 1, 2]), 1).index(1).item() // => 2
  */
@@ -209,9 +209,9 @@ const topkArgs = operation(
   },
 )
 /**
- * The k largest elements along an axis (the last by default), in ascending order; with `returnIndices: true` these and their positions
- * (uint32). Of equal elements those at the higher positions are taken, and NaN is larger than all.
- * @throws ShapeError when the axis has fewer elements
+ * The k largest elements along an axis (the last by default), in ascending order; with `returnIndices: true`, a pair with their indices
+ * (uint32). Of equal elements, those at higher indices are selected. NaN counts as the largest value.
+ * @throws ShapeError if the axis has fewer elements
  * @example
  * mx.topk(mx.array([3, 1, 2]), 2).tolist() // => [2, 3]
  * mx.topk(mx.array([3, 1, 2]), 2, { returnIndices: true })[1].tolist() // => [2, 0]
@@ -227,7 +227,7 @@ export function topk(
   k: number,
   options: { axis?: number | null; returnIndices?: false } & StreamOptions,
 ): Array
-// By hand: `returnIndices` decides how many results there are.
+// By hand: the number of results depends on `returnIndices`.
 export function topk(...args: unknown[]): Array | [values: Array, indices: Array] {
   return topkArgs(args)
 }
@@ -252,7 +252,7 @@ const medianArgs = operation(
         : take(sorted, n / 2 - 1, -1)
             .add(middle)
             .multiply(0.5)
-    // A NaN is sorted last and makes the median NaN.
+    // NaN is sorted last and makes the median NaN.
     const last = take(sorted, n - 1, -1)
     const out = where(last.equal(last), y, last)
     return keepdims ? out.reshape(x.shape.map((size, i) => (axes.includes(i) ? 1 : size))) : out
@@ -274,7 +274,7 @@ export function median(...args: unknown[]): Array {
 /** True if a comes before b in sorted order; NaN comes last. */
 const before = (a: Array, b: Array): Array => a.less(b).logicalOr(a.equal(a).logicalAnd(b.notEqual(b)))
 
-/** Bisection: how many of n sorted elements come before each value. `at` gives the elements at positions. */
+/** Binary search: the number of n sorted elements before each value. `at` returns the elements at given positions. */
 function bisect(n: number, values: Array, right: boolean, at: (position: Array) => Array): Array {
   let low = full(values.shape, 0, int32)
   let high = full(values.shape, n, int32)
@@ -289,7 +289,7 @@ function bisect(n: number, values: Array, right: boolean, at: (position: Array) 
   return toDtype(low, uint32)
 }
 
-/** sorted [n], values of any shape → how many elements of `sorted` come before each value. */
+/** sorted [n], values of any shape → the number of elements of `sorted` before each value. */
 const searchSortedPrimitive: Apply<{ side: "left" | "right" }> = definePrimitive({
   name: "searchsorted",
   params: { side: ["left", "right"] },
@@ -329,8 +329,8 @@ const searchsortedArgs = operation(
   },
 )
 /**
- * Where each value would be inserted (uint32) to keep a sorted 1-d sequence sorted: before its equals, or after them for `'right'`.
- * @throws ShapeError when the sequence has another number of dimensions
+ * The indices (uint32) at which to insert values to keep a sorted 1-d sequence sorted: before equal elements, or after them for `'right'`.
+ * @throws ShapeError unless the sequence is 1-d
  * @example
  * mx.searchsorted(mx.array([1, 3, 5]), mx.array([3, 4])).tolist() // => [1, 2]
  */

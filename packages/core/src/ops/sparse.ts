@@ -1,6 +1,6 @@
 /**
- * Products of sparse matrices with dense ones. A sparse matrix is its values with the row and the column of each; of rows in order, offsets
- * say where each begins (CSR). The two primitives are each other's derivatives.
+ * Products of sparse matrices with dense ones. Sparse matrices are values with their rows and columns (COO) or, with sorted rows, row
+ * offsets (CSR). The two primitives are each other's derivatives.
  */
 import { asArrayArgument, isList, operation, type StreamOptions } from "../graph/args"
 import { complex64, int32, isInexact, isInteger, promote } from "../graph/dtype"
@@ -16,7 +16,7 @@ import { asLine, readRuns } from "./segment-arguments"
 import { segmentIds } from "./segments"
 import { moveToFront } from "./view"
 
-/** Checks numbers as positions in `count` rows or columns. @throws IndexError */
+/** Checks row or column indices. @throws IndexError */
 function positionsIn(op: string, what: string, list: ArrayLike<number | bigint>, count: number): number[] {
   return globalThis.Array.from(list, (value) => {
     const at = Number(value)
@@ -45,7 +45,7 @@ function checkMatrices(op: string, a: Meta, b: Meta): void {
     )
 }
 
-/** Calls visit(i, a, b, part of the result): the products of two stored numbers, of complex ones by parts. */
+/** Calls visit(i, a, b, part of the result) for the product of two elements, by parts if complex. */
 const multiply =
   (a: HostArray, b: HostArray) =>
   (to: Float64Array, at: number, i: number, j: number): void => {
@@ -60,14 +60,14 @@ const multiply =
 
 const plus = (a: Array | null, b: Array | null): Array | null => (a && b ? a.add(b) : (a ?? b))
 
-/** Every example's operand in front, the one of all repeated. */
+/** The operand with its batch axis in front, broadcast if it has none. */
 const inFront = (x: Array, axis: number | null, size: number): Array =>
   axis === null ? broadcastTo(x, [size, ...x.shape]) : moveToFront(x, axis)
 
-/** Positions of all examples in the stack of their rows, `count` each; those out of bounds stay so. */
+/** Indices into the stacked examples, `count` rows each; those out of bounds remain so. */
 function stackedPositions(list: Array, axis: number | null, size: number, count: number): Array {
   const given = inFront(list, axis, size)
-  // Wider ones are compared before they are cut to 32 bits.
+  // Wider indices are compared before truncation to 32 bits.
   const each = given.dtype.size < 4 ? toDtype(given, int32) : given
   const inside = each.greaterEqual(0).logicalAnd(each.less(count))
   const shift = arange(size, { dtype: int32 }).multiply(count).expandDims(1)
@@ -119,7 +119,7 @@ const sparseProduct: Apply<ProductParams> = definePrimitive({
   vmap: ({ inputs: [values, rows, columns, dense], axes, params, size }) => {
     const count = params.rows
     if (axes[0] === null && axes[1] === null && axes[2] === null) {
-      // The examples are more columns.
+      // The examples become additional columns.
       const wide = moveToFront(dense, axes[3] as number).transpose([1, 0, 2])
       const out = sparseProduct([values, rows, columns, wide.flatten(1, 2)], params)
       return { outputs: [out.reshape([count, size, wide.shape[2]])], axes: [1] }
@@ -139,7 +139,7 @@ const sparseProduct: Apply<ProductParams> = definePrimitive({
   },
 })
 
-/** a [M, N], b [K, N], rows [T], columns [T] → [T]: Σ a[rows[t]] · b[columns[t]]. `sorted` says that rows ascend. */
+/** a [M, N], b [K, N], rows [T], columns [T] → [T]: Σ a[rows[t]] · b[columns[t]]. `sorted` asserts ascending rows. */
 const sampledProduct: Apply<{ sorted: boolean }> = definePrimitive({
   name: "sampledMatmul",
   params: { sorted: "bool" },
@@ -189,7 +189,7 @@ const sampledProduct: Apply<{ sorted: boolean }> = definePrimitive({
   },
 })
 
-/** Values and a dense operand of one floating or complex dtype; a vector as one column, which `finish` takes away. */
+/** Values and a dense operand of one floating or complex dtype, with a vector as a column, which `finish` removes. */
 function operands(
   op: string,
   values: unknown,
@@ -215,7 +215,7 @@ function operands(
   }
 }
 
-/** Rows or columns, `count` of them unless that is null, below `size`, which is checked of lists. */
+/** Converts row or column indices, of which there must be `count` unless null, and checks the bounds of lists. */
 function lineOf(op: string, name: string, given: unknown, count: number | null, size: number): Array {
   const line = asLine(op, name, given)
   if (count !== null && line.shape[0] !== count)
@@ -246,12 +246,12 @@ const csrArgs = operation(
   },
 )
 /**
- * The product of a sparse matrix in CSR form with a dense matrix or vector: row i of the sparse one has the `values` from `offsets[i]` to
- * before `offsets[i + 1]`, at these `columns`. The result has offsets.length − 1 rows. Values at one position add up. Differentiable in the
- * values and in the dense operand. MLX has no such function.
+ * The product of a sparse matrix in CSR form with a dense matrix or vector: row i of the sparse matrix has the `values` and `columns` from
+ * `offsets[i]` up to but excluding `offsets[i + 1]`. The result has offsets.length − 1 rows. Duplicate entries are summed. Differentiable
+ * in the values and the dense operand. Not in MLX.
  * @method false
- * @throws IndexError for a column outside the dense operand or offsets that descend: at once where lists are given, when computed for
- *   arrays. (GPU backends leave such values out.)
+ * @throws IndexError for columns out of bounds or descending offsets: immediately for lists, at evaluation for arrays. (GPU backends drop
+ * such values.)
  * @throws ShapeError unless there is a column for each value
  * @example
  * // [[1, 0, 2], [0, 0, 0], [0, 3, 0]]
@@ -296,14 +296,13 @@ const cooArgs = operation(
 )
 /**
  * The product of a sparse matrix in COO form with a dense matrix or vector: out[rows[t]] += values[t] · dense[columns[t]], in `numRows`
- * rows. Values at one position add up; their order does not matter, but with `sorted: true`, which promises ascending rows and is not
- * checked, GPU backends need no atomic additions. Swapping rows and columns multiplies by the transpose. Differentiable in the values and
- * in the dense operand.
+ * rows. Duplicate entries are summed. Entries may be in any order; `sorted: true` asserts ascending rows (unchecked), for which GPU
+ * backends need no atomic additions. Swap rows and columns to multiply by the transpose. Differentiable in the values and the dense
+ * operand.
  * @method false
  * @named numRows sorted
- * @throws IndexError for a row or a column out of bounds: at once where lists are given, when computed for arrays. (GPU backends leave
- *   such values out.)
- * @throws ShapeError unless there are a row and a column for each value
+ * @throws IndexError for rows or columns out of bounds: immediately for lists, at evaluation for arrays. (GPU backends drop such values.)
+ * @throws ShapeError unless there is a row and a column for each value
  * @example
  * const [values, rows, columns] = [mx.array([1, 2, 3]), mx.array([0, 2, 0], mx.int32), mx.array([1, 0, 1], mx.int32)]
  * mx.cooMatmul(values, rows, columns, mx.array([10, 100]), { numRows: 3 }).tolist() // => [400, 0, 20]
@@ -342,13 +341,12 @@ const sampledArgs = operation(
   },
 )
 /**
- * The elements of a @ bᵀ at some rows and columns alone: out[t] = Σ a[rows[t]] · b[columns[t]], for a [M, N] and b [K, N]. It is the
- * derivative of {@link cooMatmul} by its values. `sorted: true` promises ascending rows, by which the derivative gains on GPUs.
+ * Sampled elements of a @ bᵀ: out[t] = Σ a[rows[t]] · b[columns[t]], for a [M, N] and b [K, N]. It is the derivative of {@link cooMatmul}
+ * with respect to its values. `sorted: true` asserts ascending rows, which speeds up the derivative on GPUs.
  * @method false
  * @named sorted
- * @throws IndexError for a row or a column out of bounds: at once where lists are given, when computed for arrays. (GPU backends give
- *   NaN.)
- * @throws ShapeError unless the rows of a and b have one length
+ * @throws IndexError for rows or columns out of bounds: immediately for lists, at evaluation for arrays. (GPU backends return NaN.)
+ * @throws ShapeError unless the rows of a and b have the same length
  * @example
  * const [a, b] = [mx.array([[1, 2], [3, 4]]), mx.array([[10, 0], [0, 100]])]
  * mx.sampledMatmul(a, b, [0, 1, 1], [1, 0, 1]).tolist() // => [200, 30, 400]

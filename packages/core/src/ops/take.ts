@@ -1,4 +1,4 @@
-/** The functions that read and write at positions which are values: take and its kin, and slices whose starts are arrays. */
+/** take, takeAlongAxis, putAlongAxis, and slices with dynamic starts. */
 import { asArrayArgument, isList, operation, type StreamOptions } from "../graph/args"
 import { IndexError, ShapeError } from "../graph/errors"
 import { type Array, composed } from "../graph/graph"
@@ -44,9 +44,9 @@ const takeArgs = operation(
   },
 )
 /**
- * The elements at `indices` along an axis, or of the flattened array; the axes of the indices replace the axis. Negative
- * indices count from the end.
- * @throws IndexError for an index out of bounds: at once for a number, when computed for an array
+ * Takes elements by index along an axis, or from the flattened array; the axes of the indices replace the axis. Negative indices count from
+ * the end.
+ * @throws IndexError for an index out of bounds: immediately for a number, at evaluation for an array
  * @example
  * mx.take(mx.array([10, 20, 30]), [2, 0]).tolist() // => [30, 10]
  */
@@ -65,7 +65,7 @@ export function take(...args: unknown[]): Array {
   return takeArgs(args)
 }
 
-/** Broadcasts an array and its indices against each other but for the axis, or flattens both. */
+/** Broadcasts an array and its indices except along the axis, or flattens both. */
 function alignAlong(
   op: string,
   a: unknown,
@@ -100,9 +100,9 @@ const takeAlongAxisArgs = operation(
   },
 )
 /**
- * The elements at `indices` along an axis, where the indices have the array's other axes: what undoes argsort. Without an axis
- * both are flattened.
- * @throws IndexError, when computed, for an index out of bounds; ShapeError when other sizes do not broadcast
+ * Takes elements along an axis, with separate indices for each position of the other axes, such as those of argsort. Without an axis both
+ * are flattened.
+ * @throws IndexError, at evaluation, for an index out of bounds; ShapeError if other sizes do not broadcast
  * @example
  * mx.takeAlongAxis(mx.array([[1, 2], [3, 4]]), mx.array([[1], [0]], mx.int32), 1).tolist() // => [[2], [3]]
  */
@@ -146,9 +146,8 @@ const putAlongAxisArgs = operation(
   },
 )
 /**
- * A copy of `a` with `values` written at `indices` along an axis, or into the flattened array. Of several values for one element the
- * last one stays.
- * @throws IndexError, when computed, for an index out of bounds
+ * A copy of `a` with `values` written at `indices` along an axis, or into the flattened array. For repeated indices the last value wins.
+ * @throws IndexError, at evaluation, for an index out of bounds
  * @example
  * mx.putAlongAxis(mx.array([1, 2, 3]), [0], mx.array([9]), 0).tolist() // => [9, 2, 3]
  */
@@ -220,9 +219,9 @@ const sliceArgs = operation(
   },
 )
 /**
- * The block of size `sliceSize`, which has a length for every axis, that starts at computed indices along `axes`, and at 0 along the
- * others. Where the indices are known, `a.index("1:3")` says the same in Python's way.
- * @throws ShapeError when the size does not fit; IndexError, when computed, for a start that lets it leave the array
+ * A slice with dynamic start: it has the shape `sliceSize` and starts at `startIndices` along `axes`, and at 0 along the others. For static
+ * slices see {@link Array.index}.
+ * @throws ShapeError if the slice is larger than the array; IndexError, at evaluation, if it is out of bounds
  * @example
  * mx.slice(mx.array([1, 2, 3, 4]), [1], [0], [2]).tolist() // => [2, 3]
  */
@@ -244,7 +243,7 @@ const sliceUpdateArgs = operation(
     let values = toDtype(update, x.dtype)
     const normal = axesOf("sliceUpdate", axes, x)
     const leading = x.ndim - values.ndim
-    // Axes without a start are written whole; the update broadcasts along them.
+    // Axes without a start are replaced completely; the update broadcasts along them.
     const shape = x.shape.map((n, i) => (normal.includes(i) ? (values.shape[i - leading] ?? 1) : n))
     values = broadcastTo(values, shape)
     if (shape.some((n, i) => n > x.shape[i]))
@@ -259,8 +258,8 @@ const sliceUpdateArgs = operation(
   },
 )
 /**
- * A copy of `a` with a block replaced that starts at computed indices along `axes`, and at 0 along the others.
- * @throws ShapeError when the update does not fit; IndexError, when computed, for a start that lets it leave the array
+ * A copy of `a` with a slice replaced by `update`, which starts at `startIndices` along `axes`, and at 0 along the others.
+ * @throws ShapeError if the update is larger than the array; IndexError, at evaluation, if it is out of bounds
  * @example
  * mx.sliceUpdate(mx.array([1, 2, 3]), mx.array([9]), [1], [0]).tolist() // => [1, 9, 3]
  */

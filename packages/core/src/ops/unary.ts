@@ -1,6 +1,6 @@
 /**
- * Functions of one argument, element by element. Each is one scalar instruction with its derivative beside it, but for `degrees` and
- * `radians`, which multiply.
+ * Elementwise unary functions. Each is one scalar instruction, defined together with its derivative, except `degrees` and `radians`, which
+ * multiply.
  */
 import { type Operand, operation, type StreamOptions } from "../graph/args"
 import { calls } from "../graph/calls"
@@ -15,21 +15,21 @@ import { complexUnary } from "../reference/complex"
 import { asOperand, scalarArray, toDtype } from "./constant"
 import { broadcastTo } from "./reduce"
 
-/** A function of one array, element by element. */
+/** An elementwise function of one array. */
 export type UnaryFunction = (a: Operand, options?: StreamOptions) => Array
 
 type Options = {
-  /** The dtype to apply the function in, for an argument's dtype. */
+  /** The dtype to compute in, given that of the argument. */
   convert?: (dtype: Dtype) => Dtype
   /** Its name in recorded programs; the name by default. */
   call?: string
-  /** The output, where it is not like the input. */
+  /** The shape and dtype of the output, if not those of the input. */
   infer?: (x: Meta) => Meta
-  /** The change of the output with the input, and its transpose, where the derivative is no number: both for a tangent or cotangent d. */
+  /** The Jacobian–vector and vector–Jacobian products, if the derivative is not a factor. */
   change?: (x: Array, y: Array, d: Array) => Array | null
 }
 
-/** Defines the primitive and its public function. `derivative` is d(output)/d(input), a number where it is constant. */
+/** Defines the primitive and its public function. `derivative` is d(output)/d(input), a number if constant. */
 function unary(
   name: UnaryOp,
   derivative: (x: Array, y: Array) => Partial,
@@ -60,9 +60,9 @@ function unary(
     args.length === 1 && args[0] instanceof Array && calls.recorder === null ? apply(args[0]) : general(args)
 }
 
-/** For functions that compute in floating point: bool and integers become float32. */
+/** Floating-point functions: bool and integers become float32. */
 const float: Options = { convert: (dtype) => (isInexact(dtype) ? dtype : float32) }
-/** For functions that complex numbers do not have. */
+/** Functions that are not defined for complex numbers. */
 const realOnly = (name: string, { convert }: Options = {}): Options => ({
   convert: (dtype) => {
     if (dtype === complex64) throw new DTypeError(name, "is not defined for complex64")
@@ -88,14 +88,14 @@ export const negative: UnaryFunction = unary("negative", () => -1, {
 })
 
 /**
- * Absolute value; the modulus, as float32, of complex numbers.
+ * Absolute value; for complex numbers the modulus, as float32.
  * @example
  * mx.abs(mx.array([-1, 2])).tolist() // => [1, 2]
  */
 export const abs: UnaryFunction = unary("abs", (x) => x.sign(), toReal)
 
 /**
- * −1, 0 or 1 by the sign; of complex numbers a / |a|.
+ * The sign: −1, 0 or 1; for complex numbers a / |a|.
  * @example
  * mx.sign(mx.array([-3, 0, 2])).tolist() // => [-1, 0, 1]
  */
@@ -111,14 +111,14 @@ export const sign: UnaryFunction = unary("sign", flat, {
 })
 
 /**
- * The largest integer not above each element; integers stay.
+ * Rounds down to an integer. Integers are unchanged.
  * @example
  * mx.floor(mx.array([1.5, -1.5])).tolist() // => [1, -2]
  */
 export const floor: UnaryFunction = unary("floor", flat, realOnly("floor"))
 
 /**
- * The smallest integer not below each element; integers stay.
+ * Rounds up to an integer. Integers are unchanged.
  * @example
  * mx.ceil(mx.array([1.5, -1.5])).tolist() // => [2, -1]
  */
@@ -278,7 +278,7 @@ export const arcsinh: UnaryFunction = unary("arcsinh", (x) => x.square().add(1).
  */
 export const arccosh: UnaryFunction = unary(
   "arccosh",
-  // √(x − 1) · √(x + 1) is √(x² − 1) but for complex numbers on the left, where it is the one that fits.
+  // √(x − 1) · √(x + 1) differs from √(x² − 1) in the left complex half-plane, where only it is correct.
   (x) =>
     x.dtype === complex64 ? x.subtract(1).rsqrt().multiply(x.add(1).rsqrt()) : x.square().subtract(1).rsqrt(),
   float,
@@ -333,7 +333,7 @@ export const sigmoid: UnaryFunction = unary(
 )
 
 /**
- * Flips every bit of an integer; of a bool its truth.
+ * Bitwise NOT of integers, logical NOT of bools.
  * @example
  * mx.bitwiseInvert(mx.array([0, 5], mx.int32)).tolist() // => [-1, -6]
  */
@@ -364,7 +364,7 @@ const conjugateOf = operation("conjugate", { a: "operand" }, (a: unknown) => {
   return x.dtype === complex64 ? conjugatePrimitive([x]) : x
 })
 /**
- * The complex conjugate; real arrays stay.
+ * The complex conjugate; real arrays are unchanged.
  * @example
  * mx.conjugate(mx.array([mx.complex(1, 2)])).imag.tolist() // => [-2]
  */
@@ -382,7 +382,7 @@ const realOf = operation("real", { a: "operand" }, (a: unknown) => {
   return x.dtype === complex64 ? realPrimitive([x]) : x
 })
 /**
- * The real part, as float32; real arrays stay.
+ * The real part, as float32; real arrays are unchanged.
  * @method false
  * @example
  * mx.real(mx.array([mx.complex(1, 2)])).tolist() // => [1]

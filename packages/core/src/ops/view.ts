@@ -1,5 +1,5 @@
 /**
- * Other ways to look at the same memory: reshape, transpose, new and dropped axes. Nothing is copied where strides can say it.
+ * Views: reshape, transpose, added and removed axes. Nothing is copied unless strides cannot express the result.
  */
 import { type Axes, operation, type StreamOptions } from "../graph/args"
 import { ArgumentError, describe, ShapeError } from "../graph/errors"
@@ -49,7 +49,7 @@ const reshapeTo: Apply<{ shape: readonly number[] }> = definePrimitive({
   vmap: (c) => batched(reshapeTo([front(c)], { shape: [c.size, ...c.params.shape] })),
 })
 
-/** Fills in the one size given as -1. */
+/** Infers the size given as -1. */
 function resolveShape(op: string, size: number, shape: readonly number[]): number[] {
   const out = shape.slice()
   let unknown = -1
@@ -77,7 +77,7 @@ function resolveShape(op: string, size: number, shape: readonly number[]): numbe
   return out
 }
 
-/** Arguments whose numbers after the array are one list: `x.reshape(2, 3)` is `x.reshape([2, 3])`. */
+/** Combines numbers after the array into a list: `x.reshape(2, 3)` is `x.reshape([2, 3])`. */
 function gathered(args: readonly unknown[]): readonly unknown[] {
   if (typeof args[1] !== "number") return args
   let end = 2
@@ -92,8 +92,8 @@ const reshapeArgs = operation("reshape", { a: "array", shape: "shape" }, (x: Arr
   return reshapeTo([x], { shape: resolveShape("reshape", x.size, list as number[]) })
 })
 /**
- * The same elements in row-major order with another shape, as a list or as separate sizes; one may be -1.
- * @throws ShapeError when the numbers of elements differ
+ * Reshapes an array, in row-major order. The shape is a list or separate sizes; one size may be -1, which is inferred.
+ * @throws ShapeError if the number of elements differs
  * @example
  * mx.arange(6).reshape(2, -1).shape // => [2, 3]
  */
@@ -134,7 +134,7 @@ const flattenAxes: Apply<{ start: number; end: number }> = definePrimitive({
   vmap: (c) => batched(flattenAxes([front(c)], { start: c.params.start + 1, end: c.params.end + 1 })),
 })
 /**
- * Merges the axes from `startAxis` to `endAxis` into one; all of them by default.
+ * Flattens the axes from `startAxis` to `endAxis` (all by default) into one.
  * @example
  * mx.zeros([2, 3, 4]).flatten(1).shape // => [2, 12]
  */
@@ -209,7 +209,7 @@ function pick(values: readonly number[], positions: readonly number[]): number[]
   return out
 }
 
-/** For rules: `x` with its axes in another order. What was permuted the other way just before gives what that was made of. */
+/** Permutes axes, for rules. If x is the inverse permutation of an array, returns that array. */
 function permuted(x: Array, axes: readonly number[]): Array {
   const { primitive, params, inputs } = x.node
   if (primitive === permute.primitive) {
@@ -224,7 +224,7 @@ function permuted(x: Array, axes: readonly number[]): Array {
 /** For rules: `x` with its last two axes swapped. */
 export const swapLast = (x: Array): Array => permuted(x, swapping(x.ndim, x.ndim - 2, x.ndim - 1))
 
-/** The axes in order, but for two that are swapped. */
+/** The permutation that swaps two axes. */
 function swapping(ndim: number, i: number, j: number): number[] {
   const axes = new globalThis.Array<number>(ndim)
   for (let k = 0; k < ndim; k++) axes[k] = k === i ? j : k === j ? i : k
@@ -273,7 +273,7 @@ const matrixTransposeArgs = operation(
   },
 )
 /**
- * {@link transpose}, of matrices: with fewer than two axes there is nothing to transpose.
+ * Like {@link transpose}, but requires at least two dimensions.
  * @throws ShapeError for an array of fewer than 2 dimensions
  * @example
  * mx.matrixTranspose(mx.zeros([2, 3])).shape // => [3, 2]
@@ -337,7 +337,7 @@ export const insertAxes: Apply<{ axes: readonly number[] }> = definePrimitive({
   jvp: ({ tangents: [t], params }) => [t && insertAxes([t], params)],
   vmap: (c) => batched(insertAxes([front(c)], { axes: c.params.axes.map((a) => a + 1) })),
 })
-/** `values` with `filler` at the positions `axes` (ascending) of the result. */
+/** Inserts `filler` at the positions `axes` (ascending) of the result. */
 function spread(values: readonly number[], axes: readonly number[], filler: number): number[] {
   const out = new globalThis.Array<number>(values.length + axes.length)
   for (let i = 0, next = 0; i < out.length; i++) {
@@ -357,7 +357,7 @@ const expandDimsArgs = operation(
   },
 )
 /**
- * Inserts axes of size 1, at these positions of the result.
+ * Inserts axes of size 1 at the given positions of the result.
  * @example
  * mx.zeros([2, 3]).expandDims([0, -1]).shape // => [1, 2, 3, 1]
  */
@@ -383,7 +383,7 @@ const dropAxes: Apply<{ axes: readonly number[] }> = definePrimitive({
   jvp: ({ tangents: [t], params }) => [t && dropAxes([t], params)],
   vmap: (c) => batched(dropAxes([front(c)], { axes: c.params.axes.map((a) => a + 1) })),
 })
-/** `values` but for those at the given positions. */
+/** Removes the values at the given positions. */
 function without(values: readonly number[], positions: readonly number[]): number[] {
   const out: number[] = []
   for (let i = 0; i < values.length; i++) if (!positions.includes(i)) out.push(values[i])
@@ -395,8 +395,8 @@ const squeezeArgs = operation("squeeze", { a: "array", axis: "axes?" }, (x: Arra
   return dropAxes([x], { axes })
 })
 /**
- * Drops axes of size 1: those given, or all of them.
- * @throws ShapeError when a given axis has another size
+ * Removes axes of size 1: the given ones, or all.
+ * @throws ShapeError if a given axis has another size
  * @example
  * mx.zeros([1, 2, 1]).squeeze(0).shape // => [2, 1]
  */
@@ -420,7 +420,7 @@ const contiguousArgs = operation(
   (a: Array, _allowColMajor?: boolean) => makeContiguous([a]),
 )
 /**
- * The same array laid out row-major without gaps; copied only where it is not so already.
+ * A row-contiguous array with the same elements; copied only if necessary.
  * @example
  * mx.contiguous(mx.zeros([2, 3]).T).shape // => [3, 2]
  */
@@ -441,7 +441,7 @@ const stop: Apply<NoParams> = definePrimitive({
 })
 const stopGradientArgs = operation("stopGradient", { a: "array" }, (a: Array) => stop([a]))
 /**
- * The same values, as a constant to grad, vjp and jvp.
+ * The same values, treated as constant by grad, vjp and jvp.
  * @example
  * mx.stopGradient(mx.array([1])).tolist() // => [1]
  */

@@ -1,5 +1,5 @@
 /**
- * Activations as layers, for Sequential and wherever a module is asked for. Each applies the function of its name in activations.ts.
+ * Activations as layers, for Sequential and wherever a module is required. Each applies the function of the same name in activations.ts.
  */
 import * as mx from "@lazuli/core"
 import {
@@ -146,7 +146,7 @@ export class Softsign extends Module {
 }
 
 /**
- * x, held between −1 and 1: {@link hardTanh} as a layer.
+ * min(max(x, −1), 1): {@link hardTanh} as a layer.
  * @example
  * new nn.HardTanh().forward(mx.array([-2, 0.5])).tolist() // => [-1, 0.5]
  */
@@ -231,7 +231,7 @@ export class LeakyReLU extends Module {
 }
 
 /**
- * x above 0, alpha · (eˣ − 1) below: {@link elu} as a layer.
+ * x for x > 0, otherwise alpha · (eˣ − 1): {@link elu} as a layer.
  * @example
  * new nn.ELU().forward(mx.array([0, 2])).tolist() // => [0, 2]
  */
@@ -269,7 +269,7 @@ export class CELU extends Module {
 }
 
 /**
- * x moved by lambd towards 0, and 0 within lambd of it: {@link softshrink} as a layer.
+ * x shrunk towards 0 by lambd, 0 if |x| ≤ lambd: {@link softshrink} as a layer.
  * @example
  * new nn.Softshrink().forward(mx.array([-2, 0.25])).tolist() // => [-1.5, 0]
  */
@@ -288,7 +288,7 @@ export class Softshrink extends Module {
 }
 
 /**
- * x, and 0 within lambd of 0: {@link hardShrink} as a layer.
+ * x, but 0 if |x| ≤ lambd: {@link hardShrink} as a layer.
  * @example
  * new nn.HardShrink().forward(mx.array([-2, 0.25])).tolist() // => [-2, 0]
  */
@@ -307,7 +307,7 @@ export class HardShrink extends Module {
 }
 
 /**
- * 1 from the threshold on, 0 below, as int32: {@link step} as a layer.
+ * 1 if x ≥ threshold, otherwise 0, as int32: {@link step} as a layer.
  * @example
  * new nn.Step().forward(mx.array([-1, 2])).tolist() // => [0, 1]
  */
@@ -350,7 +350,7 @@ const gelus: Record<string, Activation> = {
   tanh: geluApprox,
   fast: geluFastApprox,
 }
-/** The computation of {@link GELU}: exactly, by tanh (`precise` and `tanh` are one), or by a sigmoid. */
+/** The formula of {@link GELU}: exact, with tanh (`precise` or `tanh`), or with a sigmoid (`fast`). */
 export type GeluApproximation = "none" | "precise" | "tanh" | "fast"
 
 /**
@@ -374,7 +374,7 @@ export class GELU extends Module {
 }
 
 /**
- * max(x, 0) + weight · min(x, 0) with a learned weight, one or one a feature: {@link prelu} as a layer.
+ * max(x, 0) + weight · min(x, 0) with a learned weight, either shared or per feature: {@link prelu} as a layer.
  * @example
  * new nn.PReLU().forward(mx.array([-4, 2])).tolist() // => [-1, 2]
  */

@@ -6,11 +6,11 @@ import { ArgumentError, describe, withOwnHandles } from "@lazuli/core/engine"
 import { checkArrays } from "../arguments"
 import { type Model, Module } from "../module"
 
-/** A module of one array, or a function of one. */
+/** A module or function of one array. */
 export type Layer = Model | ((x: mx.Array) => mx.Array)
 
 /**
- * Calls its modules one after the other, each with the result of the one before. Functions may stand among them.
+ * Applies modules or functions in sequence, each to the result of the previous one.
  * @example
  * new nn.Sequential(new nn.Linear(2, 8), nn.relu, new nn.Linear(8, 1)).forward(mx.ones([3, 2])).shape
  * // => [3, 1]

@@ -9,7 +9,7 @@ import { Module } from "../module"
 /** One number for all spatial axes, or one for each. */
 type Sizes = number | readonly number[]
 
-/** Settings of convolutions: `S` is how a size is given, one number for all axes or, over several axes, also one an axis. */
+/** Options of convolutions; `S` is the type of sizes: a number or, over several axes, also one per axis. */
 export interface ConvOptions<S = Sizes> {
   /** Distance between the elements of the kernel; 1 by default. */
   stride?: S
@@ -20,14 +20,14 @@ export interface ConvOptions<S = Sizes> {
   /** Add a bias; true by default. */
   bias?: boolean
 }
-/** Settings of convolutions that take groups. */
+/** Options of grouped convolutions. */
 export interface GroupedConvOptions<S = Sizes> extends ConvOptions<S> {
-  /** Into how many groups the channels are divided that do not see each other; 1 by default. */
+  /** The number of groups of independent channels; 1 by default. */
   groups?: number
 }
-/** Settings of transposed convolutions. */
+/** Options of transposed convolutions. */
 export interface ConvTransposeOptions<S = Sizes> extends ConvOptions<S> {
-  /** The extra length of the output at its high end; 0 by default. */
+  /** Additional size at the high end of the output; 0 by default. */
   outputPadding?: S
 }
 
@@ -41,7 +41,7 @@ type Given = [
   ...rest: unknown[],
 ]
 
-/** Shared by all convolutional layers; each says which function it calls. */
+/** The base of convolutional layers. */
 abstract class Convolution extends Module {
   weight: mx.Array
   bias?: mx.Array
@@ -52,7 +52,7 @@ abstract class Convolution extends Module {
   /** Used by the transposed layers. */
   protected readonly outputPadding: number[]
 
-  /** `order` names what follows the dilation in MLX's positional arguments. */
+  /** `order` lists the positional arguments after the dilation, as in MLX. */
   constructor(op: string, axes: number, order: readonly string[], args: readonly unknown[]) {
     super()
     const sizes = (least: number): Kind => optional(perAxisOf(axes, least))
@@ -124,7 +124,7 @@ const one = ([n]: readonly number[]): number => n
 /**
  * Convolution over [batch, length, channels]. `weight` is [outChannels, kernelSize, inChannels / groups] and starts uniform on
  * ±1/√(inChannels · kernelSize); `bias` is [outChannels] and starts at 0.
- * @throws ArgumentError for sizes that are no positive integers or not divisible by the groups
+ * @throws ArgumentError unless sizes are positive integers and channels divisible by the groups
  * @example
  * new nn.Conv1d(3, 8, 5, { padding: 2 }).forward(mx.ones([2, 16, 3])).shape // => [2, 16, 8]
  */
@@ -148,7 +148,7 @@ export class Conv1d extends Convolution {
   constructor(
     options: { inChannels: number; outChannels: number; kernelSize: number } & GroupedConvOptions<number>,
   )
-  // By hand: the order of what follows the dilation is an argument of the base class.
+  // By hand: the base class takes the order of the arguments after the dilation.
   constructor(...args: unknown[]) {
     super("Conv1d", 1, ["groups", "bias"], args)
   }
@@ -160,7 +160,7 @@ export class Conv1d extends Convolution {
 /**
  * Convolution over [batch, height, width, channels]. `weight` is [outChannels, height, width, inChannels / groups] and starts uniform on
  * ±1/√(inChannels · kernel size); `bias` is [outChannels] and starts at 0.
- * @throws ArgumentError for sizes that are no positive integers or not divisible by the groups
+ * @throws ArgumentError unless sizes are positive integers and channels divisible by the groups
  * @example
  * new nn.Conv2d(3, 8, 3, { stride: 2, padding: 1 }).forward(mx.ones([1, 16, 16, 3])).shape // => [1, 8, 8, 8]
  */
@@ -177,7 +177,7 @@ export class Conv2d extends Convolution {
   )
   constructor(inChannels: number, outChannels: number, kernelSize: Sizes, options: GroupedConvOptions)
   constructor(options: { inChannels: number; outChannels: number; kernelSize: Sizes } & GroupedConvOptions)
-  // By hand: the order of what follows the dilation is an argument of the base class.
+  // By hand: the base class takes the order of the arguments after the dilation.
   constructor(...args: unknown[]) {
     super("Conv2d", 2, ["groups", "bias"], args)
   }
@@ -189,7 +189,7 @@ export class Conv2d extends Convolution {
 /**
  * Convolution over [batch, depth, height, width, channels]. `weight` is [outChannels, depth, height, width, inChannels] and starts uniform
  * on ±1/√(inChannels · kernel size); `bias` is [outChannels] and starts at 0.
- * @throws ArgumentError for sizes that are no positive integers
+ * @throws ArgumentError unless sizes are positive integers
  * @example
  * new nn.Conv3d(1, 4, [1, 3, 3]).forward(mx.ones([1, 2, 8, 8, 1])).shape // => [1, 2, 6, 6, 4]
  */
@@ -205,7 +205,7 @@ export class Conv3d extends Convolution {
   )
   constructor(inChannels: number, outChannels: number, kernelSize: Sizes, options: ConvOptions)
   constructor(options: { inChannels: number; outChannels: number; kernelSize: Sizes } & ConvOptions)
-  // By hand: the order of what follows the dilation is an argument of the base class.
+  // By hand: the base class takes the order of the arguments after the dilation.
   constructor(...args: unknown[]) {
     super("Conv3d", 3, ["bias"], args)
   }
@@ -215,9 +215,9 @@ export class Conv3d extends Convolution {
 }
 
 /**
- * Transposed convolution over [batch, length, channels], which lengthens by its stride: see `mx.convTranspose1d`. `weight` is [outChannels,
+ * Transposed convolution over [batch, length, channels], which upsamples by its stride; see `mx.convTranspose1d`. `weight` is [outChannels,
  * kernelSize, inChannels] and starts uniform on ±1/√(inChannels · kernelSize); `bias` is [outChannels] and starts at 0.
- * @throws ArgumentError for sizes that are no positive integers
+ * @throws ArgumentError unless sizes are positive integers
  * @example
  * new nn.ConvTranspose1d(3, 8, 2, { stride: 2 }).forward(mx.ones([2, 16, 3])).shape // => [2, 32, 8]
  */
@@ -241,7 +241,7 @@ export class ConvTranspose1d extends Convolution {
   constructor(
     options: { inChannels: number; outChannels: number; kernelSize: number } & ConvTransposeOptions<number>,
   )
-  // By hand: the order of what follows the dilation is an argument of the base class.
+  // By hand: the base class takes the order of the arguments after the dilation.
   constructor(...args: unknown[]) {
     super("ConvTranspose1d", 1, ["outputPadding", "bias"], args)
   }
@@ -252,9 +252,9 @@ export class ConvTranspose1d extends Convolution {
 }
 
 /**
- * Transposed convolution over [batch, height, width, channels], which enlarges by its stride: see `mx.convTranspose2d`. `weight` is
+ * Transposed convolution over [batch, height, width, channels], which upsamples by its stride; see `mx.convTranspose2d`. `weight` is
  * [outChannels, height, width, inChannels] and starts uniform on ±1/√(inChannels · kernel size); `bias` is [outChannels] and starts at 0.
- * @throws ArgumentError for sizes that are no positive integers
+ * @throws ArgumentError unless sizes are positive integers
  * @example
  * new nn.ConvTranspose2d(3, 8, 2, { stride: 2 }).forward(mx.ones([1, 4, 4, 3])).shape // => [1, 8, 8, 8]
  */
@@ -271,7 +271,7 @@ export class ConvTranspose2d extends Convolution {
   )
   constructor(inChannels: number, outChannels: number, kernelSize: Sizes, options: ConvTransposeOptions)
   constructor(options: { inChannels: number; outChannels: number; kernelSize: Sizes } & ConvTransposeOptions)
-  // By hand: the order of what follows the dilation is an argument of the base class.
+  // By hand: the base class takes the order of the arguments after the dilation.
   constructor(...args: unknown[]) {
     super("ConvTranspose2d", 2, ["outputPadding", "bias"], args)
   }
@@ -281,10 +281,10 @@ export class ConvTranspose2d extends Convolution {
 }
 
 /**
- * Transposed convolution over [batch, depth, height, width, channels], which enlarges by its stride: see `mx.convTranspose3d`. `weight` is
- * [outChannels, depth, height, width, inChannels] and starts uniform on ±1/√(inChannels · kernel size); `bias` is [outChannels] and
- * starts at 0.
- * @throws ArgumentError for sizes that are no positive integers
+ * Transposed convolution over [batch, depth, height, width, channels], which upsamples by its stride; see `mx.convTranspose3d`. `weight` is
+ * [outChannels, depth, height, width, inChannels] and starts uniform on ±1/√(inChannels · kernel size); `bias` is [outChannels] and starts
+ * at 0.
+ * @throws ArgumentError unless sizes are positive integers
  * @example
  * new nn.ConvTranspose3d(1, 2, 2, { stride: 2 }).forward(mx.ones([1, 2, 3, 3, 1])).shape // => [1, 4, 6, 6, 2]
  */
@@ -301,7 +301,7 @@ export class ConvTranspose3d extends Convolution {
   )
   constructor(inChannels: number, outChannels: number, kernelSize: Sizes, options: ConvTransposeOptions)
   constructor(options: { inChannels: number; outChannels: number; kernelSize: Sizes } & ConvTransposeOptions)
-  // By hand: the order of what follows the dilation is an argument of the base class.
+  // By hand: the base class takes the order of the arguments after the dilation.
   constructor(...args: unknown[]) {
     super("ConvTranspose3d", 3, ["outputPadding", "bias"], args)
   }

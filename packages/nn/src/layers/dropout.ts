@@ -1,12 +1,12 @@
 /**
- * Dropout: in training, sets random elements or whole channels to 0 and scales up what is left; in evaluation mode it does nothing.
+ * Dropout: in training mode, zeros random elements or whole channels and scales up the rest; in evaluation mode, the identity.
  */
 import * as mx from "@lazuli/core"
 import { asCall, format, ShapeError, withOwnHandles } from "@lazuli/core/engine"
 import { belowOne, called, named, optional } from "../arguments"
 import { Module } from "../module"
 
-/** Keeps elements with the probability `keep` and scales them by 1 / keep; alike along the `whole` axes before the last. */
+/** Keeps elements with probability `keep` and scales them by 1 / keep, with one mask for the `whole` axes before the last. */
 const drop = asCall("@lazuli/nn/dropout", (x: mx.Array, keep: number, whole: number): mx.Array => {
   const shape = x.shape.map((n, i) => (i < x.ndim - 1 && i >= x.ndim - 1 - whole ? 1 : n))
   return mx.random
@@ -15,7 +15,7 @@ const drop = asCall("@lazuli/nn/dropout", (x: mx.Array, keep: number, whole: num
     .multiply(1 / keep)
 })
 
-/** Shared by the three: a probability and its check. */
+/** The base of dropout layers. */
 abstract class DropoutBase extends Module {
   p: number
 
@@ -25,12 +25,12 @@ abstract class DropoutBase extends Module {
     this.p = p
   }
 
-  /** True if there is nothing to do. */
+  /** True if dropout is the identity. */
   protected get idle(): boolean {
     return this.p === 0 || !this.training
   }
 
-  /** Drops whole channels of an array with `axes` axes of positions, with or without a batch. */
+  /** Drops whole channels of an array with `axes` spatial axes, with or without a batch axis. */
   protected dropChannels(x: mx.Array, axes: number): mx.Array {
     return called(this, { x }, () => {
       const { shape } = x.node
@@ -49,7 +49,7 @@ abstract class DropoutBase extends Module {
 }
 
 /**
- * Sets each element to 0 with probability p and scales the others by 1 / (1 − p). https://jmlr.org/papers/v15/srivastava14a.html
+ * Zeros each element with probability p and scales the others by 1 / (1 − p). https://jmlr.org/papers/v15/srivastava14a.html
  * @throws ArgumentError unless 0 ≤ p < 1
  * @example
  * new nn.Dropout(0.5).eval().forward(mx.array([1, 2])).tolist() // => [1, 2]
@@ -67,9 +67,8 @@ export class Dropout extends DropoutBase {
 }
 
 /**
- * Sets whole channels of images [N, H, W, C] or [H, W, C] to 0 with probability p and scales the others.
- * https://arxiv.org/abs/1411.4280
- * @throws ArgumentError unless 0 ≤ p < 1; ShapeError for an array of other dimensions
+ * Zeros whole channels of images [N, H, W, C] or [H, W, C] with probability p and scales the others. https://arxiv.org/abs/1411.4280
+ * @throws ArgumentError unless 0 ≤ p < 1; ShapeError for another number of dimensions
  * @example
  * new nn.Dropout2d(0.5).forward(mx.ones([1, 2, 2, 3])).shape // => [1, 2, 2, 3]
  */
@@ -86,8 +85,8 @@ export class Dropout2d extends DropoutBase {
 }
 
 /**
- * Sets whole channels of volumes [N, D, H, W, C] or [D, H, W, C] to 0 with probability p and scales the others.
- * @throws ArgumentError unless 0 ≤ p < 1; ShapeError for an array of other dimensions
+ * Zeros whole channels of volumes [N, D, H, W, C] or [D, H, W, C] with probability p and scales the others.
+ * @throws ArgumentError unless 0 ≤ p < 1; ShapeError for another number of dimensions
  * @example
  * new nn.Dropout3d(0.5).forward(mx.ones([1, 2, 2, 2, 3])).shape // => [1, 2, 2, 2, 3]
  */

@@ -1,5 +1,5 @@
 /**
- * Tables of vectors that are looked up by index.
+ * Embeddings.
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
@@ -13,7 +13,7 @@ import {
 } from "./quantized"
 
 /**
- * Row x of a table, for every index in x. `weight` is [numEmbeddings, dims] and starts normal with a variance of 1/dims.
+ * Looks up rows of `weight` by index. `weight` is [numEmbeddings, dims], initialized from a normal distribution of variance 1/dims.
  * @example
  * new nn.Embedding(10, 4).forward(mx.array([1, 5, 1], mx.int32)).shape // => [3, 4]
  */
@@ -37,7 +37,7 @@ export class Embedding extends Module {
   }
 
   /**
-   * x Wᵀ: the table as the last layer of a model whose first layer it is.
+   * x Wᵀ: the embedding as an output projection with tied weights.
    * @example
    * new nn.Embedding(10, 4).asLinear(mx.ones([2, 4])).shape // => [2, 10]
    */
@@ -52,7 +52,7 @@ export class Embedding extends Module {
   }
 
   /**
-   * This table quantized.
+   * * A quantized copy of this layer.
    * @throws ArgumentError for a format that `mx.quantize` does not have, and for `quantizeInput`: indices are not quantized
    * @example
    * new nn.Embedding(10, 64).toQuantized({ bits: 8 }).weight.shape // => [10, 16]

@@ -1,5 +1,5 @@
 /**
- * Modules of whose parameters each process of a group holds a part: all of them, the gradients and the optimizer's state are spread.
+ * Fully sharded modules: parameters, gradients and the optimizer's state are sharded over the processes of a group.
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe, format, ShapeError } from "@lazuli/core/engine"
@@ -11,7 +11,7 @@ import { aGroup, groupOf } from "./sharded"
 
 type Group = mx.distributed.Group
 
-/** The parameters that a module spreads: all but those of modules that do so themselves. */
+/** The parameters that a module shards: all but those of submodules that are themselves fully sharded. */
 const isSharded: ModuleFilter = (module, key, value) =>
   !(value instanceof FullyShardedModule) && Module.validParameterFilter(module, key, value)
 
@@ -19,11 +19,11 @@ const isSharded: ModuleFilter = (module, key, value) =>
 export interface FullyShardOptions {
   /** The processes; all by default. */
   group?: Group | null
-  /** The dtype that the parameters have in the call; their own by default. */
+  /** The dtype of the parameters in the call; their own by default. */
   computeDtype?: mx.Dtype | null
   /**
-   * Puts the parameters together again for the gradient, and computes the module's inner values again, in place of keeping both: true by
-   * default. Without it the whole parameters of all modules are in memory when the backward pass begins.
+   * Gathers the parameters again for the backward pass and recomputes intermediate values, instead of keeping both; true by default.
+   * Otherwise the full parameters of all modules are in memory when the backward pass begins.
    */
   recompute?: boolean
 }
@@ -34,9 +34,9 @@ function fullyShardOptions(op: string, options: unknown): void {
 }
 
 /**
- * A module of whose parameters each member of the group holds a part, along the first axis; they are put together for the call, in
- * `computeDtype`, and gradients are spread again.
- * @throws ShapeError for a parameter of no dimensions, which cannot be spread
+ * Shards the parameters of a module over the members of the group, along the first axis. They are gathered for the call, in `computeDtype`,
+ * and gradients are reduced and scattered.
+ * @throws ShapeError for a 0-d parameter, which cannot be sharded
  * @example
  * const layer = new nn.FullyShardedModule(new nn.Linear(2, 3), { computeDtype: mx.float16 })
  * layer.forward(mx.ones([4, 2], mx.float16)).dtype.name // => 'float16'
@@ -50,7 +50,7 @@ export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown> ex
   readonly _recompute: boolean
   /** @internal */
   readonly _group: Group
-  /** By path, the rows of the whole parameter. @internal */
+  /** The number of rows of each full parameter, by path. @internal */
   readonly _rows: Map<string, number>
 
   constructor(module: Model<A, R>, options: FullyShardOptions = {}) {
@@ -64,7 +64,7 @@ export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown> ex
       if (shape.length === 0)
         throw new ShapeError(
           "FullyShardedModule",
-          `the parameter "${path}" of shape ${format(shape)} has no axis along which it could be spread`,
+          `the parameter "${path}" of shape ${format(shape)} has no axis along which to shard it`,
         )
     this.module = module
     this._computeDtype = options.computeDtype ?? null
@@ -76,17 +76,17 @@ export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown> ex
       )
   }
 
-  /** This member's rows of a parameter; zeros where they end before. */
+  /** This member's rows of a parameter, zero-padded. */
   private partOf(x: mx.Array): mx.Array {
     const each = Math.ceil(x.shape[0] / this._group.size())
     const missing = each * this._group.size() - x.shape[0]
     const whole = missing === 0 ? x : mx.concatenate([x, mx.zeros([missing, ...x.shape.slice(1)], x.dtype)])
-    // A copy: a view would keep the whole parameter.
+    // A copy: a view would keep the full parameter alive.
     return mx.contiguous(mx.split(whole, this._group.size())[this._group.rank()])
   }
 
   /**
-   * The whole parameters, in a tree like the module's. Every member must call it.
+   * The full parameters, as a tree like the module's. Every member must call it.
    * @example
    * new nn.FullyShardedModule(new nn.Linear(2, 3)).wholeParameters().weight.shape // => [3, 2]
    */
@@ -134,7 +134,7 @@ export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown> ex
 }
 
 /**
- * The module as a {@link FullyShardedModule} where that changes anything: in a group of one, the module itself.
+ * Wraps a module in a {@link FullyShardedModule}; in a group of one, returns the module itself.
  * @example
  * const layer = new nn.Linear(2, 3)
  * nn.fullyShard(layer) === layer // => true

@@ -1,5 +1,5 @@
 /**
- * Linear maps: Linear, Bilinear, and Identity, which maps nothing.
+ * Linear, Bilinear and Identity.
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError, asCall, withOwnHandles } from "@lazuli/core/engine"
@@ -14,7 +14,7 @@ import {
 } from "./quantized"
 
 /**
- * Gives back its input. Any arguments are ignored, so that it can stand in for another layer.
+ * Returns its input. Constructor arguments are ignored, so that it can replace any layer.
  * @example
  * new nn.Identity().forward(mx.array([1])).tolist() // => [1]
  */
@@ -29,7 +29,8 @@ export class Identity extends Module {
 }
 
 /**
- * y = x Wᵀ + b, over the last axis of x. `weight` is [outputDims, inputDims], `bias` [outputDims]; both start uniform on ±1/√inputDims.
+ * y = x Wᵀ + b, over the last axis of x. `weight` is [outputDims, inputDims], `bias` [outputDims]; both are initialized uniformly on
+ * ±1/√inputDims.
  * @example
  * new nn.Linear(2, 3).forward(mx.ones([4, 2])).shape // => [4, 3]
  */
@@ -63,7 +64,7 @@ export class Linear extends Module {
   }
 
   /**
-   * This layer with its weight quantized; with `quantizeInput` one that quantizes its input too, in mode nvfp4 or mxfp8.
+   * A copy of this layer with quantized weights; with `quantizeInput` (modes nvfp4 and mxfp8), it also quantizes its input.
    * @throws ArgumentError for a format that `mx.quantize` does not have
    * @example
    * new nn.Linear(64, 3).toQuantized({ bits: 8 }).weight.shape // => [3, 16]
@@ -100,7 +101,7 @@ const bilinear = asCall("@lazuli/nn/bilinear", (x1: mx.Array, x2: mx.Array, weig
   const batch = x1.shape.slice(0, -1)
   const rows = x1.reshape([-1, in1])
   const columns = x2.reshape([-1, 1, in2])
-  // x₁ meets all outputs in one product; what is left of each is a vector of length in2.
+  // One product of x₁ for all outputs leaves a vector of length in2 for each.
   const left = mx.matmul(rows, weight.reshape([out * in2, in1]).T)
   const y = mx.matmul(columns, left.reshape([-1, out, in2]).swapaxes(-2, -1)).squeeze(1)
   return y.reshape([...batch, out])

@@ -37,16 +37,16 @@ describe("what has no variance is refused", () => {
   test("BatchNorm of one element a channel in training", () => {
     const norm = new nn.BatchNorm(3)
     expect(() => norm.forward(mx.ones([1, 3]))).toThrowErrorMatchingInlineSnapshot(
-      `[ShapeError: [BatchNorm] needs more than one element a channel in training, received shape (1, 3). One element has no variance; after eval() it is normalized by the running statistics]`,
+      `[ShapeError: [BatchNorm] needs more than one element per channel in training, received shape (1, 3). One element has no variance; after eval() it is normalized by the running statistics]`,
     )
-    expect(() => norm.forward(mx.ones([1, 1, 1, 3]))).toThrow("one element a channel")
+    expect(() => norm.forward(mx.ones([1, 1, 1, 3]))).toThrow("one element per channel")
     expect(norm.eval().forward(mx.ones([1, 3])).shape).toEqual([1, 3])
     expect(norm.train().forward(mx.ones([1, 2, 3])).shape).toEqual([1, 2, 3])
   })
 
   test("InstanceNorm of no positions", () => {
     expect(() => new nn.InstanceNorm(3).forward(mx.ones([2, 3]))).toThrowErrorMatchingInlineSnapshot(
-      `[ShapeError: [InstanceNorm] expects an array of at least 3 dimensions, [batch, …, channels], received shape (2, 3). Without positions each channel would be its own mean; LayerNorm normalizes over the channels]`,
+      `[ShapeError: [InstanceNorm] expects an array of at least 3 dimensions, [batch, …, channels], received shape (2, 3). Without positions, each channel would equal its mean; LayerNorm normalizes over the channels]`,
     )
   })
 })

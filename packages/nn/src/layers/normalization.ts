@@ -8,28 +8,28 @@ import { called, checkFeatures, named } from "../arguments"
 import { Module } from "../module"
 import type { FreezeOptions } from "../module-options"
 
-/** Sixteen-bit floats as float32: the squares of their deviations may be beyond them. */
+/** Converts 16-bit floats to float32: squared deviations may overflow them. */
 const wide = (x: mx.Array): mx.Array =>
   x.dtype.size === 2 && mx.issubdtype(x.dtype, mx.floating) ? x.astype(mx.float32) : x
 
-/** (x − mean) / √(variance + eps), in the dtype that x and the mean have together. */
+/** (x − mean) / √(variance + eps), in the promoted dtype of x and the mean. */
 function standardize(x: mx.Array, mean: mx.Array, variance: mx.Array, eps: number): mx.Array {
   const y = wide(x).subtract(wide(mean)).multiply(wide(variance).add(eps).rsqrt())
   return x.dtype.size === 2 && mean.dtype.size === 2 ? y.astype(mx.resultType(x, mean)) : y
 }
 
-/** {@link standardize} by the mean and variance along the axes themselves. */
+/** {@link standardize} by the mean and variance along the given axes. */
 function standardizeOver(x: mx.Array, axes: readonly number[], eps: number): mx.Array {
   const w = wide(x)
   const y = standardize(w, w.mean(axes, true), w.var(axes, true), eps)
   return w === x ? y : y.astype(x.dtype)
 }
 
-/** weight · x + bias, where there is a weight. */
+/** weight · x + bias, if there is a weight. */
 const scaled = (x: mx.Array, weight?: mx.Array, bias?: mx.Array): mx.Array =>
   weight && bias ? weight.multiply(x).add(bias) : x
 
-/** The printed form of a layer that only keeps its settings. */
+/** The printed form of a layer that only has options. */
 const settings = (values: Record<string, unknown>): string =>
   Object.entries(values)
     .map(([name, value]) => `${name}=${value}`)
@@ -110,7 +110,7 @@ export class RMSNorm extends Module {
   }
 }
 
-/** Counted, since an empty batch lets no size be inferred. */
+/** Computed explicitly, since reshape cannot infer a size for an empty batch. */
 const positionsOf = (x: mx.Array): number => x.shape.slice(1, -1).reduce((product, n) => product * n, 1)
 
 const overAdjacentChannels = asCall(
@@ -239,7 +239,7 @@ export class InstanceNorm extends Module {
           "InstanceNorm",
           `expects an array of at least 3 dimensions, [batch, …, channels], received shape ${format(shape)}`,
           {
-            hint: "Without positions each channel would be its own mean; LayerNorm normalizes over the channels",
+            hint: "Without positions, each channel would equal its mean; LayerNorm normalizes over the channels",
           },
         )
       checkFeatures(this, { x }, { x: this.dims })
@@ -255,7 +255,7 @@ export class InstanceNorm extends Module {
 const axesBetween = (from: number, to: number): number[] =>
   globalThis.Array.from({ length: Math.max(0, to - from) }, (_, i) => from + i)
 
-/** A running mean after one more value, in its own dtype. */
+/** Updates a running statistic, in its own dtype. */
 const followed = (running: mx.Array, value: mx.Array, momentum: number): mx.Array =>
   running
     .multiply(1 - momentum)
@@ -263,8 +263,8 @@ const followed = (running: mx.Array, value: mx.Array, momentum: number): mx.Arra
     .astype(running.dtype)
 
 /**
- * Normalizes each channel over the batch and all positions, in evaluation mode by the running mean and variance that training
- * collected. https://arxiv.org/abs/1502.03167
+ * Normalizes each channel over the batch and all positions; in evaluation mode, by the running mean and variance of training.
+ * https://arxiv.org/abs/1502.03167
  * @example
  * new nn.BatchNorm(2).forward(mx.ones([4, 2])).shape // => [4, 2]
  */
@@ -324,7 +324,7 @@ export class BatchNorm extends Module {
     }
   }
 
-  /** Puts parameters back into training; the running statistics are none and stay frozen. */
+  /** Unfreezes parameters; the running statistics remain frozen. */
   override unfreeze(options: FreezeOptions = {}): this {
     super.unfreeze(options)
     return this.freezeStatistics()
@@ -354,13 +354,13 @@ export class BatchNorm extends Module {
     if (this.training && others.every((axis) => shape[axis] === 1))
       throw new ShapeError(
         "BatchNorm",
-        `needs more than one element a channel in training, received shape ${format(shape)}`,
+        `needs more than one element per channel in training, received shape ${format(shape)}`,
         { hint: "One element has no variance; after eval() it is normalized by the running statistics" },
       )
     if (this.training && runningMean && runningVar) {
       const w = wide(x)
       this.runningMean = followed(runningMean, w.mean(others), momentum)
-      // The running variance is of the population that the batch is a sample of: its divisor is one less.
+      // The running variance is the unbiased estimate, with divisor n − 1.
       this.runningVar = followed(runningVar, w.var({ axis: others, ddof: 1 }), momentum)
     }
     return scaled(standardizeOver(x, others, eps), this.weight, this.bias)

@@ -2,7 +2,6 @@
 import * as mx from "@lazuli/core"
 import { expect, test } from "vitest"
 import { MaxPool1d } from "./pooling"
-import "@lazuli/backend-cpu"
 
 test.each([
   [mx.int32, [-3, -5], [-3, -3, -5]],

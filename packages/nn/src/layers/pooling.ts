@@ -9,9 +9,9 @@ import { Module } from "../module"
 /** One number for all spatial axes, or one for each. */
 export type PerAxis = number | readonly number[]
 
-/** Settings of pooling beside the window. */
+/** Options of pooling layers. */
 export interface PoolingOptions {
-  /** Steps between windows; the window's sizes by default. */
+  /** The stride of windows; the window size by default. */
   stride?: PerAxis | null
   /** The padding at both ends of each axis; 0 by default. */
   padding?: PerAxis | null
@@ -35,7 +35,7 @@ type Kind = "max" | "mean"
 const reduce = (x: mx.Array, kind: Kind, axes: number[]): mx.Array =>
   kind === "max" ? x.max(axes) : x.mean(axes)
 
-/** Windows that touch without overlapping are axes of their own after a reshape. */
+/** Tiling windows become axes by a reshape. */
 function reduceTiles(x: mx.Array, kind: Kind, kernelSize: readonly number[]): mx.Array {
   const shape = kernelSize.flatMap((k, i) => [x.shape[i + 1] / k, k])
   const windows = x.reshape([x.shape[0], ...shape, x.shape[x.ndim - 1]])
@@ -46,10 +46,10 @@ function reduceTiles(x: mx.Array, kind: Kind, kernelSize: readonly number[]): mx
   )
 }
 
-/** Each position in a window is an array of its own. */
+/** The most elements of a window: each needs a strided slice. */
 const MAX_POSITIONS = 1 << 20
 
-/** Others are gathered: for each position in a window, the elements at that position, as one strided slice. */
+/** Other windows: one strided slice for each position in a window. */
 function reduceWindows(
   x: mx.Array,
   kind: Kind,
@@ -67,7 +67,7 @@ function reduceWindows(
   return reduce(mx.stack(slices, -1), kind, [x.ndim])
 }
 
-/** Pooling of [batch, …, channels], one call to programs: what it does depends on the sizes that it meets. */
+/** Pooling of [batch, …, channels], recorded as one call, since its graph depends on the sizes. */
 const pool = asCall(
   "@lazuli/nn/pool",
   (
@@ -105,7 +105,7 @@ const pool = asCall(
   },
 )
 
-/** Shared by all pooling layers: a window and its stride; each says what becomes of windows. */
+/** The base of pooling layers: window, stride and padding. */
 abstract class Pool extends Module {
   kernelSize: number[]
   stride: number[]
@@ -156,8 +156,8 @@ abstract class AvgPool extends Pool {
 }
 
 /**
- * Largest element of each window of [batch, length, channels].
- * @throws ShapeError for an array of other dimensions, or a window that does not fit
+ * The maximum of each window of [batch, length, channels].
+ * @throws ShapeError for another number of dimensions, or a window that does not fit
  * @example
  * new nn.MaxPool1d(2).forward(mx.ones([1, 4, 2])).shape // => [1, 2, 2]
  */
@@ -171,8 +171,8 @@ export class MaxPool1d extends MaxPool {
 }
 
 /**
- * Largest element of each window of [batch, height, width, channels].
- * @throws ShapeError for an array of other dimensions, or a window that does not fit
+ * The maximum of each window of [batch, height, width, channels].
+ * @throws ShapeError for another number of dimensions, or a window that does not fit
  * @example
  * new nn.MaxPool2d(2).forward(mx.ones([1, 4, 4, 2])).shape // => [1, 2, 2, 2]
  */
@@ -186,8 +186,8 @@ export class MaxPool2d extends MaxPool {
 }
 
 /**
- * Largest element of each window of [batch, depth, height, width, channels].
- * @throws ShapeError for an array of other dimensions, or a window that does not fit
+ * The maximum of each window of [batch, depth, height, width, channels].
+ * @throws ShapeError for another number of dimensions, or a window that does not fit
  * @example
  * new nn.MaxPool3d(2).forward(mx.ones([1, 4, 4, 4, 2])).shape // => [1, 2, 2, 2, 2]
  */
@@ -201,8 +201,8 @@ export class MaxPool3d extends MaxPool {
 }
 
 /**
- * Mean of each window of [batch, length, channels]. Padding counts as 0.
- * @throws ShapeError for an array of other dimensions, or a window that does not fit
+ * The mean of each window of [batch, length, channels]. Padding counts as 0.
+ * @throws ShapeError for another number of dimensions, or a window that does not fit
  * @example
  * new nn.AvgPool1d(2).forward(mx.ones([1, 4, 2])).shape // => [1, 2, 2]
  */
@@ -216,8 +216,8 @@ export class AvgPool1d extends AvgPool {
 }
 
 /**
- * Mean of each window of [batch, height, width, channels]. Padding counts as 0.
- * @throws ShapeError for an array of other dimensions, or a window that does not fit
+ * The mean of each window of [batch, height, width, channels]. Padding counts as 0.
+ * @throws ShapeError for another number of dimensions, or a window that does not fit
  * @example
  * new nn.AvgPool2d(2).forward(mx.ones([1, 4, 4, 2])).shape // => [1, 2, 2, 2]
  */
@@ -231,8 +231,8 @@ export class AvgPool2d extends AvgPool {
 }
 
 /**
- * Mean of each window of [batch, depth, height, width, channels]. Padding counts as 0.
- * @throws ShapeError for an array of other dimensions, or a window that does not fit
+ * The mean of each window of [batch, depth, height, width, channels]. Padding counts as 0.
+ * @throws ShapeError for another number of dimensions, or a window that does not fit
  * @example
  * new nn.AvgPool3d(2).forward(mx.ones([1, 4, 4, 4, 2])).shape // => [1, 2, 2, 2, 2]
  */

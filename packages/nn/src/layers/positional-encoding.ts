@@ -1,5 +1,5 @@
 /**
- * Ways to tell a transformer where its tokens are.
+ * Positional encodings.
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError, asCall, format, isPlainObject, parametersOf, ShapeError } from "@lazuli/core/engine"
@@ -9,7 +9,7 @@ import { Module } from "../module"
 const ropeCall = parametersOf({ offset: "operand?" })
 
 /**
- * Rotary encoding: turns pairs of features by angles that grow with the position, the second-to-last axis.
+ * Rotary positional encoding: rotates pairs of features by angles proportional to the position, which is the second-to-last axis.
  * https://arxiv.org/abs/2104.09864
  * @example
  * new nn.RoPE(4).forward(mx.ones([1, 3, 4])).shape // => [1, 3, 4]
@@ -110,7 +110,7 @@ export class SinusoidalPositionalEncoding extends Module {
       )
     const half = dims / 2
     const [low, high] = [Math.log(minFreq), Math.log(maxFreq)]
-    // From 1 down to 0, so that frequencies fall from the largest to the smallest.
+    // From 1 down to 0: frequencies are in descending order.
     const fraction = mx.subtract(1, mx.arange(half).divide(Math.max(1, half - 1)))
     const sigmas = fraction
       .multiply(high - low)
@@ -160,20 +160,20 @@ const alibiOf = asCall("@lazuli/nn/alibi", (scores: mx.Array, offset: number): m
 const alibiCall = parametersOf({ offset: "size?", mask: "array?" })
 
 /**
- * Attention with linear biases: adds −slope · |i − j| to the score of query i and key j, with one slope a head.
+ * Attention with linear biases: adds −slope · |i − j| to the score of query i and key j, with one slope per head.
  * https://arxiv.org/abs/2108.12409
  * @example
  * new nn.ALiBi().forward(mx.zeros([1, 2, 3, 3])).shape // => [1, 2, 3, 3]
  */
 export class ALiBi extends Module {
-  /** One slope a head, as [numHeads, 1, 1]: 2^(−8 k / n), for n the power of two below numHeads, then those between for 2n. */
+  /** One slope per head, as [numHeads, 1, 1]: 2^(−8 k / n), for n the power of two below numHeads, then those between for 2n. */
   static createAlibiSlope(this: void, numHeads: number, dtype: mx.Dtype = mx.float32): mx.Array {
     check("createAlibiSlope", { numHeads: "count", dtype: "dtype" }, numHeads, dtype)
     return alibiSlope(numHeads, dtype)
   }
 
   /**
-   * The biases for all pairs of positions, as [1, numHeads, queries, keys]. The first `offset` of the queries are left out.
+   * The biases for all pairs of positions, as [1, numHeads, queries, keys]. Omits the first `offset` queries.
    * @example
    * nn.ALiBi.createAlibiMatrix(2, 2, 8, 0).shape // => [1, 8, 2, 2]
    */
@@ -207,7 +207,7 @@ export class ALiBi extends Module {
   /**
    * @param attentionScores - [batch, heads, queries, keys]
    * @param offset - the position of the first query
-   * @param mask - added too
+   * @param mask - also added
    */
   forward(attentionScores: mx.Array, offset?: number, mask?: mx.Array | null): mx.Array
   forward(attentionScores: mx.Array, options: { offset?: number; mask?: mx.Array | null }): mx.Array

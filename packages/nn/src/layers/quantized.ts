@@ -1,5 +1,5 @@
 /**
- * Layers with quantized weights, and `quantize`, which turns a model's layers into them. The formats are those of `mx.quantize`.
+ * Layers with quantized weights, and `quantize`, which converts the layers of a model. The formats are those of `mx.quantize`.
  */
 import * as mx from "@lazuli/core"
 import {
@@ -14,19 +14,19 @@ import {
 import { about, aModule, called, named, under } from "../arguments"
 import { Module } from "../module"
 
-/** A format: what is not given, or null, is the mode's own. */
+/** A quantization format; by default, group size and bits are those of the mode. */
 export interface QuantizationOptions {
-  /** Elements that share a scale. */
+  /** The number of elements that share a scale. */
   groupSize?: number | null
-  /** Bits an element. */
+  /** Bits per element. */
   bits?: number | null
   mode?: mx.QuantizationMode
 }
 /** Options of quantizing a layer. */
 export interface ToQuantizedOptions extends QuantizationOptions {
-  /** True if a linear layer quantizes its input too; modes nvfp4 and mxfp8 alone. */
+  /** True if a linear layer also quantizes its input; only in modes nvfp4 and mxfp8. */
   quantizeInput?: boolean
-  /** The rounding of what the layer's product takes: see the layer's `activations`. */
+  /** The rounding of the layer's input; see the layer's `activations`. */
   activations?: mx.ProductActivations
 }
 /** The arrays of a linear layer. */
@@ -41,10 +41,10 @@ const inShapeOf = asCall(
 )
 type Format = ReturnType<typeof resolveFormat>
 
-// No class names itself, here and elsewhere: a bundler would rename it, and with it what errors and `toString` print. What makes a layer of
-// its own class is a function beside it.
+// Classes must not refer to themselves by name: bundlers would then rename them, which would change errors and `toString`. Functions
+// outside of a class create its instances instead.
 
-/** The parameters that say a format. @internal */
+/** The parameters of a format. @internal */
 export const FORMAT = {
   groupSize: "count?",
   bits: "count?",
@@ -58,7 +58,7 @@ const weighted: Kind = {
   accepts: (value: unknown) => value instanceof Module && (value as { weight?: mx.Array }).weight?.ndim === 2,
 }
 
-/** A matrix of packed weights and what is done with it: what QuantizedLinear and QuantizedEmbedding share. */
+/** A matrix of packed weights: the base of QuantizedLinear and QuantizedEmbedding. */
 class Packed extends Module {
   readonly groupSize: number
   readonly bits: number
@@ -66,7 +66,7 @@ class Packed extends Module {
   weight: mx.Array
   scales: mx.Array
   biases?: mx.Array
-  /** The rounding of what is multiplied with the weight, as `mx.quantizedMatmul` takes it; none by default. May be set at any time. */
+  /** The rounding of the layer's input, as in `mx.quantizedMatmul`; none by default. May be set at any time. */
   activations: mx.ProductActivations = "exact"
 
   constructor(weight: mx.Array, { groupSize, bits, mode }: Format) {
@@ -103,7 +103,7 @@ class Packed extends Module {
   }
 }
 
-/** The weights of a layer that `make` makes, replaced by those of another one. */
+/** A layer created by `make`, with its weights replaced by those of another layer. */
 function repack<L extends Packed>(layer: L, weight: mx.Array): L {
   const { groupSize, bits, mode } = layer
   const [packed, scales, biases] = mx.quantize(weight, { groupSize, bits, mode })
@@ -192,7 +192,7 @@ function quantizedLinear(args: readonly unknown[]): QuantizedLinear {
 }
 
 /**
- * {@link Embedding} with a quantized table, whose parameters are frozen.
+ * {@link Embedding} with quantized weights, whose parameters are frozen.
  * @example
  * new nn.QuantizedEmbedding(10, 64).forward(mx.array([1, 5, 1], mx.int32)).shape // => [3, 64]
  */
@@ -227,7 +227,7 @@ export class QuantizedEmbedding extends Packed {
   }
 
   /**
-   * x Wᵀ: the table as the last layer of a model whose first layer it is.
+   * x Wᵀ: the embedding as an output projection with tied weights.
    * @example
    * new nn.QuantizedEmbedding(10, 64).asLinear(mx.ones([2, 64])).shape // => [2, 10]
    */
@@ -245,7 +245,7 @@ export class QuantizedEmbedding extends Packed {
     return `${numEmbeddings}, ${(words * 32) / this.bits}, ${this.formatRepr()}`
   }
 
-  /** A table of vectors, quantized. */
+  /** A quantized copy of an embedding. */
   static fromEmbedding(
     layer: Module & { weight: mx.Array },
     groupSize?: number | null,
@@ -269,8 +269,8 @@ function quantizedEmbedding(args: readonly unknown[]): QuantizedEmbedding {
 }
 
 /**
- * {@link Linear} that quantizes both its input and its weight: `mx.qqmm`. In training mode the weight is a matrix of numbers, rounded
- * at each call, and is trained; `eval()` packs it and `train()` unpacks it again. Without a bias, but one that a layer had is kept.
+ * {@link Linear} that quantizes both its input and its weight; see `mx.qqmm`. In training mode the weight is an unpacked, trainable matrix,
+ * rounded in each call; `eval()` packs it and `train()` unpacks it. Created without a bias, but the bias of a converted layer is kept.
  * @example
  * const layer = new nn.QQLinear(32, 3, { mode: 'mxfp8' })
  * layer.eval()
@@ -324,13 +324,13 @@ export class QQLinear extends Module {
     )
   }
 
-  /** Features that a row of the weight has, packed or not. */
+  /** The number of features per row of the weight, packed or not. */
   private get inputs(): number {
     const columns = this.weight.node.shape[1]
     return this.scales ? (columns * 32) / this.bits : columns
   }
 
-  /** Packs the weight; nothing where it is packed. */
+  /** Packs the weight, if unpacked. */
   quantize(): this {
     if (this.scales) return this
     const { groupSize, bits, mode } = this
@@ -343,7 +343,7 @@ export class QQLinear extends Module {
     return this
   }
 
-  /** Unpacks the weight, into the dtype it had; nothing where it is not packed. */
+  /** Unpacks the weight into its original dtype, if packed. */
   dequantize(): this {
     const { groupSize, bits, mode, scales, _dtype: dtype } = this
     if (!scales) return this
@@ -363,7 +363,7 @@ export class QQLinear extends Module {
     return `inputDims=${this.inputs}, outputDims=${this.weight.shape[0]}, bias=${this.bias !== undefined}, groupSize=${this.groupSize}, bits=${this.bits}, mode=${this.mode}`
   }
 
-  /** A linear layer that quantizes its input too, in the training mode the layer has. */
+  /** A copy of a linear layer that also quantizes its input, in the same training mode. */
   static fromLinear(
     layer: LinearLike,
     groupSize?: number | null,
@@ -394,13 +394,13 @@ interface Quantizable extends Module {
 const isQuantizable = (module: Module): module is Quantizable =>
   typeof (module as { toQuantized?: unknown }).toQuantized === "function"
 
-/** Decides about the module at a path: no, yes as the call says, or quantized with options of its own. */
+/** Selects modules by path: false, true, or options for this module. */
 export type QuantizePredicate = (path: string, module: Module) => boolean | ToQuantizedOptions
 
 /**
- * Replaces a model's layers by quantized ones, in place: all that have a method `toQuantized`, as {@link Linear} and
- * {@link Embedding} do, or those that `classPredicate` chooses by path and module. Gives the model.
- * @throws ArgumentError when the predicate chooses a layer that has no quantized form
+ * Replaces layers of a model by quantized ones, in place: all with a method `toQuantized`, such as {@link Linear} and {@link Embedding}, or
+ * those that `classPredicate` selects. Returns the model.
+ * @throws ArgumentError if the predicate selects a layer without a quantized form
  * @example
  * const model = new nn.Sequential(new nn.Linear(64, 64), new nn.ReLU(), new nn.Linear(64, 2))
  * nn.quantize(model, { bits: 8, classPredicate: (path) => path === 'layers.0' })
@@ -439,7 +439,7 @@ export function quantize(...args: unknown[]): Module {
     args,
   )
   const common: ToQuantizedOptions = { groupSize, bits, mode, quantizeInput, activations }
-  // Also where no layer is replaced.
+  // Also validated if no layer is replaced.
   resolveFormat("quantize", groupSize, bits, mode ?? "affine")
   const replace = (path: string, module: Module): Module => {
     const answer = ofUser(() => classPredicate(path, module))
@@ -447,7 +447,7 @@ export function quantize(...args: unknown[]): Module {
     if (answer !== true && (typeof answer !== "object" || answer === null))
       throw new ArgumentError(
         "quantize",
-        `classPredicate must give a boolean or options, received ${describe(answer)} for "${path}"`,
+        `classPredicate must return a boolean or options, received ${describe(answer)} for "${path}"`,
       )
     if (!isQuantizable(module))
       throw new ArgumentError("quantize", `"${path}", a ${module.constructor.name}, has no quantized form`)
@@ -477,7 +477,7 @@ export function toQuantizedArguments(
   return { groupSize, bits, mode, quantizeInput, activations }
 }
 
-/** A layer whose product rounds what it takes. @internal */
+/** A layer that may round its input. @internal */
 export function withActivations<L extends Packed>(layer: L, activations: mx.ProductActivations): L {
   layer.activations = activations
   return layer

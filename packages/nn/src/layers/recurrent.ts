@@ -1,5 +1,5 @@
 /**
- * Recurrent layers. Each walks the second-to-last axis, the time, and gives its hidden state at every step.
+ * Recurrent layers. Each iterates over the second-to-last axis, time, and returns the hidden state of every step.
  */
 import * as mx from "@lazuli/core"
 import { asCall, format, ofUser, parametersOf, ShapeError } from "@lazuli/core/engine"
@@ -27,7 +27,7 @@ function drawn(hiddenSize: number, shape: readonly number[]): mx.Array {
   return mx.random.uniform(-scale, scale, shape)
 }
 
-/** x Wᵀ, with the bias where there is one. */
+/** x Wᵀ, plus the bias if there is one. */
 const project = (x: mx.Array, weight: mx.Array, bias?: mx.Array): mx.Array =>
   bias ? mx.addmm(bias, x, weight.T) : mx.matmul(x, weight.T)
 
@@ -47,14 +47,14 @@ function walkRnn(
 ): mx.Array {
   const states: mx.Array[] = []
   let h = hidden
-  // As many arrays as there are steps: programs for any sizes notice where that number changes.
+  // One array per step: shape-polymorphic programs detect a change of their number.
   for (const input of mx.unstack(inputs, { axis: -2 })) {
     h = nonlinearity(h ? mx.addmm(input, h, weight.T) : input)
     states.push(h)
   }
   return mx.stack(states, -2)
 }
-// Calls of their own to programs: how many steps they make depends on the sizes that they meet.
+// Recorded as calls, since the number of steps depends on the sizes.
 const walkTanh = asCall(
   "@lazuli/nn/rnn",
   (inputs: mx.Array, weight: mx.Array, hidden: mx.Array | null): mx.Array =>
@@ -157,7 +157,7 @@ export class RNN extends Module {
 
   /**
    * @param x - [batch, time, inputSize] or [time, inputSize]
-   * @param hidden - the state before the first step; nothing for zeros
+   * @param hidden - the initial state; zeros by default
    */
   forward(x: mx.Array, hidden?: mx.Array | null | { hidden?: mx.Array | null }): mx.Array
   forward(x: mx.Array, ...args: unknown[]): mx.Array {
@@ -257,8 +257,8 @@ export class LSTM extends Module {
 
   /**
    * @param x - [batch, time, inputSize] or [time, inputSize]
-   * @param hidden - the hidden state before the first step; nothing for zeros
-   * @param cell - the cell state before the first step; nothing for zeros
+   * @param hidden - the initial hidden state; zeros by default
+   * @param cell - the initial cell state; zeros by default
    * @returns the hidden states and the cell states
    */
   forward(

@@ -88,6 +88,6 @@ test("what does not fit is refused", () => {
   expect(() => nn.fullyShard(bad)).toThrow(mx.ArgumentError)
   expect(() => new nn.FullyShardedModule(linear).asLinear(mx.ones([1, 2]))).toThrow(mx.ArgumentError)
   expect(() => new nn.FullyShardedModule(new Scale())).toThrowErrorMatchingInlineSnapshot(
-    `[ShapeError: [FullyShardedModule] the parameter "scale" of shape () has no axis along which it could be spread]`,
+    `[ShapeError: [FullyShardedModule] the parameter "scale" of shape () has no axis along which to shard it]`,
   )
 })

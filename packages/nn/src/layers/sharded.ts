@@ -1,6 +1,5 @@
 /**
- * Layers whose weights are spread over the processes of a group: `mx.distributed`. Each member holds a part of the weight; in a group of
- * one that is the whole.
+ * Layers whose weights are sharded over the processes of a group; see `mx.distributed`.
  */
 import * as mx from "@lazuli/core"
 import {
@@ -19,21 +18,21 @@ import { FORMAT, type QuantizationOptions, QuantizedLinear } from "./quantized"
 
 type Group = mx.distributed.Group
 
-/** Options of spreading a layer's weight. */
+/** Options of sharding a layer. */
 export interface ShardOptions {
-  /** The number of matrices side by side in the weight, or where they are divided: each is spread by itself. */
+  /** The number of matrices concatenated in the weight, or their boundaries: each is sharded separately. */
   segments?: number | readonly number[]
   /** The processes; all by default. */
   group?: Group | null
 }
 
-/** The kind of an argument that is a group. */
+/** The kind of group arguments. */
 export const aGroup: Kind = {
   expected: "a group that mx.distributed.init() gives",
   accepts: (value: unknown) => value instanceof mx.distributed.Group,
 }
 
-/** The group that was given, or all processes. */
+/** The given group, or all processes. */
 export function groupOf(op: string, group: unknown): Group {
   if (group === undefined || group === null) return mx.distributed.init()
   if (group instanceof mx.distributed.Group) return group
@@ -63,12 +62,12 @@ function shardOptions(
   return [groupOf(op, group), segments as Segments]
 }
 
-/** This member's part of a parameter, of each of its segments along an axis. */
+/** This member's part of a parameter: of each of its segments along an axis. */
 function partOf(x: mx.Array, axis: number, group: Group, segments: Segments = 1): mx.Array {
   const size = group.size()
   if (size === 1) return x
   const length = x.shape[axis]
-  // Numbers below 1 are fractions of the axis.
+  // Values below 1 are fractions of the axis.
   const bounds =
     typeof segments === "number" ? segments : segments.map((n) => (n < 1 ? Math.floor(n * length) : n))
   const parts = mx.split(x, bounds as number | number[], axis).map((segment) => {
@@ -83,7 +82,7 @@ function partOf(x: mx.Array, axis: number, group: Group, segments: Segments = 1)
 }
 
 /**
- * The array itself, of whose cotangents the members' sum is taken: what goes into a layer that gives each member a part of the outputs.
+ * The identity, whose vjp sums the cotangents over the members: for inputs of layers that give each member a part of the outputs.
  * @example
  * nn.sumGradients()(mx.array([1, 2])).tolist() // => [1, 2]
  */
@@ -94,7 +93,7 @@ export function sumGradients(group: Group | null = null): (x: mx.Array) => mx.Ar
     return withOwnHandles(withSummedGradients(its, x), [x])
   }
 }
-/** The same of a layer, which checks its input itself. */
+/** The same for a layer, which validates its own input. */
 const withSummedGradients = (group: Group, x: mx.Array): mx.Array =>
   group.size() === 1 || !(x instanceof mx.Array) ? x : group.exchange(x, { op: "sumGradients" })
 
@@ -112,7 +111,7 @@ function linearArguments(
 }
 
 /**
- * {@link Linear} that gives each member of the group its part of the outputs. The gradient by the input is the sum of the members'.
+ * {@link Linear} that gives each member of the group its part of the outputs. The gradient of the input is summed over the members.
  * @example
  * new nn.AllToShardedLinear(2, 3).forward(mx.ones([4, 2])).shape // => [4, 3]
  */
@@ -134,7 +133,7 @@ export class AllToShardedLinear extends Linear {
     return super.forward(withSummedGradients(this._group, x))
   }
 
-  /** A linear layer with its weight spread. */
+  /** Shards a linear layer. */
   static fromLinear(layer: Linear, options: ShardOptions = {}): AllToShardedLinear {
     const [group, segments] = shardOptions("fromLinear", layer, Linear, options)
     return takeOver(allToShardedLinear(group), layer, 0, group, segments)
@@ -175,7 +174,7 @@ export class ShardedToAllLinear extends Linear {
     )
   }
 
-  /** A linear layer with its weight spread. */
+  /** Shards a linear layer. */
   static fromLinear(layer: Linear, options: ShardOptions = {}): ShardedToAllLinear {
     const [group, segments] = shardOptions("fromLinear", layer, Linear, options)
     return takeOver(shardedToAllLinear(group), layer, 1, group, segments)
@@ -184,7 +183,7 @@ export class ShardedToAllLinear extends Linear {
 const shardedToAllLinear = (group: Group): ShardedToAllLinear =>
   new ShardedToAllLinear(group.size(), 1, false, group)
 
-/** Gives a layer this member's part of another one's parameters: of the outputs (axis 0) or of the inputs (1). */
+/** Sets a layer's parameters to this member's part of another one's: of the outputs (axis 0) or of the inputs (1). */
 function takeOver<L extends Linear>(
   sharded: L,
   { weight, bias }: Linear,
@@ -214,7 +213,7 @@ function quantizedArguments(op: string, args: readonly unknown[]): [QuantizedArg
   return [[inputDims, outputDims, bias, groupSize, bits, mode], groupOf(op, group)]
 }
 
-/** {@link QuantizedLinear} of a group. Its own parameters stay frozen. */
+/** {@link QuantizedLinear} of a group. Its parameters stay frozen. */
 class QuantizedSharded extends QuantizedLinear {
   /** @internal */
   readonly _group: Group
@@ -228,7 +227,7 @@ class QuantizedSharded extends QuantizedLinear {
     super.unfreeze(options)
     return this.freeze({ recurse: false })
   }
-  /** Takes this member's part of the parameters of a quantized layer: of the outputs (axis 0) or of the inputs (1). @internal */
+  /** Sets the parameters to this member's part of those of a quantized layer: of the outputs (axis 0) or of the inputs (1). @internal */
   protected take(
     { weight, scales, biases, bias, activations }: QuantizedLinear,
     axis: 0 | 1,
@@ -236,7 +235,7 @@ class QuantizedSharded extends QuantizedLinear {
   ): this {
     const group = this._group
     const part = (x: mx.Array): mx.Array => {
-      // Columns of words and of scales are fewer than those of inputs.
+      // There are fewer columns of words and of scales than inputs.
       const scaled =
         axis === 0 || typeof segments === "number"
           ? segments
@@ -274,7 +273,7 @@ export class QuantizedAllToShardedLinear extends QuantizedSharded {
   )
   constructor(inputDims: number, outputDims: number, options: QuantizedOptions)
   constructor(options: { inputDims: number; outputDims: number } & QuantizedOptions)
-  // By hand: the names of the format are another file's.
+  // By hand: the format's names are defined in another file.
   constructor(...args: unknown[]) {
     super(quantizedArguments("QuantizedAllToShardedLinear", args), 0)
   }
@@ -283,7 +282,7 @@ export class QuantizedAllToShardedLinear extends QuantizedSharded {
     return super.forward(withSummedGradients(this._group, x))
   }
 
-  /** A quantized linear layer with its weight spread. */
+  /** Shards a quantized linear layer. */
   static fromQuantizedLinear(
     layer: QuantizedLinear,
     options: ShardOptions = {},
@@ -312,7 +311,7 @@ export class QuantizedShardedToAllLinear extends QuantizedSharded {
   )
   constructor(inputDims: number, outputDims: number, options: QuantizedOptions)
   constructor(options: { inputDims: number; outputDims: number } & QuantizedOptions)
-  // By hand: the names of the format are another file's.
+  // By hand: the format's names are defined in another file.
   constructor(...args: unknown[]) {
     super(quantizedArguments("QuantizedShardedToAllLinear", args), 1)
   }
@@ -329,7 +328,7 @@ export class QuantizedShardedToAllLinear extends QuantizedSharded {
     )
   }
 
-  /** A quantized linear layer with its weight spread. */
+  /** Shards a quantized linear layer. */
   static fromQuantizedLinear(
     layer: QuantizedLinear,
     options: ShardOptions = {},
@@ -341,13 +340,13 @@ export class QuantizedShardedToAllLinear extends QuantizedSharded {
 const quantizedShardedToAllLinear = (args: QuantizedArguments, group: Group): QuantizedShardedToAllLinear =>
   new QuantizedShardedToAllLinear(...args, group)
 
-/** Ways to spread a layer: its outputs, or its inputs. */
+/** The sharded side of a layer: its outputs, or its inputs. */
 export type Sharding = "all-to-sharded" | "sharded-to-all"
 
 /**
- * A linear layer with its weight spread over the members: `all-to-sharded` gives each member a part of the outputs, `sharded-to-all` takes
- * each member's part of the inputs.
- * @throws ShapeError where the members cannot divide an axis
+ * Shards a linear layer over the members: `all-to-sharded` gives each member a part of the outputs, `sharded-to-all` takes each member's
+ * part of the inputs.
+ * @throws ShapeError if an axis is not divisible by the number of members
  * @example
  * nn.shardLinear(new nn.Linear(2, 3), 'all-to-sharded').forward(mx.ones([4, 2])).shape // => [4, 3]
  */

@@ -12,23 +12,23 @@ import { Dropout } from "./dropout"
 import { Linear } from "./linear"
 import { LayerNorm } from "./normalization"
 
-/** Settings of one layer. */
+/** Options of one layer. */
 export interface TransformerLayerOptions {
-  /** Hidden features of the two linear layers; 4 · dims by default. */
+  /** Hidden features of the feed-forward layers; 4 · dims by default. */
   mlpDims?: number | null
-  /** Probability of dropout; 0 by default. */
+  /** Dropout probability; 0 by default. */
   dropout?: number
-  /** Between the two linear layers; `nn.relu` by default. */
+  /** The activation of the feed-forward layers; `nn.relu` by default. */
   activation?: Activation
-  /** Normalize before attention and the linear layers (the default) instead of after. */
+  /** Normalize before attention and feed-forward layers (the default) instead of after them. */
   normFirst?: boolean
 }
-/** Settings of a stack of layers. */
+/** Options of a stack of layers. */
 export interface TransformerStackOptions extends TransformerLayerOptions {
-  /** Compute the inner values of each layer again in the backward pass instead of keeping them. */
+  /** Use gradient checkpointing: recompute each layer's intermediate values in the backward pass. */
   checkpoint?: boolean
 }
-/** Settings of a whole {@link Transformer}. */
+/** Options of {@link Transformer}. */
 export interface TransformerOptions extends TransformerStackOptions {
   /** Features; 512 by default. */
   dims?: number
@@ -38,9 +38,9 @@ export interface TransformerOptions extends TransformerStackOptions {
   numEncoderLayers?: number
   /** 6 by default. */
   numDecoderLayers?: number
-  /** Used instead of an encoder of its own. */
+  /** A custom encoder. */
   customEncoder?: Encoder | null
-  /** Used instead of a decoder of its own. */
+  /** A custom decoder. */
   customDecoder?: Decoder | null
 }
 /** A model that can be the encoder of a {@link Transformer}. */
@@ -58,7 +58,7 @@ const LAYER = {
   activation: "function?",
   normFirst: "bool?",
 } as const
-/** Layers that are made at once. */
+/** A list of layers. */
 const MAX_LAYERS = 1 << 16
 const layerCount: Kind = {
   expected: `a non-negative integer of at most ${MAX_LAYERS}`,
@@ -70,15 +70,15 @@ const encoderCall = parametersOf({ mask: "array?" })
 const decoderCall = parametersOf({ xMask: "array?", memoryMask: "array?" })
 const transformerCall = parametersOf({ srcMask: "array?", tgtMask: "array?", memoryMask: "array?" })
 
-/** A mask, or options that name it. */
+/** A mask, or options with it. */
 export type MaskOption = mx.Array | null | { mask?: mx.Array | null }
-/** The mask of a decoder's own input, or options that name both masks. */
+/** The mask of a decoder's input, or options with both masks. */
 export type DecoderMasks = mx.Array | null | { xMask?: mx.Array | null; memoryMask?: mx.Array | null }
 type LayerArguments = [number, number, (number | null)?, number?, Activation?, boolean?]
 type StackArguments = [number, ...LayerArguments, boolean?]
 
 /**
- * Self-attention and two linear layers, each with a residual connection and a normalization.
+ * Self-attention and a feed-forward network, each with a residual connection and normalization.
  * @example
  * new nn.TransformerEncoderLayer(8, 2).forward(mx.ones([1, 5, 8])).shape // => [1, 5, 8]
  */
@@ -139,7 +139,7 @@ export class TransformerEncoderLayer extends Module {
 }
 
 /**
- * A stack of {@link TransformerEncoderLayer}s and a last normalization.
+ * A stack of {@link TransformerEncoderLayer}s and a final normalization.
  * @example
  * new nn.TransformerEncoder(2, 8, 2).forward(mx.ones([1, 5, 8])).shape // => [1, 5, 8]
  */
@@ -186,7 +186,7 @@ export class TransformerEncoder extends Module {
 }
 
 /**
- * Self-attention, attention to a memory and two linear layers, each with a residual connection and a normalization.
+ * Self-attention, cross-attention to a memory and a feed-forward network, each with a residual connection and normalization.
  * @example
  * new nn.TransformerDecoderLayer(8, 2).forward(mx.ones([1, 5, 8]), mx.ones([1, 7, 8])).shape // => [1, 5, 8]
  */
@@ -260,7 +260,7 @@ export class TransformerDecoderLayer extends Module {
 }
 
 /**
- * A stack of {@link TransformerDecoderLayer}s and a last normalization.
+ * A stack of {@link TransformerDecoderLayer}s and a final normalization.
  * @example
  * new nn.TransformerDecoder(2, 8, 2).forward(mx.ones([1, 5, 8]), mx.ones([1, 7, 8])).shape // => [1, 5, 8]
  */
@@ -391,8 +391,8 @@ export class Transformer extends Module {
   }
 
   /**
-   * @param src - what the encoder reads: [batch, source length, dims]
-   * @param tgt - what the decoder reads: [batch, target length, dims]
+   * @param src - the encoder's input, [batch, source length, dims]
+   * @param tgt - the decoder's input, [batch, target length, dims]
    */
   forward(
     src: mx.Array,

@@ -16,26 +16,26 @@ import { called, named } from "../arguments"
 import { Module } from "../module"
 
 const modes = ["nearest", "linear", "cubic"] as const
-/** The interpolation of values between positions. */
+/** The interpolation mode. */
 export type UpsampleMode = (typeof modes)[number]
 
-/** Settings of {@link Upsample} beside the factor. */
+/** Options of {@link Upsample} other than the scale factor. */
 export interface UpsampleOptions {
-  /** By the nearest value (the default), a line, or a cubic. */
+  /** Nearest neighbor (the default), linear, or cubic. */
   mode?: UpsampleMode
-  /** Align the first and last positions of input and output, instead of the edges of their cells. */
+  /** Align the centers of the corner elements of input and output instead of their edges. */
   alignCorners?: boolean
-  /** Average over more positions when shrinking. */
+  /** Apply an antialiasing filter when downsampling. */
   antialias?: boolean
 }
 
-/** For every output position, one input position and its weight. */
+/** One input position and its weight for every output position. */
 interface Tap {
   readonly positions: Int32Array
   readonly weights: Float64Array
 }
 
-/** Positions of an axis that a table is made of. */
+/** The most positions of an axis, for which a table is computed. */
 const MAX_POSITIONS = 1 << 25
 
 function checkCount(axis: number, to: number): void {
@@ -43,7 +43,7 @@ function checkCount(axis: number, to: number): void {
     throw new ShapeError("Upsample", `axis ${axis} would have ${to} positions, at most ${MAX_POSITIONS}`)
 }
 
-/** (1 − |d|) near 0, nothing from 1 on. */
+/** max(1 − |d|, 0) */
 const triangle = (d: number): number => Math.max(0, 1 - Math.abs(d))
 
 /** Keys' cubic; a = −0.75 is OpenCV's, −0.5 the one of antialiasing. https://doi.org/10.1109/TASSP.1981.1163711 */
@@ -53,14 +53,14 @@ function cubic(d: number, a: number): number {
   return x < 2 ? (((x - 5) * x + 8) * x - 4) * a : 0
 }
 
-/** Where output position i lies among `from` input positions. */
+/** The coordinate of output position i among `from` input positions. */
 function coordinate(i: number, from: number, to: number, scale: number, alignCorners: boolean): number {
   if (alignCorners) return to > 1 ? (i * (from - 1)) / (to - 1) : 0
   const step = 1 / scale
   return i * step - ((to - 1) * step - from + 1) / 2
 }
 
-/** The taps of plain interpolation: positions beyond the boundary count as the boundary. */
+/** The taps of plain interpolation; positions are clamped to the boundary. */
 function plainTaps(
   from: number,
   to: number,
@@ -83,7 +83,7 @@ function plainTaps(
   return taps
 }
 
-/** The taps of antialiased interpolation: a filter as wide as a step, over the positions there are. */
+/** The taps of antialiased interpolation: a filter as wide as the sampling distance, clipped to the input. */
 function wideTaps(from: number, to: number, scale: number, mode: UpsampleMode): Tap[] {
   const width = Math.max(1, 1 / scale)
   const support = (mode === "linear" ? 1 : 2) * width
@@ -104,7 +104,7 @@ function wideTaps(from: number, to: number, scale: number, mode: UpsampleMode): 
   }))
 }
 
-/** x along the axis: each tap's positions times its weights, added up. */
+/** Interpolates x along an axis: the weighted sum of all taps. */
 function combine(x: mx.Array, axis: number, taps: readonly Tap[]): mx.Array {
   const shape = x.shape.map((_, i) => (i === axis ? -1 : 1))
   const dtype = atLeastFloat(x.dtype)
@@ -122,7 +122,7 @@ function nearestPositions(from: number, to: number): Int32Array {
     if (to <= from) return Math.trunc(Math.fround(i * ratio))
     const at = Math.fround(Math.fround((i + 0.5) * ratio) - 0.5)
     const below = Math.floor(at)
-    // Halves go to the even neighbour.
+    // Ties to even.
     const near = at - below === 0.5 ? below + (below % 2) : Math.round(at)
     return Math.min(Math.max(near, 0), from - 1)
   })
@@ -140,7 +140,7 @@ function resizeNearest(x: mx.Array, axis: number, scale: number): mx.Array {
   return repeated.broadcastTo(shape).flatten(axis, axis + 1)
 }
 
-/** One axis resized, one call to programs: positions and weights depend on the sizes that it meets. */
+/** Resizes one axis, recorded as one call, since positions and weights depend on the sizes. */
 const resize = asCall(
   "@lazuli/nn/resize",
   (
@@ -167,8 +167,8 @@ const factors: Kind = {
 }
 
 /**
- * Resizes the spatial axes of [batch, …, channels] by a factor, or one factor an axis.
- * @throws ArgumentError for an unknown mode, or antialiasing by the nearest value or with alignCorners; ShapeError for the wrong number of
+ * Resizes the spatial axes of [batch, …, channels] by a scale factor, or one per axis.
+ * @throws ArgumentError for an unknown mode, or antialiasing with the mode "nearest" or alignCorners; ShapeError for the wrong number of
  * factors
  * @example
  * new nn.Upsample(2).forward(mx.array([1, 2]).reshape([1, 2, 1])).flatten().tolist() // => [1, 1, 2, 2]

@@ -1,5 +1,5 @@
 /**
- * Losses of classes and distributions: cross entropies, likelihoods, divergences, margins of labels.
+ * Losses of classes and distributions: cross entropies, likelihoods, divergences and margins.
  */
 import * as mx from "@lazuli/core"
 import { format, normalizeAxis, ShapeError, sameShape } from "@lazuli/core/engine"
@@ -8,7 +8,7 @@ import { belowMaximum } from "../below-maximum"
 import { operation } from "../operation"
 import { checkShapes, type Loss, type Reduction, reduce, reductions, weighted } from "./reduction"
 
-/** Refuses class indices that do not have the shape of the predictions without the axis of the classes. @throws ShapeError */
+/** Checks that class indices have the shape of the predictions without the class axis. @throws ShapeError */
 function checkIndices(
   op: string,
   name: string,
@@ -26,7 +26,7 @@ function checkIndices(
     )
 }
 
-/** The value at the target's index along the axis, which is dropped. */
+/** Takes the values at the targets' indices along the axis, which is removed. */
 function pick(x: mx.Array, targets: mx.Array, axis: number): mx.Array {
   return mx.takeAlongAxis(x, targets.expandDims(axis), axis).squeeze(axis)
 }
@@ -58,16 +58,16 @@ const crossEntropyArgs = operation(
         op,
         `targets of shape ${format(targets.shape)} do not match logits of shape ${format(logits.shape)}`,
         {
-          hint: `Expected class indices of shape ${format(logits.shape.filter((_, i) => i !== dropped))} or probabilities of the logits' shape`,
+          hint: `Expected class indices of shape ${format(logits.shape.filter((_, i) => i !== dropped))} or probabilities of the shape of the logits`,
         },
       )
     const loss = entropy(logits, targets, axis, labelSmoothing)
-    // Only single losses show the axis.
+    // The position of the axis only matters for unreduced losses.
     if (reduction !== "none" && weights === undefined) return reduce(loss, reduction)
     return reduce(weighted(op, loss.squeeze(axis), weights), reduction)
   },
 )
-/** log Σ eᶻ − Σ targets · z with z below its maximum, and 1 on the axis: MLX's value also where the targets' sum is not 1. */
+/** log Σ eᶻ − Σ targets · z with z shifted by its maximum, and the axis of size 1. As in MLX, also if the targets do not sum to 1. */
 function entropy(logits: mx.Array, targets: mx.Array, axis: number, smoothing: number): mx.Array {
   const shifted = belowMaximum(logits, axis)
   const score =
@@ -83,16 +83,16 @@ function entropy(logits: mx.Array, targets: mx.Array, axis: number, smoothing: n
 
 /** Options of {@link crossEntropy}. */
 export interface CrossEntropyOptions {
-  /** A factor for each example. */
+  /** A weight for each example. */
   weights?: mx.Array | null
   /** The axis of the classes; the last by default. */
   axis?: number
-  /** Label smoothing: the share of the target that is spread over all classes; 0 by default. */
+  /** Label smoothing: the fraction of the target distributed over all classes; 0 by default. */
   labelSmoothing?: number
 }
 /**
- * −log softmax(logits)[target]. Targets are class indices, without the axis of the classes, or probabilities of the logits' shape.
- * @throws ShapeError when targets or weights do not fit; ArgumentError for a smoothing outside [0, 1)
+ * −log softmax(logits)[target]. Targets are class indices (without the class axis) or probabilities of the shape of the logits.
+ * @throws ShapeError if the shape of targets or weights does not match; ArgumentError for a smoothing outside [0, 1)
  * @example
  * nn.losses.crossEntropy(mx.array([[0, -1000]]), mx.array([0], mx.int32)).tolist() // => [0]
  */
@@ -136,7 +136,7 @@ const binaryCrossEntropyArgs = operation(
     return reduce(weighted(op, loss, weights), reduction)
   },
 )
-/** t log(1 + e⁻ˣ) + (1 − t) log(1 + eˣ): nothing is subtracted from what it rounds away beside. */
+/** t log(1 + e⁻ˣ) + (1 − t) log(1 + eˣ), which has no cancellation. */
 function entropyOfLogits(x: mx.Array, targets: mx.Array): mx.Array {
   const [hit, miss] = [mx.logaddexp(0, x.negative()), mx.logaddexp(0, x)]
   return targets.multiply(hit).add(mx.subtract(1, targets).multiply(miss))
@@ -144,7 +144,7 @@ function entropyOfLogits(x: mx.Array, targets: mx.Array): mx.Array {
 
 /** −(t log p + (1 − t) log(1 − p)), each logarithm at least −100. */
 function clippedEntropy(p: mx.Array, targets: mx.Array): mx.Array {
-  // The logarithm of 0 is left out before it is taken: its slope is infinite.
+  // Excludes log 0 before it is computed, since its gradient is infinite.
   const clipped = (q: mx.Array, isZero: mx.Array, log: (q: mx.Array) => mx.Array): mx.Array =>
     mx.where(isZero, -100, mx.maximum(log(mx.where(isZero, 0.5, q)), -100))
   const hit = clipped(p, p.equal(0), mx.log)
@@ -152,8 +152,8 @@ function clippedEntropy(p: mx.Array, targets: mx.Array): mx.Array {
   return targets.multiply(hit).add(mx.subtract(1, targets).multiply(miss)).negative()
 }
 /**
- * −(t log p + (1 − t) log(1 − p)) with p = sigmoid(inputs), or with p = inputs when `withLogits` is false.
- * @throws ShapeError when targets or weights do not fit
+ * −(t log p + (1 − t) log(1 − p)) with p = sigmoid(inputs), or p = inputs if `withLogits` is false.
+ * @throws ShapeError if the shape of targets or weights does not match
  * @example
  * nn.losses.binaryCrossEntropy(mx.array([1000, -1000]), mx.array([1, 0])).item() // => 0
  */
@@ -189,7 +189,7 @@ const nllLossArgs = operation(
   },
 )
 /**
- * −inputs[target]: the negative log-likelihood of class indices, from logarithms of probabilities.
+ * −inputs[target]: the negative log-likelihood of class indices, given log-probabilities.
  * @example
  * nn.losses.nllLoss(mx.array([[-1, -2]]), mx.array([1], mx.int32)).tolist() // => [2]
  */
@@ -222,7 +222,7 @@ const klDivLossArgs = operation(
     reduce(targets.exp().multiply(targets.subtract(inputs)).sum(axis), reduction),
 )
 /**
- * Σ exp(targets) · (targets − inputs) over the axis: the Kullback–Leibler divergence, both given as logarithms.
+ * Σ exp(targets) · (targets − inputs) over the axis: the Kullback–Leibler divergence of log-probabilities.
  * @example
  * nn.losses.klDivLoss(mx.array([[0, 0]]), mx.array([[0, 0]])).tolist() // => [0]
  */

@@ -1,5 +1,5 @@
 /**
- * Loss functions. Each ends with a reduction: `none` gives one value an example, `mean` and `sum` one for all.
+ * Loss functions. Each ends with a reduction: `none` returns one value per example, `mean` and `sum` a scalar.
  */
 export * from "./classification"
 export type { Loss, Reduction } from "./reduction"

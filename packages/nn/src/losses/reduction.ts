@@ -1,12 +1,12 @@
 /**
- * The frame of every loss: checked shapes, weights, and the reduction at its end.
+ * Shared by losses: validation of shapes, weights, and the final reduction.
  */
 import type * as mx from "@lazuli/core"
 import { format, ShapeError, sameShape } from "@lazuli/core/engine"
 import { operation } from "../operation"
 
 export const reductions = ["none", "mean", "sum"] as const
-/** The reduction of the losses of single examples. */
+/** The reduction of a loss over examples. */
 export type Reduction = (typeof reductions)[number]
 
 type Options<T = unknown> = T & { reduction?: Reduction } & mx.StreamOptions
@@ -21,7 +21,7 @@ export function reduce(loss: mx.Array, reduction: Reduction): mx.Array {
   return reduction === "sum" ? loss.sum() : loss
 }
 
-/** Refuses arrays whose shape is not that of the first. @throws ShapeError */
+/** Checks that arrays have the same shape. @throws ShapeError */
 export function checkShapes(
   op: string,
   names: readonly string[],

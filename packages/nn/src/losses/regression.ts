@@ -1,5 +1,5 @@
 /**
- * Losses of numbers: functions of the error of predictions.
+ * Regression losses.
  */
 import * as mx from "@lazuli/core"
 import { operation } from "../operation"
@@ -7,7 +7,7 @@ import { checkShapes, type Loss, pairwise, type Reduction, reduce, reductions } 
 
 /**
  * |predictions − targets|, averaged by default.
- * @throws ShapeError when the shapes differ
+ * @throws ShapeError if the shapes differ
  * @example
  * nn.losses.l1Loss(mx.array([1, 2]), mx.array([1, 4])).item() // => 1
  */
@@ -17,7 +17,7 @@ export const l1Loss: Loss = pairwise("l1Loss", ["predictions", "targets"], "mean
 
 /**
  * (predictions − targets)², averaged by default.
- * @throws ShapeError when the shapes differ
+ * @throws ShapeError if the shapes differ
  * @example
  * nn.losses.mseLoss(mx.array([1, 2]), mx.array([1, 4])).item() // => 2
  */
@@ -51,9 +51,9 @@ const gaussianNllLossArgs = operation(
   },
 )
 /**
- * ½ (log v + (targets − inputs)² / v) with v = max(vars, eps), and ½ log 2π more when `full`: the negative log-likelihood of normal
+ * ½ (log v + (targets − inputs)² / v) with v = max(vars, eps), plus ½ log 2π if `full`: the negative log-likelihood of normal
  * distributions.
- * @throws ShapeError when the shapes differ
+ * @throws ShapeError if the shapes differ
  * @example
  * nn.losses.gaussianNllLoss(mx.array([1]), mx.array([3]), mx.array([1])).item() // => 2
  */
@@ -94,8 +94,8 @@ const smoothL1LossArgs = operation(
   },
 )
 /**
- * ½ e² / beta for errors e below beta, |e| − ½ beta from there on.
- * @throws ShapeError when the shapes differ
+ * ½ e² / beta for errors |e| < beta, otherwise |e| − ½ beta.
+ * @throws ShapeError if the shapes differ
  * @example
  * nn.losses.smoothL1Loss(mx.array([0, 0]), mx.array([1, 3])).item() // => 1.5
  */
@@ -132,7 +132,7 @@ const huberLossArgs = operation(
   },
 )
 /**
- * ½ e² for errors e up to delta, delta · (|e| − ½ delta) from there on.
+ * ½ e² for errors |e| ≤ delta, otherwise delta · (|e| − ½ delta).
  * @example
  * nn.losses.huberLoss(mx.array([0, 0]), mx.array([1, 3])).tolist() // => [0.5, 2.5]
  */
@@ -163,7 +163,7 @@ const logCoshLossArgs = operation(
   { inputs: "array", targets: "array", reduction: reductions },
   (inputs: mx.Array, targets: mx.Array, reduction: Reduction = "none") => {
     const error = inputs.subtract(targets)
-    // log cosh e = log(1 + 2 sinh² ½e) keeps small errors; of large ones e⁻²ᵉ is nothing beside |e| − log 2.
+    // log cosh e = log(1 + 2 sinh² ½e) is accurate for small errors; for large ones it equals |e| − log 2 up to rounding.
     const size = error.abs()
     const limit = error.dtype.size > 4 ? 20 : 10
     const near = mx.clip(error, -limit, limit).multiply(0.5).sinh().square().multiply(2).log1p()

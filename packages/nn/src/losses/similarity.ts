@@ -1,13 +1,13 @@
 /**
- * Losses of vectors that should be alike or not, and of pairs in an order.
+ * Losses of similarity, distance and ranking.
  */
 import * as mx from "@lazuli/core"
 import { operation } from "../operation"
 import { checkShapes, type Reduction, reduce, reductions } from "./reduction"
 
-/** Squares of float16 overflow long before their root does. */
+/** Squares of float16 overflow before their roots would. */
 const wide = (x: mx.Array): mx.Array => (x.dtype === mx.float16 ? x.astype(mx.float32) : x)
-/** Results of {@link wide} numbers, in the dtype of these. */
+/** Converts the result of {@link wide} inputs back to their dtype. */
 const narrow = (y: mx.Array, dtype: mx.Dtype): mx.Array => (dtype === mx.float16 ? y.astype(dtype) : y)
 
 const tripletLossArgs = operation(
@@ -48,7 +48,7 @@ export interface TripletLossOptions {
   axis?: number
   /** The exponent of differences; 2 by default. */
   p?: number
-  /** The margin by which positives should be nearer; 1 by default. */
+  /** The margin between the distances of positives and negatives; 1 by default. */
   margin?: number
   /** Added under the roots; 1e-6 by default. */
   eps?: number
@@ -144,8 +144,8 @@ const marginRankingLossArgs = operation(
   },
 )
 /**
- * max(−targets · (inputs1 − inputs2) + margin, 0): targets are 1 where inputs1 should rank higher, −1 where inputs2 should.
- * @throws ShapeError when the shapes differ
+ * max(−targets · (inputs1 − inputs2) + margin, 0): targets are 1 where inputs1 should rank higher, otherwise −1.
+ * @throws ShapeError if the shapes differ
  * @example
  * nn.losses.marginRankingLoss(mx.array([1]), mx.array([3]), mx.array([1])).tolist() // => [2]
  */

@@ -1,9 +1,9 @@
-/** AdaDelta: steps as large as the last ones were, by running means of squares. */
+/** AdaDelta. */
 import * as mx from "@lazuli/core"
 import { named } from "../arguments"
 import { aLearningRate, type LearningRate, Optimizer, type ParameterState } from "./optimizer"
 
-/** Settings of {@link AdaDelta} beside the learning rate. */
+/** Options of {@link AdaDelta} other than the learning rate. */
 export interface AdaDeltaOptions {
   /** Decay of the running mean of squares; 0.9 by default. */
   rho?: number

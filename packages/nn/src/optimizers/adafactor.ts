@@ -1,10 +1,10 @@
-/** Adafactor: Adam with the squares of a matrix kept as the means of its rows and columns. */
+/** Adafactor: Adam with factored second moments. */
 import * as mx from "@lazuli/core"
 import { ArgumentError, isList, type Kind } from "@lazuli/core/engine"
 import { belowOne, named, optional } from "../arguments"
 import { aLearningRate, type LearningRate, Optimizer, type ParameterState } from "./optimizer"
 
-/** Settings of {@link Adafactor} beside the learning rate. */
+/** Options of {@link Adafactor} other than the learning rate. */
 export interface AdafactorOptions {
   /** Added to squared gradients, and the smallest scale of a parameter; [1e-30, 1e-3] by default. */
   eps?: readonly [number, number]
@@ -12,15 +12,15 @@ export interface AdafactorOptions {
   clipThreshold?: number
   /** The running mean of squares keeps 1 − stepᵈᵉᶜᵃʸᴿᵃᵗᵉ; −0.8 by default. */
   decayRate?: number
-  /** Decay of the running mean of updates; without it there is none. */
+  /** Decay of the running mean of updates; none by default. */
   beta1?: number | null
-  /** Decoupled weight decay, times the step's size; 0 by default. */
+  /** Decoupled weight decay, times the step size; 0 by default. */
   weightDecay?: number
   /** Scale steps by the root mean square of the parameter; true by default. */
   scaleParameter?: boolean
-  /** Take the step's size from the number of the step instead of the learning rate; true by default. */
+  /** Derive the step size from the step count instead of the learning rate; true by default. */
   relativeStep?: boolean
-  /** Begin with small relative steps. */
+  /** Start with small relative steps. */
   warmupInit?: boolean
 }
 
@@ -105,7 +105,7 @@ export class Adafactor extends Optimizer {
     )
     if (learningRate !== undefined) this.setting("learning_rate", learningRate)
     else if (!relativeStep)
-      throw new ArgumentError("Adafactor", "needs learningRate where relativeStep is false, received none")
+      throw new ArgumentError("Adafactor", "needs learningRate if relativeStep is false, received none")
     this.eps = eps
     this.clipThreshold = clipThreshold
     this.decayRate = decayRate
@@ -125,7 +125,7 @@ export class Adafactor extends Optimizer {
     if (this.beta1 !== null) state.exp_avg = mx.zerosLike(parameter)
   }
 
-  /** The size of a step, in the dtype of the parameter. */
+  /** The step size, in the dtype of the parameter. */
   private stepSize(scale: mx.Array): mx.Array {
     const size = this.relativeStep ? this.relativeSize() : this.learningRate
     const own = size.astype(scale.dtype)

@@ -1,4 +1,4 @@
-/** Adagrad: gradients over the root of the sum of their squares. */
+/** Adagrad. */
 import * as mx from "@lazuli/core"
 import { named } from "../arguments"
 import { aLearningRate, type LearningRate, Optimizer, type ParameterState } from "./optimizer"

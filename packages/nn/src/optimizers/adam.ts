@@ -1,4 +1,4 @@
-/** Adam and its relatives: AdamW, with decoupled weight decay, and Adamax, with the largest gradient for the root of squares. */
+/** Adam and its variants: AdamW, with decoupled weight decay, and Adamax, with the infinity norm. */
 import * as mx from "@lazuli/core"
 import { isListOf, type Kind } from "@lazuli/core/engine"
 import { belowOne, named, optional } from "../arguments"
@@ -7,19 +7,19 @@ import { aLearningRate, type LearningRate, Optimizer, type ParameterState } from
 /** Decay of the running means of gradients and of their squares. */
 export type Betas = readonly [number, number]
 
-/** Settings of {@link Adamax} beside the learning rate. */
+/** Options of {@link Adamax} other than the learning rate. */
 export interface AdamaxOptions {
   /** Decay of the running means; [0.9, 0.999] by default. */
   betas?: Betas
   /** Added to the denominator; 1e-8 by default. */
   eps?: number
 }
-/** Settings of {@link Adam} beside the learning rate. */
+/** Options of {@link Adam} other than the learning rate. */
 export interface AdamOptions extends AdamaxOptions {
-  /** Correct the first steps for running means that start at 0; false by default. */
+  /** Correct the bias of running means that start at 0; false by default. */
   biasCorrection?: boolean
 }
-/** Settings of {@link AdamW} beside the learning rate. */
+/** Options of {@link AdamW} other than the learning rate. */
 export interface AdamWOptions extends AdamOptions {
   /** Decoupled weight decay, times the learning rate; 0.01 by default. */
   weightDecay?: number
@@ -39,7 +39,7 @@ const MOMENTS = {
   eps: "nonNegative?",
 } as const
 
-/** Shared by {@link Adam} and its relatives. */
+/** The base of {@link Adam} and its variants. */
 abstract class Moments extends Optimizer {
   readonly betas: Betas
   readonly eps: number

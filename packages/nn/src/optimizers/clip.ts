@@ -1,15 +1,15 @@
-/** Limits on gradients before an optimizer sees them. */
+/** Gradient clipping. */
 import * as mx from "@lazuli/core"
 import { forEachLeaf, mapLeaves, ofTrees } from "@lazuli/core/engine"
 import { aTree, named } from "../arguments"
 
-/** The squares' sum in at least float32: those of sixteen-bit gradients are beyond their dtype. */
+/** The sum of squares in at least float32: those of 16-bit gradients may overflow. */
 const sumOfSquares = (x: mx.Array): mx.Array =>
   (x.dtype.size === 2 && mx.issubdtype(x.dtype, mx.floating) ? x.astype(mx.float32) : x).square().sum()
 
 /**
- * Scales all gradients by one factor so that their common norm, the root of the sum of all squares, is at most maxNorm.
- * @returns the gradients and the norm they had
+ * Clips gradients by their global norm, the root of the sum of all squares: scales them so that it is at most maxNorm.
+ * @returns the gradients and their original norm
  * @throws ArgumentError for a negative maxNorm
  * @example
  * const [clipped, norm] = optim.clipGradNorm({ w: mx.array([3, 4]) }, 10)
@@ -29,7 +29,7 @@ export function clipGradNorm(...args: unknown[]): [clipped: unknown, norm: mx.Ar
 }
 
 /**
- * Gradients scaled so that their norm is at most maxNorm, and that norm; `total` adds up the squares of all who hold a part.
+ * Clips gradients by their global norm, and returns the norm; `total` sums the squares over all shards.
  * @internal
  */
 export function clipTo<G>(

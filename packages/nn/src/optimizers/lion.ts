@@ -1,12 +1,12 @@
-/** Lion: steps of one size, in the direction of a running mean's sign. */
+/** Lion. */
 import * as mx from "@lazuli/core"
 import { named, optional } from "../arguments"
 import { type Betas, bothBetas } from "./adam"
 import { aLearningRate, type LearningRate, Optimizer, type ParameterState } from "./optimizer"
 
-/** Settings of {@link Lion} beside the learning rate. */
+/** Options of {@link Lion} other than the learning rate. */
 export interface LionOptions {
-  /** The share of the running mean in a step, and its decay; [0.9, 0.99] by default. */
+  /** The weight of the running mean in an update, and its decay; [0.9, 0.99] by default. */
   betas?: Betas
   /** Decoupled weight decay, times the learning rate; 0 by default. */
   weightDecay?: number

@@ -1,4 +1,4 @@
-/** Several optimizers, each for a part of the parameters. */
+/** A combination of optimizers, each for a part of the parameters. */
 import type * as mx from "@lazuli/core"
 import {
   ArgumentError,
@@ -17,7 +17,7 @@ import type { Module } from "../module"
 import type { ParametersOf } from "../parameter-tree"
 import { Optimizer, type OptimizerState, plainTree, rateArguments, stepArguments } from "./optimizer"
 
-/** Chooses the parameters that an optimizer takes, by dotted path and gradient. */
+/** Selects the parameters of an optimizer by dotted path and gradient. */
 export type ParameterFilter = (path: string, gradient: mx.Array) => boolean
 
 type Tree = Record<string, unknown>
@@ -31,8 +31,8 @@ const listOfOptimizers = listOf("a list of optimizers", (value) => value instanc
 const listOfFunctions = listOf("a list of functions", (value) => typeof value === "function", 0)
 
 /**
- * Gives each parameter to the first optimizer whose filter takes it; the last one, which has no filter, takes the rest.
- * @throws ArgumentError unless there is one filter less than optimizers
+ * Updates each parameter with the first optimizer whose filter accepts it; the last optimizer, without a filter, updates the rest.
+ * @throws ArgumentError unless there is one filter fewer than optimizers
  * @example
  * const optimizer = new optim.MultiOptimizer([new optim.SGD(1), new optim.SGD(2)], [(path) => path === 'a'])
  * const g = { a: mx.array([1]), b: mx.array([1]) }
@@ -108,7 +108,7 @@ export class MultiOptimizer extends Optimizer {
     throw new ArgumentError("MultiOptimizer", "has no arithmetic of its own; use applyGradients")
   }
 
-  /** The gradients of each optimizer, in trees of the same structure; an element of a list that it does not take is {}. */
+  /** The gradients of each optimizer, as trees of the same structure, with {} for list elements of other optimizers. */
   private split(tree: object): Tree[] {
     const taker = new Map<string, number>()
     ofTrees("MultiOptimizer", () =>
@@ -138,7 +138,7 @@ export class MultiOptimizer extends Optimizer {
   }
 }
 
-/** Two trees of disjoint leaves as one. */
+/** Merges two trees with disjoint leaves. */
 function merge(a: unknown, b: unknown): unknown {
   if (isList(a) && isList(b))
     return Array.from({ length: Math.max(a.length, b.length) }, (_, i) => merge(a[i] ?? {}, b[i] ?? {}))

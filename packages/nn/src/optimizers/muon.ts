@@ -1,9 +1,9 @@
-/** Muon: momentum whose matrices are made nearly orthogonal. */
+/** Muon: momentum with orthogonalized updates. */
 import * as mx from "@lazuli/core"
 import { named } from "../arguments"
 import { aLearningRate, type LearningRate, Optimizer, type ParameterState } from "./optimizer"
 
-/** Settings of {@link Muon} beside the learning rate. */
+/** Options of {@link Muon} other than the learning rate. */
 export interface MuonOptions {
   /** Momentum: the decay of the running mean of gradients; 0.95 by default. */
   momentum?: number
@@ -11,7 +11,7 @@ export interface MuonOptions {
   weightDecay?: number
   /** Use Nesterov momentum; true by default. */
   nesterov?: boolean
-  /** Steps of the iteration that orthogonalizes; 5 by default. */
+  /** Steps of the orthogonalizing iteration; 5 by default. */
   nsSteps?: number
 }
 

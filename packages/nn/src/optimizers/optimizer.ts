@@ -1,6 +1,5 @@
 /**
- * Shared by all optimizers: the state, the walk over trees of gradients and parameters, and settings that follow a schedule. The
- * arithmetic of each optimizer is in the file of its name.
+ * The base of optimizers: state, traversal of gradients and parameters, and scheduled hyperparameters.
  */
 import * as mx from "@lazuli/core"
 import {
@@ -25,16 +24,16 @@ import { Module } from "../module"
 import type { ParametersOf } from "../parameter-tree"
 import type { Schedule } from "./schedulers"
 
-/** The state that an optimizer keeps for one parameter. */
+/** The state of an optimizer for one parameter. */
 export type ParameterState = Record<string, mx.Array>
-/** The state of an optimizer: the step, the settings that may change, and under the parameters' names their states. */
+/** The state of an optimizer: the step, the hyperparameters that may change, and the states of parameters by name. */
 export interface OptimizerState {
   [name: string]: mx.Array | OptimizerState | OptimizerState[]
 }
 /** A learning rate: a number, an array, or a function of the step. */
 export type LearningRate = number | mx.Array | Schedule
 
-/** A learning rate: no NaN, nothing below 0. @internal */
+/** A valid learning rate: not NaN or negative. @internal */
 export const aLearningRate: Kind = {
   expected: "a non-negative number, an array of one element or a schedule",
   accepts: (value: unknown) =>
@@ -62,8 +61,7 @@ type Tree = Record<string, unknown>
 export const plainTree = (tree: object): object => (tree instanceof Module ? tree.parameters() : tree)
 
 /**
- * The base of all optimizers. A subclass says what it keeps for a parameter (`initSingle`) and how a gradient changes it
- * (`applySingle`); both are plain arithmetic on arrays, so that `compile` fuses it.
+ * The base of all optimizers. A subclass initializes the state of a parameter (`initSingle`) and applies a gradient to it (`applySingle`).
  *
  * @example
  * class SignDescent extends optim.Optimizer {
@@ -84,7 +82,7 @@ export abstract class Optimizer {
     }
   }
 
-  /** The optimizer's state: a mutable tree, which `compile` takes as `inputs` and `outputs`. Setting it continues from there. */
+  /** The optimizer's state: a mutable tree, to pass to `compile` as `inputs` and `outputs`. Assign it to resume training. */
   get state(): OptimizerState {
     return this.values
   }
@@ -93,7 +91,10 @@ export abstract class Optimizer {
     check(op, { state: "record" }, state)
     for (const name of Object.keys(this.values))
       if (this.values[name] instanceof mx.Array && !(state[name] instanceof mx.Array))
-        throw new ArgumentError(op, `state must hold the array "${name}", received ${describe(state[name])}`)
+        throw new ArgumentError(
+          op,
+          `state must contain the array "${name}", received ${describe(state[name])}`,
+        )
     replaceTree(this.values, state)
     this.values = state
     this.initialized = false
@@ -104,7 +105,7 @@ export abstract class Optimizer {
     return this.values.step as mx.Array
   }
 
-  /** The learning rate of the last update, or of the first one before it. */
+  /** The learning rate of the last update, or before that, of the first one. */
   get learningRate(): mx.Array {
     return this.values.learning_rate as mx.Array
   }
@@ -113,7 +114,7 @@ export abstract class Optimizer {
     this.values.learning_rate = asArray(value)
   }
 
-  /** Sets a setting of the state to a value, or to what a schedule gives for the step, before each update. */
+  /** Sets a hyperparameter to a value, or to the value of a schedule before each update. */
   protected setting(name: string, value: LearningRate): void {
     if (typeof value === "function") this.schedules.push([name, value])
     this.values[name] = typeof value === "function" ? this.scheduled(name, value) : asArray(value)
@@ -125,12 +126,12 @@ export abstract class Optimizer {
     if (typeof value === "number" || value instanceof mx.Array) return asArray(value)
     throw new ArgumentError(
       this.constructor.name,
-      `the schedule of ${name} must give an array or a number, received ${describe(value)}`,
+      `the schedule of ${name} must return an array or a number, received ${describe(value)}`,
     )
   }
 
   /**
-   * Makes the state of these parameters, where there is none yet. The first update does it by itself; `compile` needs it before.
+   * Initializes the state of parameters without one. The first update does so automatically; `compile` needs it before.
    * @param parameters - a tree of arrays, or a module
    * @example
    * const optimizer = new optim.Adam(0.1)
@@ -145,7 +146,7 @@ export abstract class Optimizer {
             "init",
             `the state of "${path}" must be a plain object, received ${describe(state)}`,
             {
-              hint: "Settings such as step and learning_rate lie beside the parameters: no parameter may have those names",
+              hint: "The state also contains step and learning_rate, which cannot be names of parameters",
             },
           )
         const own = (state ?? {}) as ParameterState
@@ -176,7 +177,7 @@ export abstract class Optimizer {
     this.initialized = true
   }
 
-  /** Holds a state that was there before to what this optimizer keeps for the parameter. @throws ArgumentError, ShapeError */
+  /** Validates an existing state of a parameter. @throws ArgumentError, ShapeError */
   private checkState(parameter: mx.Array, state: ParameterState, path: string): void {
     const fresh: ParameterState = {}
     this.initSingle(parameter, fresh)
@@ -198,7 +199,7 @@ export abstract class Optimizer {
   }
 
   /**
-   * One step: the parameters that follow from the gradients. The parameters may hold more than the gradients do.
+   * One step: returns the updated parameters. There may be more parameters than gradients.
    * @returns a tree like `gradients`
    * @throws ArgumentError for a gradient without a parameter or a state, ShapeError for one of another shape
    * @example
@@ -211,7 +212,7 @@ export abstract class Optimizer {
     const op = "applyGradients"
     check(op, stepArguments, gradients, parameters)
     try {
-      // Gradients have the shapes and dtypes of their parameters, of which state is made.
+      // Gradients have the shapes and dtypes of their parameters.
       if (!this.initialized) this.init(gradients)
     } catch (error) {
       throw renamed(error, op)
@@ -246,7 +247,7 @@ export abstract class Optimizer {
       )
     if (!isPlainObject(state))
       throw new ArgumentError(op, `the optimizer has no state for "${path}"`, {
-        hint: "optimizer.init(parameters) makes it for parameters that came later",
+        hint: "optimizer.init(parameters) adds it for new parameters",
       })
     try {
       return this.applySingle(gradient, parameter, state as ParameterState)
@@ -271,10 +272,10 @@ export abstract class Optimizer {
     }
   }
 
-  /** Puts into `state` what the optimizer keeps for a parameter. */
+  /** Initializes the state of a parameter. */
   initSingle(_parameter: mx.Array, _state: ParameterState): void {}
 
-  /** The parameter after one step by its gradient; updates `state`. */
+  /** The parameter after one step; updates `state`. */
   abstract applySingle(gradient: mx.Array, parameter: mx.Array, state: ParameterState): mx.Array
 
   /** The learning rate in the dtype of an array. */

@@ -1,9 +1,9 @@
-/** RMSprop: gradients over a running root of their squares. */
+/** RMSprop. */
 import * as mx from "@lazuli/core"
 import { named } from "../arguments"
 import { aLearningRate, type LearningRate, Optimizer, type ParameterState } from "./optimizer"
 
-/** Settings of {@link RMSprop} beside the learning rate. */
+/** Options of {@link RMSprop} other than the learning rate. */
 export interface RMSpropOptions {
   /** Decay of the running mean of squares; 0.99 by default. */
   alpha?: number

@@ -1,19 +1,19 @@
 /**
- * Schedules: settings as functions of the step, for the learning rate of any optimizer.
+ * Schedules: functions from the step to a learning rate or another hyperparameter.
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe, isListOf, type Kind } from "@lazuli/core/engine"
 import { named } from "../arguments"
 
-/** A setting as a function of the step, which an optimizer gives as an integer array without axes. */
+/** A hyperparameter as a function of the step, which optimizers pass as a 0-d integer array. */
 export type Schedule = (step: mx.Array) => mx.Array
-/** The schedules made here: they also take the step as a number. */
+/** A schedule that also accepts the step as a number. */
 export type StepSchedule = (step: mx.Array | number) => mx.Array
 
-/** The step in floating point, so that no setting is taken for an integer. */
+/** The step in floating point, so that results are not integers. */
 const real = (step: mx.Array): mx.Array => step.astype(mx.float32)
 
-/** The schedule that gives `value` of the step. */
+/** A schedule that computes `value` from the step. */
 function schedule(op: string, value: Schedule): StepSchedule {
   return (step) => {
     if (typeof step === "number" && step >= 0 && Number.isSafeInteger(step))

@@ -78,8 +78,8 @@ const choleskyArgs = operation(
  * The Cholesky factors of positive definite, Hermitian matrices [..., N, N]: the lower triangle L with a = L·Lᴴ, or, with `upper`, U with
  * a = Uᴴ·U. Only that triangle of `a` is read; derivatives take `a` to be Hermitian, and gradients are.
  *
- * @throws ShapeError when the matrices are not square; DTypeError unless float32, float64 or complex64; when computed,
- * NumericError for a matrix that is not positive definite
+ * @throws ShapeError if the matrices are not square; DTypeError unless float32, float64 or complex64; at evaluation, NumericError for a
+ * matrix that is not positive definite
  * @example
  * mx.linalg.cholesky(mx.array([[4, 2], [2, 5]])).tolist() // => [[2, 0], [1, 2]]
  */
@@ -101,8 +101,8 @@ const choleskyInvArgs = operation(
  * The inverses of the matrices whose Cholesky factors are given: (L·Lᴴ)⁻¹ for lower triangles L [..., N, N], (Uᴴ·U)⁻¹ for upper ones with
  * `upper`.
  *
- * @throws ShapeError when the matrices are not square; DTypeError unless float32, float64 or complex64; when computed,
- * NumericError where the diagonal has a zero
+ * @throws ShapeError if the matrices are not square; DTypeError unless float32, float64 or complex64; at evaluation, NumericError for a
+ * zero on the diagonal
  * @example
  * mx.linalg.choleskyInv(mx.array([[2, 0], [0, 4]])).tolist() // => [[0.25, 0], [0, 0.0625]]
  */

@@ -54,8 +54,7 @@ const crossArgs = operation(
   },
 )
 /**
- * Cross products, of 3 components, of vectors of 3 components along an axis; where there are 2, the third is 0. The other axes
- * broadcast.
+ * The cross product of vectors along an axis. For vectors of 2 components, the third is taken as 0. The other axes broadcast.
  *
  * @throws ShapeError unless the axis has size 2 or 3
  * @example

@@ -116,9 +116,9 @@ const detArgs = operation(
   (a: Array): Array => determinants(floats("linalg.det", a)),
 )
 /**
- * The determinants of square matrices [..., N, N]; integers are converted to float32. Gradients exist for singular matrices too.
+ * The determinants of square matrices [..., N, N]; integers are converted to float32. Also differentiable at singular matrices.
  *
- * @throws ShapeError when the matrices are not square; DTypeError for float16 and bfloat16
+ * @throws ShapeError if the matrices are not square; DTypeError for float16 and bfloat16
  * @example
  * mx.linalg.det(mx.array([[1, 2], [3, 4]])).item() // => -2
  */
@@ -168,8 +168,8 @@ const slogdetArgs = operation("linalg.slogdet", { a: "array" }, (a: Array): [Arr
  * The determinants of square matrices [..., N, N] as sign·exp(logabs), which neither overflows nor underflows: signs 1, −1, or 0 for a
  * singular matrix (phases for complex matrices), and the logarithms of the moduli. Integers are converted to float32.
  *
- * @throws ShapeError when the matrices are not square; DTypeError for float16 and bfloat16; when a derivative of a singular matrix is
- * computed, NumericError
+ * @throws ShapeError if the matrices are not square; DTypeError for float16 and bfloat16; at evaluation of a derivative for a singular
+ * matrix, NumericError
  * @example
  * const [sign, logabs] = mx.linalg.slogdet(mx.array([[1, 2], [3, 4]]))
  * sign.item() // => -1

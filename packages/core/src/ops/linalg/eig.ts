@@ -246,10 +246,10 @@ const eigArgs = operation("linalg.eig", { a: "array" }, (a: Array): [Array, Arra
  * Eigenvalues w [..., N], in no particular order, and eigenvectors, the columns of length 1 of v [..., N, N], of square matrices: a·v =
  * v·diag(w). Both are complex64. A matrix with a NaN or an infinity gives NaN.
  *
- * Derivatives need distinct eigenvalues, and those of v a function that does not depend on the phases of its columns. For symmetric
- * matrices use {@link eigh}.
+ * Differentiation requires distinct eigenvalues and, with respect to v, a function that does not depend on the phases of its columns. For
+ * symmetric matrices use {@link eigh}.
  *
- * @throws ShapeError when the matrices are not square; DTypeError unless float32, float64 or complex64
+ * @throws ShapeError if the matrices are not square; DTypeError unless float32, float64 or complex64
  * @example
  * const [w, v] = mx.linalg.eig(mx.array([[0, -1], [1, 0]]))
  * w.imag.abs().tolist() // => [1, 1]
@@ -262,9 +262,9 @@ export function eig(...args: unknown[]): [w: Array, v: Array] {
 
 const eigvalsArgs = operation("linalg.eigvals", { a: "array" }, (a: Array): Array => eigvalsPrimitive([a]))
 /**
- * The eigenvalues of {@link eig} alone.
+ * Only the eigenvalues of {@link eig}.
  *
- * @throws ShapeError when the matrices are not square; DTypeError unless float32, float64 or complex64
+ * @throws ShapeError if the matrices are not square; DTypeError unless float32, float64 or complex64
  * @example
  * mx.linalg.eigvals(mx.array([[0, -1], [1, 0]])).imag.abs().tolist() // => [1, 1]
  */

@@ -133,11 +133,11 @@ const eighArgs = operation(
   },
 )
 /**
- * Eigenvalues w [..., N] in ascending order and orthonormal eigenvectors, the columns of v [..., N, N], of symmetric or Hermitian
- * matrices: a·v = v·diag(w). Only the lower triangle of `a` is read, or the upper one with UPLO "U"; derivatives take `a` to be Hermitian,
- * and gradients are. A matrix with a NaN or an infinity gives NaN.
+ * Eigenvalues w [..., N] in ascending order and orthonormal eigenvectors, the columns of v [..., N, N], of symmetric or Hermitian matrices:
+ * a·v = v·diag(w). Only the lower triangle of `a` is read, or the upper one with UPLO "U"; derivatives assume that `a` is Hermitian, and
+ * gradients are Hermitian. A matrix with a NaN or an infinity gives NaN.
  *
- * @throws ShapeError when the matrices are not square; DTypeError unless float32, float64 or complex64; ArgumentError for another UPLO
+ * @throws ShapeError if the matrices are not square; DTypeError unless float32, float64 or complex64; ArgumentError for another UPLO
  * @example
  * const [w, v] = mx.linalg.eigh(mx.array([[2, 1], [1, 2]]))
  * w.tolist() // => [1.000, 3.000]
@@ -155,9 +155,9 @@ const eigvalshArgs = operation(
   (a: Array, uplo: "L" | "U" = "L"): Array => eigvalshPrimitive([a], checkUplo("linalg.eigvalsh", uplo)),
 )
 /**
- * The eigenvalues of {@link eigh} alone.
+ * Only the eigenvalues of {@link eigh}.
  *
- * @throws ShapeError when the matrices are not square; DTypeError unless float32, float64 or complex64; ArgumentError for another UPLO
+ * @throws ShapeError if the matrices are not square; DTypeError unless float32, float64 or complex64; ArgumentError for another UPLO
  * @example
  * mx.linalg.eigvalsh(mx.array([[2, 1], [1, 2]])).tolist() // => [1.000, 3.000]
  */

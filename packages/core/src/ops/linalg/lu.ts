@@ -176,7 +176,7 @@ const luFactorArgs = operation("linalg.luFactor", { a: "array" }, (a: Array): [A
  * diagonal and L, without its ones, below; and uint32 pivots [..., min(M, N)]: at step i, row i was exchanged with row
  * pivots[i]. Singular matrices have zeros on U's diagonal.
  *
- * @throws ShapeError with fewer than two dimensions; DTypeError unless float32, float64 or complex64
+ * @throws ShapeError for fewer than two dimensions; DTypeError unless float32, float64 or complex64
  * @example
  * const [packed, pivots] = mx.linalg.luFactor(mx.array([[2, 4], [4, 4]]))
  * packed.tolist() // => [[4, 4], [0.5, 2]]
@@ -196,7 +196,7 @@ const luArgs = operation("linalg.lu", { a: "array" }, (a: Array): [Array, Array,
  * The LU factorization of matrices [..., M, N] with partial pivoting: uint32 row numbers p [..., M], a lower triangle L [..., M, K] with
  * ones on its diagonal and an upper triangle U [..., K, N], K = min(M, N), so that a = L[p]·U, with the rows of L in the order p.
  *
- * @throws ShapeError with fewer than two dimensions; DTypeError unless float32, float64 or complex64
+ * @throws ShapeError for fewer than two dimensions; DTypeError unless float32, float64 or complex64
  * @example
  * const [p, L, U] = mx.linalg.lu(mx.array([[2, 4], [4, 4]]))
  * p.tolist() // => [1, 0]

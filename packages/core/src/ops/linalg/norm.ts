@@ -110,10 +110,10 @@ const normArgs = operation(
  * | "fro", "f" | – | √Σ\|x\|² |
  * | "nuc" | – | sum of the singular values |
  *
- * Without `axis`, the whole array is the vector or, where `ord` is given and it has two dimensions, the matrix. Integers are converted to
- * float32. Of complex arrays, the norms that take no squares or singular values are complex64, as in MLX.
+ * Without `axis`, the whole array is taken as a vector or, if `ord` is given and it is 2-d, as a matrix. Integers are converted to float32.
+ * For complex arrays, norms without squares or singular values are complex64, as in MLX.
  *
- * @throws ShapeError when the number of axes does not suit `ord`; ArgumentError for another `ord`
+ * @throws ShapeError if the number of axes does not match `ord`; ArgumentError for another `ord`
  * @example
  * const a = mx.array([[3, 0], [4, 0]])
  * mx.linalg.norm(a).item() // => 5

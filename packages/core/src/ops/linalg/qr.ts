@@ -163,9 +163,9 @@ const qrArgs = operation("linalg.qr", { a: "array" }, (a: Array): [Array, Array]
 })
 /**
  * The reduced QR factorization a = Q·R of matrices [..., M, N]: Q [..., M, K] with orthonormal columns and an upper triangle R [..., K, N],
- * K = min(M, N). A matrix with a NaN or an infinity gives NaN. Derivatives need linearly independent columns (the first K of them).
+ * K = min(M, N). A matrix with a NaN or an infinity gives NaN. Differentiation requires the first K columns to be linearly independent.
  *
- * @throws ShapeError with fewer than two dimensions; DTypeError unless float32, float64 or complex64
+ * @throws ShapeError for fewer than two dimensions; DTypeError unless float32, float64 or complex64
  * @example
  * const [Q, R] = mx.linalg.qr(mx.array([[3, 1], [4, 2]]))
  * R.abs().tolist() // => [[5.000, 2.200], [0, 0.400]]

@@ -1,5 +1,5 @@
 /**
- * Equations with general matrices, and inverses.
+ * Linear systems with general matrices, and inverses.
  */
 import { operation, type StreamOptions } from "../../graph/args"
 import type { Array } from "../../graph/graph"
@@ -50,10 +50,10 @@ const solveArgs = operation(
   },
 )
 /**
- * The x with a·x = b for square matrices a [..., N, N] and b [..., N, K] or a vector [N]; batch axes broadcast.
+ * Solves a·x = b for square matrices a [..., N, N] and b [..., N, K] or a vector [N]; batch axes broadcast.
  *
- * @throws ShapeError when a is not square or b's rows do not fit; DTypeError unless the two promote to float32, float64 or
- * complex64; when computed, NumericError for a singular matrix
+ * @throws ShapeError if a is not square or the number of rows of b differs; DTypeError unless the two promote to float32, float64 or
+ * complex64; at evaluation, NumericError for a singular matrix
  * @example
  * mx.linalg.solve(mx.array([[2, 1], [1, 3]]), mx.array([3, 4])).tolist() // => [1, 1]
  */
@@ -84,8 +84,8 @@ const invArgs = operation("linalg.inv", { a: "array" }, (a: Array): Array => inv
 /**
  * The inverses of square matrices [..., N, N]. For equations, {@link solve} is faster and more precise.
  *
- * @throws ShapeError when the matrices are not square; DTypeError unless float32, float64 or complex64; when computed,
- * NumericError for a singular matrix
+ * @throws ShapeError when the matrices are not square; DTypeError unless float32, float64 or complex64; at evaluation, NumericError for a
+ * singular matrix
  * @example
  * mx.linalg.inv(mx.array([[1, 2], [0, 4]])).tolist() // => [[1, -0.5], [0, 0.25]]
  */

@@ -55,7 +55,7 @@ function completeBasis(u: Dense, from: number): void {
         u.re[i * u.cols + j] = i === candidate ? 1 : 0
         u.im[i * u.cols + j] = 0
       }
-      // Twice is enough for orthogonality to the last digit.
+      // Two passes give orthogonality to full precision.
       for (let pass = 0; pass < 2; pass++) {
         for (let k = 0; k < j; k++) {
           const [re, im] = u.dot(k, j)
@@ -259,12 +259,12 @@ const svdArgs = operation(
 )
 /**
  * The singular value decomposition a = U[:, :K]·diag(s)·Vᴴ[:K] of matrices [..., M, N], K = min(M, N): unitary U [..., M, M], real s [...,
- * K] from large to small, and unitary Vᴴ [..., N, N]. Without `computeUv`, s alone. A matrix with a NaN or an infinity gives NaN.
+ * K] from large to small, and unitary Vᴴ [..., N, N]. Without `computeUv`, only s. A matrix with a NaN or an infinity gives NaN.
  *
  * Singular vectors are unique up to their phases (and within the space of equal singular values); derivatives are those of functions that
  * do not depend on the choice.
  *
- * @throws ShapeError with fewer than two dimensions; DTypeError unless float32, float64 or complex64
+ * @throws ShapeError for fewer than two dimensions; DTypeError unless float32, float64 or complex64
  * @example
  * const [U, s, Vt] = mx.linalg.svd(mx.array([[0, 2], [3, 0]]))
  * s.tolist() // => [3.000, 2.000]
@@ -279,7 +279,7 @@ export function svd(
   computeUv: boolean,
   options?: StreamOptions,
 ): Array | [U: Array, s: Array, Vt: Array]
-// By hand: `computeUv` decides how many results there are.
+// By hand: the number of results depends on `computeUv`.
 export function svd(...args: unknown[]): Array | Array[] {
   return svdArgs(args)
 }
@@ -340,7 +340,7 @@ const pinvArgs = operation("linalg.pinv", { a: "array" }, (a: Array): Array => p
  * The Moore–Penrose pseudo-inverses [..., N, M] of matrices [..., M, N]. Singular values that are smaller than 10·max(M, N)·ε times the
  * largest count as zero, ε being the dtype's.
  *
- * @throws ShapeError with fewer than two dimensions; DTypeError unless float32, float64 or complex64
+ * @throws ShapeError for fewer than two dimensions; DTypeError unless float32, float64 or complex64
  * @example
  * mx.linalg.pinv(mx.array([[2, 0], [0, 0], [0, 4]])).tolist() // => [[0.5, 0, 0], [0, 0, 0.25]]
  */

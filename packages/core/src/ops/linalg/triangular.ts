@@ -1,5 +1,5 @@
 /**
- * Equations with triangular matrices, and the inverses of triangles.
+ * Triangular linear systems and inverses.
  */
 import { operation, type StreamOptions } from "../../graph/args"
 import { NumericError } from "../../graph/errors"
@@ -74,12 +74,12 @@ const solveTriangularArgs = operation(
   },
 )
 /**
- * The x with a·x = b for triangular matrices a [..., N, N], of which only one triangle is read: the lower one unless `upper`. b is
- * [..., N, K] or a vector [N]; batch axes broadcast.
+ * Solves a·x = b for triangular matrices a [..., N, N], of which only one triangle is read: the lower one unless `upper`. b is [..., N, K]
+ * or a vector [N]; batch axes broadcast.
  *
  * @named upper
- * @throws ShapeError when a is not square or b's rows do not fit; DTypeError unless float32, float64 or complex64; when computed,
- * NumericError where the diagonal has a zero
+ * @throws ShapeError if a is not square or the number of rows of b differs; DTypeError unless float32, float64 or complex64; at evaluation,
+ * NumericError for a zero on the diagonal
  * @example
  * mx.linalg.solveTriangular(mx.array([[2, 0], [1, 4]]), mx.array([2, 9])).tolist() // => [1, 2]
  */
@@ -104,8 +104,8 @@ const triInvArgs = operation(
 /**
  * The inverses of triangular matrices [..., N, N], of which only one triangle is read: the lower one unless `upper`.
  *
- * @throws ShapeError when the matrices are not square; DTypeError unless float32, float64 or complex64; when computed,
- * NumericError where the diagonal has a zero
+ * @throws ShapeError if the matrices are not square; DTypeError unless float32, float64 or complex64; at evaluation, NumericError for a
+ * zero on the diagonal
  * @example
  * mx.linalg.triInv(mx.array([[2, 0], [1, 4]])).tolist() // => [[0.5, 0], [-0.125, 0.25]]
  */
