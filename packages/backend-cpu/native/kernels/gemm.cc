@@ -26,6 +26,8 @@ int64_t small_b() { return gemm_table().lanes > 8 ? 8192 : 16384; }
 // slivers. `kLargeB` elements are more than the caches hold.
 constexpr int64_t kFewRows = 48, kFewDots = 24, kFewSums = 16, kShort = 64, kLongSlivers = 16,
                   kLargeB = 1 << 16, kLongDot = 256;
+// Elements that are finished together, while they are in the caches.
+constexpr int64_t kFinished = 1 << 14;
 // Of a thread's own packed blocks: a block's rows are rounded up to whole tiles.
 constexpr int64_t kBlockA = (kGemmDepth + 4) * (kGemmRows + 16), kSliverB = (kShort + 1) * kLongSlivers * 32;
 static_assert(kSliverB >= (kGemmDepth + 1) * 32 && kSliverB >= kFewSums * (2 * (512 + 16) + kGemmDepth + 16));
@@ -122,6 +124,37 @@ void by_rows(const GemmProblem& p, float* total) {
   p.done(0, p.m, 0, p.n);
 }
 
+// For many rows of a and few columns, all of b packed: each tile of a's rows meets all slivers, while the
+// next one comes into the caches. The processor does not see so many short rows coming.
+void by_tiles(const GemmProblem& p, const GemmKind& kind, float* packed_b) {
+  const int64_t width = gemm_width(), height = even_part(p.m, gemm_height());
+  const int64_t step = tile_step(width, p.k), fetched = p.k / 4 * 16 * kGemmAhead;
+  kind.pack(p.b, true, p.n, p.k, width, packed_b, true);
+  GemmSliver s{};
+  s.c_row = p.ldc, s.addend_row = p.added().ld, s.b_step = width;
+  s.depth = p.k, s.a_row = p.a.ld, s.a_step = 1;
+  s.height = int32_t(height);
+  s.alpha = p.alpha, s.beta = p.beta;
+  for (int64_t i = 0, done = 0; i < p.m; i += height) {
+    s.rows = std::min(height, p.m - i);
+    s.a = static_cast<const float*>(p.a.at(i, 0).data);
+    // Slivers share the lines of the next rows, which follow each other.
+    const int64_t next = p.a.ld == p.k && i + height < p.m ? height * p.k : 0;
+    for (int64_t j = 0, from = 0; j < p.n; j += width, from += fetched) {
+      s.columns = int32_t(std::min(width, p.n - j));
+      s.b = packed_b + j / width * step;
+      s.next = from < next ? s.a + next + from : nullptr;
+      s.c = p.c + i * p.ldc + j;
+      s.addend = p.added().at(i, j).data;
+      kind.sliver()(s);
+    }
+    const int64_t end = i + s.rows;
+    if (end < p.m && (end - done) * p.n < kFinished) continue;
+    p.done(done, end - done, 0, p.n);
+    done = end;
+  }
+}
+
 void gemm(const GemmProblem& p) {
   if (p.m == 0 || p.n == 0) return;
   // Nothing to cut into blocks: an element is an empty sum.
@@ -141,6 +174,11 @@ void gemm(const GemmProblem& p) {
   const bool lines = product_rows <= kFewRows && !p.b.transposed && large;
   const int64_t width = 2 * table.lanes, group = lines ? kLongSlivers * width : width;
   const int64_t depth = lines ? kShort : kind.block_depth(all);
+  const bool many = parts(p.m, table.height) > kTilesOfB, small = p.k * p.b.ld <= small_b();
+  if (rows && !lines && p.b.dtype == LZ_FLOAT32 && many && (p.b.transposed || !small) && p.n > table.lanes &&
+      parts(p.n, width) < kSliversOfA && all <= kGemmDepth &&
+      parts(p.n, width) * tile_step(width, all) <= kSliverB)
+    return by_tiles(p, kind, packed_b);
   const bool pack_a = p.a.dtype != LZ_FLOAT32 || lines || parts(p.n, width) >= kSliversOfA;
   // Rows of a block and of its tiles are nearly equal. Those that are not packed stay in the second cache for
   // further slivers.

@@ -13,10 +13,10 @@ namespace {
 
 #if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2
 constexpr int kHeight = 6, kWideHeight = kHeight, kWideVectors = 2;  // 16 registers
-constexpr bool kFetches = false;
+constexpr int kFetches = 0;
 #else
 constexpr int kHeight = 12, kWideHeight = 8, kWideVectors = 3;  // 32 registers
-constexpr bool kFetches = true;
+constexpr int kFetches = 1;
 #endif
 
 using V = hn::Vec<Floats>;
@@ -69,8 +69,9 @@ HWY_INLINE void finish(V (&sum)[Rows][Vectors], const GemmSliver& s, const float
 }
 
 // `Lines`: a's rows are contiguous. Three rows share a pointer, so that a tile's addresses fit into
-// registers. `Fetches`: what the next steps and `next` hold comes into the caches meanwhile.
-template <int Rows, int Vectors, bool Lines, bool Fetches>
+// registers. `Fetches`: what the next steps hold, and so many lines from `next` on for four
+// steps, come into the caches meanwhile.
+template <int Rows, int Vectors, bool Lines, int Fetches>
 HWY_NOINLINE void tile_of(const GemmSliver& s, const float* a, const float* addend, const float* next,
                           float* c) {
   const Floats d;
@@ -91,7 +92,7 @@ HWY_NOINLINE void tile_of(const GemmSliver& s, const float* a, const float* adde
       const auto value = hn::Set(d, Lines ? x[r / 3][r % 3 * row] : a[r]);
       LZ_UNROLL for (int v = 0; v < Vectors; v++) sum[r][v] = hn::MulAdd(value, weight[v], sum[r][v]);
     }
-    if constexpr (Fetches && !Lines) __builtin_prefetch(a + 16 * Rows);
+    if constexpr (Fetches > 0 && !Lines) __builtin_prefetch(a + 16 * Rows);
     if constexpr (Lines) {
       LZ_UNROLL for (int g = 0; g < kGroups; g++) x[g]++;
     } else {
@@ -101,18 +102,18 @@ HWY_NOINLINE void tile_of(const GemmSliver& s, const float* a, const float* adde
   };
   // Memory that nobody has used for a while arrives while the sums run.
   const auto fetch_c = [&]() HWY_ATTR LZ_INLINE_LAMBDA {
-    LZ_UNROLL for (int v = 0; v < Vectors; v += Fetches ? 1 : Vectors > 1 ? Vectors - 1 : 1) {
+    LZ_UNROLL for (int v = 0; v < Vectors; v += Fetches > 0 ? 1 : Vectors > 1 ? Vectors - 1 : 1) {
       LZ_UNROLL for (int r = 0; r < Rows; r++) __builtin_prefetch(c + r * s.c_row + v * N, 1);
     }
   };
-  if constexpr (Fetches) {
+  if constexpr (Fetches > 0) {
     // Not so early that it is gone again.
     constexpr int64_t kLast = 32, kUnrolled = 4;
     const int64_t last = s.depth > kLast ? kLast : 0;
     int64_t k = s.depth - last;
     for (int part = 0;; part++) {
-      for (; k >= kUnrolled; k -= kUnrolled, next += 16) {
-        __builtin_prefetch(next, 0, 2);
+      for (; k >= kUnrolled; k -= kUnrolled, next += 16 * Fetches) {
+        LZ_UNROLL for (int i = 0; i < Fetches; i++) __builtin_prefetch(next + 16 * i, 0, 2);
         LZ_UNROLL for (int i = 0; i < kUnrolled; i++) step();
       }
       for (; k > 0; k--) step();
@@ -129,7 +130,7 @@ HWY_NOINLINE void tile_of(const GemmSliver& s, const float* a, const float* adde
 
 using Tile = void (*)(const GemmSliver&, const float* a, const float* addend, const float* next, float* c);
 
-template <int Rows, int Vectors, bool Lines, bool Fetches = false>
+template <int Rows, int Vectors, bool Lines, int Fetches = 0>
 Tile tile_for(int64_t rows) {
   if constexpr (Rows > 1) {
     if (rows < Rows) return tile_for<Rows - 1, Vectors, Lines, Fetches>(rows);
@@ -153,6 +154,8 @@ HWY_INLINE void tiles(const GemmSliver& s, F choose) {
 }
 
 void sliver(const GemmSliver& s) {
+  if (s.next && s.a_step == 1 && s.columns > lanes())
+    return tiles(s, [](int64_t rows) { return tile_for<kHeight, 2, true, kGemmAhead>(rows); });
   tiles(s, [wide = s.columns > lanes(), lines = s.a_step == 1](int64_t rows) {
     return wide    ? lines ? tile_for<kHeight, 2, true>(rows) : tile_for<kHeight, 2, false>(rows)
            : lines ? tile_for<kHeight, 1, true>(rows)

@@ -17,13 +17,16 @@ namespace lazuli {
 // that is enough.
 struct GemmSliver {
   const float *a, *b, *addend;
-  const float* next;  // what follows b, to be fetched, for wide_sliver()
+  const float* next;  // to be fetched: what follows b for wide_sliver(), else what follows a, or null
   float* c;
   int64_t a_tile, a_row, a_step, b_step, c_row, addend_row;
   int64_t rows, depth;
   int32_t height, columns;
   float alpha, beta;
 };
+
+// Lines of 16 floats that sliver() fetches from `next` on, for four steps of its depth.
+inline constexpr int kGemmAhead = 2;
 
 struct GemmPack {
   const void* from;
