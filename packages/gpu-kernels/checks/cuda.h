@@ -133,6 +133,10 @@ LZ_DOUBLE2(fmod) LZ_DOUBLE2(pow) LZ_DOUBLE2(atan2)
 __device__ inline float fmaxf(float a, float b) { return __builtin_fmaxf(a, b); }
 __device__ inline float fminf(float a, float b) { return __builtin_fminf(a, b); }
 __device__ inline float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+__device__ inline float __fadd_rn(float a, float b) { return a + b; }
+__device__ inline float __fmul_rn(float a, float b) { return a * b; }
+__device__ inline float __fdiv_rn(float a, float b) { return a / b; }
+__device__ inline float __fsqrt_rn(float x) { return __builtin_sqrtf(x); }
 __device__ inline float __logf(float x) { return __nvvm_lg2_approx_f(x) * 0.6931471805599453f; }
 __device__ float ldexpf(float, int);
 __device__ float frexpf(float, int*);
