@@ -7,6 +7,8 @@ import type { Signature } from "./signature"
 import { type ArrayLeaf, leafName } from "./state"
 
 export interface CachedProgram {
+  /** The key that finds it. */
+  readonly key: string
   readonly signature: Signature
   /** That of the captured state. */
   readonly stateSignature: Signature

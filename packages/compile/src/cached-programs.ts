@@ -38,6 +38,9 @@ export interface CompileStats {
 
 const isAbstract = (a: Array): boolean => (a.node.mark & Mark.Abstract) !== 0
 
+/** Where more programs take turns than are remembered, looks at them are so rare. */
+const LONGEST_WAIT = 63
+
 /** The cached programs of one compiled function. */
 export class CachedPrograms {
   private readonly cache = new ProgramCache()
@@ -50,6 +53,9 @@ export class CachedPrograms {
   private readonly replay: Replay
   private readonly figures = { calls: 0, traces: 0 }
   private last: CachedProgram | null = null
+  /** Calls that {@link recall} lets pass: the more, the more often it found nothing in a row. */
+  private waits = 0
+  private fruitless = 0
 
   constructor(
     private readonly f: (...args: never[]) => unknown,
@@ -81,11 +87,15 @@ export class CachedPrograms {
     const { inputs, outputs } = this.options
     const isStateless = inputs === undefined && outputs === undefined
     const given: Node[] = []
-    const serves = last !== null && (last.stream === null || last.stream === currentStream())
-    if (serves && fits(last.signature, args, given) && (isStateless || this.stateFits(last)))
-      return last.single
-        ? this.replay.single(last, given)
-        : this.replay.call(last, given, args, leaves.arrays, leaves)
+    if (last !== null) {
+      const fitting = fitsCall(last, args, given) ? last : this.recall(args, given)
+      if (fitting !== null && (isStateless || this.stateFits(fitting))) {
+        if (fitting !== last) this.cache.use((this.last = fitting))
+        return fitting.single
+          ? this.replay.single(fitting, given)
+          : this.replay.call(fitting, given, args, leaves.arrays, leaves)
+      }
+    }
     // The function may call itself, and may put other containers into the state.
     leaves.forget()
     const held = arrayLeaves(inputs)
@@ -99,6 +109,27 @@ export class CachedPrograms {
     return cached.single
       ? this.replay.single(cached, nodes)
       : this.replay.call(cached, nodes, args, state, null)
+  }
+
+  /**
+   * A program of the last calls that fits arguments; null where there is none. Numbers that change tend to be few, and a key costs more
+   * than a small call. Keys know the structure of captured outputs too: here it is that of the inputs.
+   */
+  private recall(args: readonly unknown[], found: Node[]): CachedProgram | null {
+    if (this.options.inputs !== this.options.outputs) return null
+    if (this.waits > 0) {
+      this.waits--
+      return null
+    }
+    for (const program of this.cache.recent) {
+      found.length = 0
+      if (program === this.last || !fitsCall(program, args, found)) continue
+      this.fruitless = 0
+      return program
+    }
+    this.fruitless = Math.min(LONGEST_WAIT, 2 * this.fruitless + 1)
+    this.waits = this.fruitless
+    return null
   }
 
   explain(args: readonly unknown[]): Explanation {
@@ -207,6 +238,7 @@ export class CachedPrograms {
     this.shapeless.follow(key.of("rank") + end, key.after("rank", targets) + end)
     const elsewhere = graph && graph.stream !== here ? graph.stream : null
     const cached: CachedProgram = {
+      key: key.sizes + end,
       signature: key.signature,
       stateSignature: key.stateSignature,
       capture: found,
@@ -222,7 +254,7 @@ export class CachedPrograms {
       alias: key.after("sizes", targets) + end,
     }
     locate(cached, inputLeaves)
-    this.cache.add(key.sizes + end, cached)
+    this.cache.add(cached)
     return cached
   }
 
@@ -243,6 +275,10 @@ export class CachedPrograms {
     return found
   }
 }
+
+/** True if a program serves the current stream and such arguments, whose nodes are added to `found`. */
+const fitsCall = ({ stream, signature }: CachedProgram, args: readonly unknown[], found: Node[]): boolean =>
+  (stream === null || stream === currentStream()) && fits(signature, args, found)
 
 const samePaths = (inputs: readonly ArrayLeaf[], outputs: Capture["outputPaths"]): boolean =>
   inputs.length === outputs.length && inputs.every(({ path }, i) => String(path) === String(outputs[i]))

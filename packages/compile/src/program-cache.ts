@@ -7,7 +7,12 @@ import type { ProgramKey } from "./program-key"
 /** CachedPrograms that one compiled function keeps. */
 export const MAX_PROGRAMS = 64
 
+/** Programs that are tried before a key is made. */
+const MANY_RECENT = 8
+
 export class ProgramCache {
+  /** Those used last, the latest first. */
+  readonly recent: CachedProgram[] = []
   private readonly entries = new Map<string, CachedProgram>()
   private readonly aliases = new Map<string, string>()
 
@@ -22,17 +27,29 @@ export class ProgramCache {
     if (found === undefined) return undefined
     const cached = this.entries.get(found)
     if (cached === undefined) return undefined
-    this.entries.delete(found)
-    this.entries.set(found, cached)
+    this.use(cached)
     return cached
   }
 
+  /** Counts a kept program as used. */
+  use(cached: CachedProgram): void {
+    const { recent, entries } = this
+    entries.delete(cached.key)
+    entries.set(cached.key, cached)
+    const at = recent.indexOf(cached)
+    if (at > 0) recent.copyWithin(1, 0, at)
+    else if (at < 0 && recent.unshift(cached) > MANY_RECENT) recent.pop()
+    recent[0] = cached
+  }
+
   /** Takes a cached program in, and lets go of the least recently used where there are too many. */
-  add(key: string, cached: CachedProgram): void {
+  add(cached: CachedProgram): void {
+    const { key } = cached
     this.aliases.set(cached.alias, key)
     // The function may have called itself.
-    this.entries.get(key)?.capture.graph?.release()
-    this.entries.set(key, cached)
+    const before = this.entries.get(key)
+    if (before !== undefined) this.drop(before)
+    this.use(cached)
     if (this.entries.size > MAX_PROGRAMS) this.evictOldest()
   }
 
@@ -44,6 +61,12 @@ export class ProgramCache {
     const [key, cached] = this.entries.entries().next().value as [string, CachedProgram]
     this.entries.delete(key)
     if (this.aliases.get(cached.alias) === key) this.aliases.delete(cached.alias)
+    this.drop(cached)
+  }
+
+  private drop(cached: CachedProgram): void {
+    const at = this.recent.indexOf(cached)
+    if (at >= 0) this.recent.splice(at, 1)
     cached.capture.graph?.release()
   }
 }

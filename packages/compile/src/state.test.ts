@@ -599,3 +599,40 @@ test("two functions interleaved with evaluation in the background keep their sta
   )
   expect(two.state.total.tolist()).toEqual([420, 420, 420])
 })
+
+test("numbers that alternate find their programs, whatever happens to the state in between", () => {
+  const state: Record<string, mx.Array> = { w: mx.array([1, 2]) }
+  const f = compile(
+    (x: mx.Array, n: number) => {
+      state.w = state.w.multiply(n).add(x)
+      return state.w.sum()
+    },
+    { inputs: state, outputs: state },
+  )
+  let want = [1, 2]
+  const call = (n: number): void => {
+    want = want.map((v) => v * n + 1)
+    expect(f(mx.array([1, 1]), n).item()).toBe(want[0] + want[1])
+    expect(state.w.tolist()).toEqual(want)
+  }
+  for (const n of [0, 1, 0, 1, 2, 0, 2, 1]) call(n)
+  expect(f.stats()).toMatchObject({ traces: 3, programs: 3 })
+  state.other = mx.zeros([1])
+  for (const n of [0, 1, 0]) call(n)
+  expect(f.stats().traces).toBe(5)
+  delete state.other
+  for (const n of [0, 1, 2]) call(n)
+  expect(f.stats().traces).toBe(5)
+  state.w = mx.array([1, 2])
+  want = [1, 2]
+  for (const n of [1, 0, 1]) call(n)
+  expect(f.stats()).toMatchObject({ traces: 5, programs: 5 })
+})
+
+test("more numbers in turn than are remembered, and then two, find their programs", () => {
+  const f = compile((x: mx.Array, n: number) => x.add(n))
+  const call = (n: number): void => expect(f(mx.array([1, 2]), n).tolist()).toEqual([1 + n, 2 + n])
+  for (let k = 0; k < 60; k++) call(k % 12)
+  for (let k = 0; k < 140; k++) call(k % 2)
+  expect(f.stats()).toEqual({ calls: 200, traces: 12, programs: 12 })
+})
