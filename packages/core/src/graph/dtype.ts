@@ -278,11 +278,17 @@ function toBigInt(v: number | bigint | boolean): bigint {
   return Number.isFinite(n) ? BigInt(Math.trunc(n)) : 0n
 }
 
+const ranges = new Map<Dtype, { readonly min: bigint; readonly max: bigint }>()
+
 /** The smallest and largest value of an integer dtype. */
-export function integerRange(dtype: Dtype): { min: bigint; max: bigint } {
-  const bits = BigInt(dtype.size * 8)
-  if (dtype.kind === "bool") return { min: 0n, max: 1n }
-  return dtype.kind === "unsigned"
-    ? { min: 0n, max: (1n << bits) - 1n }
-    : { min: -(1n << (bits - 1n)), max: (1n << (bits - 1n)) - 1n }
+export function integerRange(dtype: Dtype): { readonly min: bigint; readonly max: bigint } {
+  const known = ranges.get(dtype)
+  if (known !== undefined) return known
+  const bits = dtype.kind === "bool" ? 1n : BigInt(dtype.size * 8)
+  const range =
+    dtype.kind === "signed"
+      ? { min: -(1n << (bits - 1n)), max: (1n << (bits - 1n)) - 1n }
+      : { min: 0n, max: (1n << bits) - 1n }
+  ranges.set(dtype, range)
+  return range
 }

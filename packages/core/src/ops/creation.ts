@@ -37,7 +37,7 @@ import type { Value, ValueIn } from "../graph/option-types"
 import { asShape, format, type Shape, sizeOf } from "../graph/shape"
 import type { Storage } from "../graph/storage"
 import { arange } from "./arange"
-import { isScalar, scalarArray, scalarDtype, scalarOf, toDtype } from "./constant"
+import { checkScalar, isScalar, scalarArray, scalarDtype, scalarOf, toDtype } from "./constant"
 import { stack } from "./join"
 import { broadcastTo } from "./reduce"
 
@@ -178,7 +178,7 @@ function fromList(data: unknown, dtype: Dtype | undefined): Array {
 /** Integers must be in range; fractions are truncated for integer dtypes, as in astype. */
 function checkFits(value: number | bigint | boolean, dtype: Dtype): void {
   if (typeof value === "boolean" || (dtype.kind !== "signed" && dtype.kind !== "unsigned")) return
-  scalarOf("array", value, dtype)
+  checkScalar("array", value, dtype)
 }
 
 /** Lists that contain arrays are stacked level by level. */
