@@ -213,3 +213,17 @@ it("a norm that other work reads is written", () => {
   const f = compile(both)
   expect(launchesInPlans(() => expect(f(x).map(valuesOf)).toEqual(want))).toEqual(["packed_row 2 0"])
 }, 120_000)
+
+it("a norm that is added to the product as well is written before", () => {
+  const product = weightsOf(1024, 1024, mx.bfloat16, 1)
+  const scales = wave([1024], mx.bfloat16, 7)
+  const x = wave([1, 1024], mx.bfloat16, 3)
+  mx.eval(scales, x)
+  const sum = (x: mx.Array): mx.Array => {
+    const normed = mx.fast.rmsNorm(x, scales, 1e-5)
+    return normed.add(product(normed))
+  }
+  const want = valuesOf(sum(x))
+  const f = compile(sum)
+  for (let i = 0; i < 3; i++) expect(valuesOf(f(x))).toEqual(want)
+}, 120_000)

@@ -224,6 +224,12 @@ export function packedRowOf(
       products,
     )
   if (work && !(ending && products.every((each) => inner.has(each)))) return null
+  // Of the applications' results only the norm is read here, by products.
+  const read = [
+    ...products.flatMap(({ inputs }) => inputs.slice(1)),
+    ...(ending?.added ? [ending.added] : []),
+  ]
+  if (read.some((node) => all.has(node))) return null
   return {
     products: ending?.gate && ending.gate !== products[0] ? products.toReversed() : products,
     ...(norm && { norm: { node: norm, isKept: !inner.has(norm) } }),

@@ -117,3 +117,28 @@ it("not where something else reads what is turned", () => {
   expect(f(...operands()).map(valuesOf)).toEqual(want)
   expect(f(...operands()).map(valuesOf)).toEqual(want)
 }, 120_000)
+
+it("not where one is turned again", () => {
+  const step = (k: mx.Array, keys: mx.Array, at: mx.Array): mx.Array[] => {
+    const turn = (x: mx.Array): mx.Array =>
+      mx.fast.rope(x, 16, { traditional: false, base: 10_000, scale: 1, offset: at })
+    const once = turn(k)
+    return [once, mx.sliceUpdate(keys, turn(once), at.reshape([1]), [2])]
+  }
+  const operands = (): [mx.Array, mx.Array, mx.Array] => [
+    wave([1, 3, 1, 16], mx.bfloat16, 1),
+    wave([1, 3, 10, 16], mx.bfloat16, 2),
+    mx.array(5, mx.int32),
+  ]
+  const f = compile(step)
+  const want = step(...operands()).map(valuesOf)
+  for (let i = 0; i < 3; i++) expect(f(...operands()).map(valuesOf)).toEqual(want)
+}, 120_000)
+
+it("many heads have the bits of each by itself", () => {
+  const turn = (x: mx.Array): mx.Array =>
+    mx.fast.rope(x, 16, { traditional: false, base: 10_000, scale: 1, offset: 3 })
+  const x = wave([1, 7, 300, 16], mx.bfloat16, 1)
+  const heads = Array.from({ length: 7 }, (_, i) => turn(x.index(":", mx.s(i, i + 1))))
+  expect(valuesOf(turn(x))).toEqual(heads.flatMap(valuesOf))
+}, 120_000)

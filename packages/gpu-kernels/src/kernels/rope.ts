@@ -10,8 +10,9 @@ import { encodeCopy, withAllRowMajor } from "./copy"
 import { type Finder, finderOf, indexParameters, POSITION } from "./gather"
 import { targetOf } from "./reduce"
 
-/** Heads that a thread turns with one angle. */
+/** Heads that a thread turns with one angle; so few threads turn one each, since a thread waits for each of its heads. */
 const HEADS = 4
+const FEW_THREADS = 16_384
 const GROUP = 256
 /** Arrays that one kernel turns at most: queries and keys. */
 const MOST = 2
@@ -70,6 +71,7 @@ function source(
   traditional: boolean,
   given: string | null,
   places: Places | null,
+  together: number,
 ): string {
   const { find, copy } = places ? placesText(places, type) : { find: "", copy: "" }
   const isPlaced = (n: number): boolean => places?.placed[n] === true
@@ -115,9 +117,9 @@ ${places ? `  bool placed = ${isPlaced(0)};\n` : ""}${choices.join("")}${copy}  
   uint j = i % each, rest = i / each;
   uint position = rest % length;
   rest /= length;
-  uint several = (heads + ${HEADS - 1}) / ${HEADS}, first = rest % several * ${HEADS}, batch = rest / several;
+  uint several = (heads + ${together - 1}) / ${together}, first = rest % several * ${together}, batch = rest / several;
   uint base = ((batch * heads + first) * length + position) * width, stride = length * width;
-  uint count = min(${HEADS}u, heads - first);
+  uint count = min(${together}u, heads - first);
   if (j >= half_width) {
     for (uint h = 0; h < count; h++) {
       uint from = base + h * stride;
@@ -169,10 +171,10 @@ function encodeAll(nodes: readonly Node[], queue: DispatchQueue, updates?: Updat
   if (sizeOf(x.shape) === 0) return
   const { batch, length, width } = sizesOf(x)
   const half = dims / 2
-  const parts = nodes.map(({ inputs: [own] }) => {
-    const { heads } = sizesOf(own)
-    return { heads, threads: (half + width - dims) * length * Math.ceil(heads / HEADS) * batch }
-  })
+  const heads = nodes.map(({ inputs: [own] }) => sizesOf(own).heads)
+  const each = (half + width - dims) * length * batch
+  const together = heads.reduce((sum, own) => sum + own, 0) * each > FEW_THREADS ? HEADS : 1
+  const parts = heads.map((own) => ({ heads: own, threads: each * Math.ceil(own / together) }))
   const scatters = updates ? [...updates.placed, ...updates.copied].flatMap((each) => each ?? []) : []
   const finder = scatters.length > 0 ? finderOf(scatters[0]) : null
   const updated = finder ? sizeOf(scatters[0].inputs[1].shape) : 0
@@ -205,9 +207,9 @@ function encodeAll(nodes: readonly Node[], queue: DispatchQueue, updates?: Updat
     queue.dispatch({
       op: "rope",
       kernel: {
-        key: `rope ${nodes.length} ${type} ${offsets} ${traditional} ${rates}${places ? ` into ${places.placed} ${places.copies} ${places.finder.key}` : ""}`,
+        key: `rope ${together} ${nodes.length} ${type} ${offsets} ${traditional} ${rates}${places ? ` into ${places.placed} ${places.copies} ${places.finder.key}` : ""}`,
         name: "rope",
-        source: () => source(nodes.length, type, offsets, traditional, rates, places),
+        source: () => source(nodes.length, type, offsets, traditional, rates, places, together),
       },
       arguments: [
         ...targets.flatMap((target, n): Argument[] => [locations[n], target]),
@@ -286,18 +288,17 @@ const around: Family["around"] = (members, inner) => {
   const { width, length } = sizesOf(ropes[0].inputs[0])
   if (width % COPIED !== 0 || ropes[0].size === 0 || !areAtOnePlace(scatters, ropes[0], width)) return null
   if (finderOf(scatters[0]).meet || scatters[0].inputs[1].size === 0) return null
-  const sourceOf = (scatter: Node): Node => {
-    let node = scatter.inputs[1]
-    while (all.has(node) && node.primitive?.rules.view) node = node.inputs[0]
-    return node
-  }
+  const made = new Set<Node>([...ropes, ...scatters])
+  const behind = (node: Node): Node =>
+    all.has(node) && node.primitive?.rules.view ? behind(node.inputs[0]) : node
+  const sourceOf = (scatter: Node): Node => behind(scatter.inputs[1])
   const placed = ropes.map((each) => scatters.find((scatter) => sourceOf(scatter) === each))
   const copied = scatters.filter((each) => !placed.includes(each))
-  const made = new Set<Node>([...ropes, ...scatters])
   // An update that is made here as well is a rope's result that nothing else wants.
   const fits =
     copied.length < scatters.length &&
     length > 0 &&
+    !ropes.some(({ inputs }) => inputs.some((input) => made.has(behind(input)))) &&
     placed.every((each, i) => (each === undefined) !== inner.has(ropes[i])) &&
     copied.every((each) => !made.has(sourceOf(each))) &&
     scatters.every(({ inputs: [x, , ...indices] }) => ![x, ...indices].some((input) => all.has(input))) &&
