@@ -131,8 +131,11 @@ class RowsCache implements LayerCache {
       0,
     )
   }
-  trim(): boolean {
+  canTrim(): boolean {
     return false
+  }
+  trim(): never {
+    throw new ArgumentError("batch", "a batch's cache cannot be trimmed")
   }
   clone(): RowsCache {
     return new RowsCache(this.rows.map((row) => row.clone()))

@@ -6,6 +6,7 @@ import { ArgumentError, describe } from "@lazuli/core/engine"
 import type { LoadedModel } from "../formats/load"
 import { Pass } from "../models/attend"
 import { EncoderNetwork, type Network } from "../models/network"
+import type { Tokenizer } from "../text/tokenizer"
 import { type Prompt, promptTokens } from "./stream"
 
 /** Options of {@link embed}. */
@@ -14,12 +15,21 @@ export interface EmbedOptions {
   readonly pooling?: "mean" | "first" | "last"
   /** Scale embeddings to length 1; true by default. */
   readonly normalize?: boolean
-  /** Texts per batch; 16 by default. */
+  /** Texts per batch; 16 by default. Texts of similar length share a batch. */
   readonly batchSize?: number
 }
 
-/** @throws ArgumentError for texts that are longer than the network supports */
-function checkLengths(op: string, { maxPositions }: Network, lists: readonly (readonly number[])[]): void {
+/** Texts per batch by default. */
+const BATCH = 16
+
+/** @throws ArgumentError for texts that are empty, or longer than the network supports */
+export function checkTexts(
+  op: string,
+  { maxPositions }: Network,
+  lists: readonly (readonly number[])[],
+): void {
+  const empty = lists.findIndex(({ length }) => length === 0)
+  if (empty >= 0) throw new ArgumentError(op, `text ${empty} has no tokens`)
   const long = lists.findIndex(({ length }) => length > maxPositions)
   if (long >= 0)
     throw new ArgumentError(
@@ -29,19 +39,44 @@ function checkLengths(op: string, { maxPositions }: Network, lists: readonly (re
     )
 }
 
-/** Token lists padded with 0 to one array, and a mask that is true for tokens. */
-function padded(lists: readonly (readonly number[])[]): { tokens: mx.Array; padding: mx.Array } {
+/** Lists padded with 0 to one array. */
+function padded(lists: readonly (readonly number[])[]): mx.Array {
   const longest = Math.max(...lists.map((list) => list.length))
   const data = new Int32Array(lists.length * longest)
   lists.forEach((list, i) => data.set(list, i * longest))
-  const lengths = mx.array(
-    lists.map((list) => list.length),
-    mx.int32,
-  )
-  return {
-    tokens: mx.array(data).reshape([lists.length, longest]),
-    padding: mx.arange(longest).expandDims(0).less(lengths.expandDims(1)),
+  return mx.array(data).reshape([lists.length, longest])
+}
+
+/** A mask [lists, longest] that is true for tokens, and false for padding. */
+function paddingOf(lists: readonly (readonly number[])[]): mx.Array {
+  const lengths = lists.map((list) => list.length)
+  return mx
+    .arange(Math.max(...lengths))
+    .expandDims(0)
+    .less(mx.array(lengths, mx.int32).expandDims(1))
+}
+
+/** The mask for an encoder's attention; null if there is no padding. */
+const attentionPadding = (lists: readonly (readonly number[])[]): mx.Array | null =>
+  lists.every(({ length }) => length === lists[0].length) ? null : paddingOf(lists)
+
+/** Results of all items, computed in batches of items with similar length, which need little padding. */
+async function inBatches<T, R>(
+  items: readonly T[],
+  lengthOf: (item: T) => number,
+  batchSize: number,
+  compute: (batch: readonly T[]) => Promise<readonly R[]>,
+): Promise<R[]> {
+  const order = items.map((_, i) => i).sort((a, b) => lengthOf(items[a]) - lengthOf(items[b]))
+  const out = new Array<R>(items.length)
+  for (let at = 0; at < order.length; at += batchSize) {
+    const part = order.slice(at, at + batchSize)
+    const results = await compute(part.map((i) => items[i]))
+    part.forEach((i, k) => {
+      out[i] = results[k]
+    })
   }
+  return out
 }
 
 /**
@@ -58,34 +93,29 @@ export async function embed(
 ): Promise<Float32Array[]> {
   const { network } = model
   const encodes = network instanceof EncoderNetwork
-  const { pooling = encodes ? "mean" : "last", normalize = true, batchSize = 16 } = options
+  const { pooling = encodes ? "mean" : "last", normalize = true, batchSize = BATCH } = options
   if (!Number.isSafeInteger(batchSize) || batchSize < 1)
     throw new ArgumentError("embed", `batchSize must be a positive integer, received ${describe(batchSize)}`)
   const lists = texts.map((text) => promptTokens(model, text))
-  const empty = lists.findIndex((list) => list.length === 0)
-  if (empty >= 0) throw new ArgumentError("embed", `text ${empty} has no tokens`)
-  checkLengths("embed", network, lists)
-  const out: Float32Array[] = []
-  for (let at = 0; at < lists.length; at += batchSize) {
-    const part = lists.slice(at, at + batchSize)
-    const { tokens, padding } = padded(part)
+  checkTexts("embed", network, lists)
+  const lengthOf = (list: readonly number[]): number => list.length
+  return inBatches(lists, lengthOf, batchSize, async (part) => {
+    const tokens = padded(part)
     // Decoders are causal: padding does not affect earlier tokens.
     const hidden = encodes
-      ? network.hidden(tokens, null, part.every((list) => list.length === part[0].length) ? null : padding)
+      ? network.hidden(tokens, null, attentionPadding(part))
       : network.hidden(tokens, null, new Pass())
-    let pooled = pool(hidden.astype(mx.float32), padding, part, pooling)
+    let pooled = pool(hidden.astype(mx.float32), part, pooling)
     if (normalize) pooled = pooled.divide(pooled.square().sum(-1, true).sqrt().maximum(1e-12))
     await mx.asyncEval(pooled)
     const values = pooled.toTypedArray() as Float32Array
     const dims = pooled.shape[1]
-    part.forEach((_, i) => out.push(values.slice(i * dims, (i + 1) * dims)))
-  }
-  return out
+    return part.map((_, i) => values.slice(i * dims, (i + 1) * dims))
+  })
 }
 
 function pool(
   hidden: mx.Array,
-  padding: mx.Array,
   lists: readonly (readonly number[])[],
   pooling: "mean" | "first" | "last",
 ): mx.Array {
@@ -94,7 +124,7 @@ function pool(
     const last = lists.map((list) => list.length - 1)
     return hidden.index(mx.arange(lists.length, { dtype: mx.int32 }), mx.array(last, mx.int32))
   }
-  const there = padding.astype(mx.float32).expandDims(-1)
+  const there = paddingOf(lists).astype(mx.float32).expandDims(-1)
   return hidden.multiply(there).sum(1).divide(there.sum(1))
 }
 
@@ -106,24 +136,42 @@ function pool(
  * scores.length // => 2
  */
 export async function rerank(model: LoadedModel, query: string, texts: readonly string[]): Promise<number[]> {
-  const { network, tokenizer } = model
-  if (!(network instanceof EncoderNetwork) || !network.scores || !tokenizer)
-    throw new ArgumentError(
-      "rerank",
-      "the model is not a reranker, which is an encoder with a classifier and a tokenizer",
-    )
-  const pairs = texts.map((text) => tokenizer.encodePair(query, text))
-  checkLengths(
+  return scorePairs(model, encodePairs(model, query, texts))
+}
+
+/** The tokens of a query and a text, and which of the two each is from. */
+export interface TokenPair {
+  readonly ids: readonly number[]
+  readonly types: readonly number[]
+}
+
+function reranker({ network, tokenizer }: LoadedModel): { network: EncoderNetwork; tokenizer: Tokenizer } {
+  if (network instanceof EncoderNetwork && network.scores && tokenizer) return { network, tokenizer }
+  throw new ArgumentError(
     "rerank",
-    network,
-    pairs.map(({ ids }) => ids),
+    "the model is not a reranker, which is an encoder with a classifier and a tokenizer",
   )
-  const scores: number[] = []
-  for (const { ids, types } of pairs) {
-    const hidden = network.hidden(mx.array([ids], mx.int32), mx.array([types], mx.int32), null)
-    const score = network.score(hidden).index(0, -1).astype(mx.float32)
-    await mx.asyncEval(score)
-    scores.push(score.item() as number)
-  }
-  return scores
+}
+
+/** The tokens of a query with each text. @throws ArgumentError for a model that is no reranker, and texts that are too long */
+export function encodePairs(model: LoadedModel, query: string, texts: readonly string[]): TokenPair[] {
+  const { network, tokenizer } = reranker(model)
+  const pairs = texts.map((text) => tokenizer.encodePair(query, text))
+  const lists = pairs.map(({ ids }) => ids)
+  checkTexts("rerank", network, lists)
+  return pairs
+}
+
+/** The scores of pairs, in batches. */
+export async function scorePairs(model: LoadedModel, pairs: readonly TokenPair[]): Promise<number[]> {
+  const { network } = reranker(model)
+  const lengthOf = ({ ids }: TokenPair): number => ids.length
+  return inBatches(pairs, lengthOf, BATCH, async (part) => {
+    const lists = part.map(({ ids }) => ids)
+    const types = padded(part.map(({ types }) => types))
+    const hidden = network.hidden(padded(lists), types, attentionPadding(lists))
+    const scores = network.score(hidden).index(":", -1).astype(mx.float32)
+    await mx.asyncEval(scores)
+    return [...(scores.toTypedArray() as Float32Array)]
+  })
 }

@@ -1,18 +1,29 @@
 /**
  * A store of prompt caches by prefix: a conversation continues from its last turn, and prompts share a common beginning.
  */
-import { type Cache, cacheBytes, cacheLength, cloneCache, heldBytes, trimCache } from "../models/cache"
+import {
+  type Cache,
+  cacheBytes,
+  cacheLength,
+  canTrimCache,
+  cloneCache,
+  heldBytes,
+  trimCache,
+} from "../models/cache"
 
 interface Entry {
   readonly tokens: readonly number[]
   readonly cache: Cache
 }
 
-/** A copy of a cache with only its first tokens; null if it cannot be trimmed, because a sliding window has dropped some. */
-function prefixOf(cache: Cache, length: number): Cache | null {
+/** True if a cache can be trimmed to its first tokens; false if a sliding window has dropped some that are needed. */
+const hasPrefix = (cache: Cache, length: number): boolean => canTrimCache(cache, cacheLength(cache) - length)
+
+/** A copy of a cache with only its first tokens. */
+function prefixOf(cache: Cache, length: number): Cache {
   const copy = cloneCache(cache)
   const surplus = cacheLength(copy) - length
-  if (!trimCache(copy, surplus)) return null
+  trimCache(copy, surplus)
   // A second copy leaves out the capacity of the trimmed tokens.
   return surplus === 0 ? copy : cloneCache(copy)
 }
@@ -52,10 +63,9 @@ export class PrefixStore {
       .filter(({ length }) => length > 0)
       .sort((a, b) => b.length - a.length)
     for (const { entry, length } of candidates) {
-      const cache = prefixOf(entry.cache, length)
-      if (!cache) continue
+      if (!hasPrefix(entry.cache, length)) continue
       this.entries = [entry, ...this.entries.filter((other) => other !== entry)]
-      return cache
+      return prefixOf(entry.cache, length)
     }
     return null
   }
@@ -67,7 +77,7 @@ export class PrefixStore {
     const entry = { tokens: read, cache: cloneCache(cache) }
     // Replaces entries that are prefixes of this one, unless it cannot be trimmed to them.
     const others = this.entries.filter(
-      ({ tokens }) => commonPrefix(tokens, read) < tokens.length || !prefixOf(entry.cache, tokens.length),
+      ({ tokens }) => commonPrefix(tokens, read) < tokens.length || !hasPrefix(entry.cache, tokens.length),
     )
     this.entries = [entry, ...others]
     while (this.nbytes > this.maxBytes) this.entries.pop()

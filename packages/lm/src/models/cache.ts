@@ -14,8 +14,10 @@ export interface LayerCache {
   readonly nbytes: number
   /** Adds keys and values [batch, heads, length, features], and computes the attention of the queries. */
   attend(q: mx.Array, k: mx.Array, v: mx.Array, rules: AttentionRules, pass: Pass): mx.Array
-  /** Removes the last n tokens. Returns false, without a change, if it cannot. */
-  trim(n: number): boolean
+  /** True if the last n tokens can be removed. */
+  canTrim(n: number): boolean
+  /** Removes the last n tokens, if {@link LayerCache.canTrim} allows it. */
+  trim(n: number): void
   /** An independent copy, copied on write. */
   clone(): LayerCache
   /** Its contents, to be saved. */
@@ -72,12 +74,13 @@ export function heldBytes(caches: readonly Cache[]): number {
 }
 /** An independent copy, copied on write. */
 export const cloneCache = (cache: Cache): Cache => cache.map((layer) => layer.clone())
+/** True if the last n tokens can be removed from all layers. */
+export const canTrimCache = (cache: Cache, n: number): boolean =>
+  n === 0 || cache.every((layer) => layer.canTrim(n))
 /** Removes the last n tokens. Returns false, without a change, if a layer cannot. */
 export function trimCache(cache: Cache, n: number): boolean {
-  if (n === 0) return true
-  const copies = cloneCache(cache)
-  if (!copies.every((layer) => layer.trim(n))) return false
-  for (const layer of cache) layer.trim(n)
+  if (!canTrimCache(cache, n)) return false
+  if (n > 0) for (const layer of cache) layer.trim(n)
   return true
 }
 /** A cache's arrays, for evaluation. */
@@ -142,8 +145,11 @@ export class StepCache implements LayerCache {
     this.buffers = { keys, values }
     return masked(q, keys, values, rules, pass.maskUpTo(position, keys.shape[2], rules.window))
   }
-  trim(): boolean {
+  canTrim(): boolean {
     return false
+  }
+  trim(): never {
+    throw new ArgumentError("stream", "the cache of a compiled step cannot be trimmed")
   }
   clone(): StepCache {
     return new StepCache(this.buffers)
@@ -190,10 +196,11 @@ export class PlainCache implements LayerCache {
     this.offset++
   }
 
-  trim(n: number): boolean {
-    if (n > this.offset) return false
+  canTrim(n: number): boolean {
+    return n <= this.offset
+  }
+  trim(n: number): void {
     this.offset -= n
-    return true
   }
 
   clone(): PlainCache {

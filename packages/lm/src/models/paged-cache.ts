@@ -103,14 +103,15 @@ export class PagedCache implements LayerCache {
     }
   }
 
-  trim(n: number): boolean {
-    const kept = this.offset - this.dropped * this.size
+  canTrim(n: number): boolean {
+    const rest = this.offset - this.dropped * this.size - n
     // The window before the new end must still be available.
-    if (n > kept || (this.dropped > 0 && this.window !== null && kept - n < this.window - 1)) return false
+    return rest >= (this.dropped > 0 && this.window !== null ? this.window - 1 : 0)
+  }
+  trim(n: number): void {
     this.offset -= n
     const pages = Math.ceil(this.offset / this.size) - this.dropped
     for (const page of this.pages.splice(pages)) this.own.delete(page)
-    return true
   }
 
   clone(): PagedCache {

@@ -74,10 +74,11 @@ export class QuantizedCache implements LayerCache {
     return y.reshape([batch, heads, length, features])
   }
 
-  trim(n: number): boolean {
-    if (n > this.offset) return false
+  canTrim(n: number): boolean {
+    return n <= this.offset
+  }
+  trim(n: number): void {
     this.offset -= n
-    return true
   }
 
   clone(): QuantizedCache {

@@ -53,12 +53,13 @@ export class RotatingCache implements LayerCache {
     this.first = this.offset - needed
   }
 
-  trim(n: number): boolean {
-    const kept = this.offset - this.first
+  canTrim(n: number): boolean {
+    const rest = this.offset - this.first - n
     // The window before the new end must still be available.
-    if (n > kept || (this.first > 0 && kept - n < this.window - 1)) return false
+    return rest >= (this.first > 0 ? this.window - 1 : 0)
+  }
+  trim(n: number): void {
     this.offset -= n
-    return true
   }
 
   clone(): RotatingCache {

@@ -52,11 +52,19 @@ test("Gemma 3's multimodal configs omit sizes of the text model", () => {
 test("a reranker scores pairs, and padding does not change embeddings", async () => {
   const reranker = await load(writeCheckpoint("bert-reranker", join(scratch, "reranker")))
   const scores = await rerank(reranker, "the beginning", ["the end", "in"])
-  expect(scores.length).toBe(2)
+  const single = await Promise.all(["the end", "in"].map((text) => rerank(reranker, "the beginning", [text])))
+  single.forEach(([score], i) => expect(scores[i]).toBeCloseTo(score, 5))
   const embedder = await load(writeCheckpoint("bert", join(scratch, "embedder")))
   const both = await embed(embedder, ["the end of the beginning", "in"])
   const [alone] = await embed(embedder, ["in"])
   both[1].forEach((value, i) => expect(value).toBeCloseTo(alone[i], 5))
+  // Batches are sorted by length, results are not.
+  const texts = Array.from({ length: 40 }, (_, i) => `${"the ".repeat((i * 7) % 11)}end`)
+  const many = await embed(embedder, texts)
+  for (const i of [0, 10, 25, 39]) {
+    const [own] = await embed(embedder, [texts[i]])
+    many[i].forEach((value, k) => expect(value).toBeCloseTo(own[k], 5))
+  }
   await expect(rerank(embedder, "a", ["b"])).rejects.toThrow(/not a reranker/)
   await expect(embed(embedder, ["a"], { batchSize: 0 })).rejects.toThrow(
     /batchSize must be a positive integer/,

@@ -12,11 +12,12 @@ import { bodyLimit } from "hono/body-limit"
 import { type SSEStreamingApi, streamSSE } from "hono/streaming"
 import type { LoadedModel } from "../formats/load"
 import { Batcher, type BatchOptions, BusyError } from "../generate/batch"
-import { embed, rerank } from "../generate/embed"
+import { checkTexts, embed, encodePairs, scorePairs, type TokenPair } from "../generate/embed"
 import { type FinishReason, type Piece, type Prompt, promptTokens } from "../generate/stream"
 import { EncoderNetwork } from "../models/network"
 import { chatPage } from "./chat-page"
 import { connections, IDLE_MS } from "./connections"
+import { MergingQueue } from "./merging-queue"
 import {
   bodyOf,
   chatLogprobs,
@@ -32,7 +33,6 @@ import {
   streams,
   textLogprobs,
 } from "./requests"
-import { TaskQueue } from "./task-queue"
 
 /** Options of {@link createServer}. */
 export interface ServerOptions extends BatchOptions {
@@ -217,8 +217,8 @@ interface Usage {
 
 /** Handles the requests of each endpoint. */
 class RequestHandler {
-  /** For embeddings and reranking, which do not run in the batch. */
-  private readonly queue: TaskQueue
+  private readonly embeddings: MergingQueue<readonly number[], Float32Array>
+  private readonly scores: MergingQueue<TokenPair, number>
   constructor(
     private readonly model: LoadedModel,
     private readonly batch: Batcher | null,
@@ -226,7 +226,9 @@ class RequestHandler {
     private readonly options: ServerOptions,
     private readonly counts: Counts,
   ) {
-    this.queue = new TaskQueue(options.maxWaiting ?? 256)
+    const { maxWaiting = 256 } = options
+    this.embeddings = new MergingQueue((lists) => embed(model, lists), maxWaiting)
+    this.scores = new MergingQueue((pairs) => scorePairs(model, pairs), maxWaiting)
   }
 
   chat(c: Context, body: Readonly<Record<string, unknown>>): Promise<Response> {
@@ -288,10 +290,11 @@ class RequestHandler {
     const lists = inputs.map((input) => promptTokens(this.model, input))
     const total = lists.reduce((sum, list) => sum + list.length, 0)
     if (total > max) throw new RequestError(400, `the input has ${total} tokens, the maximum is ${max}`)
+    checkTexts("embed", this.model.network, lists)
+    const encoding = encodingOf(body)
+    const vectors = await this.embeddings.run(lists)
     this.counts.requests++
     this.counts.promptTokens += total
-    const encoding = encodingOf(body)
-    const vectors = await this.queue.run(() => embed(this.model, lists))
     const data = vectors.map((vector, index) => ({
       object: "embedding",
       index,
@@ -306,14 +309,11 @@ class RequestHandler {
     checkKnown(body, "rerank")
     this.checkModel(body)
     const { query, documents, topN, returnsDocuments } = rerankingOf(body, 256)
-    const { tokenizer } = this.model
-    const total = documents.reduce(
-      (sum, text) => sum + (tokenizer?.encodePair(query, text).ids.length ?? 0),
-      0,
-    )
+    const pairs = encodePairs(this.model, query, documents)
+    const total = pairs.reduce((sum, { ids }) => sum + ids.length, 0)
     const max = this.options.maxPromptTokens ?? 32_768
     if (total > max) throw new RequestError(400, `the input has ${total} tokens, the maximum is ${max}`)
-    const scores = await this.queue.run(() => rerank(this.model, query, documents))
+    const scores = await this.scores.run(pairs)
     this.counts.requests++
     this.counts.promptTokens += total
     const results = documents
