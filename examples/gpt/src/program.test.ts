@@ -1,6 +1,7 @@
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { mx } from "lazuli"
 import { afterAll, beforeAll, expect, test, vi } from "vitest"
 import { generatedText } from "./generated-text"
 import { main } from "./program"
@@ -75,4 +76,15 @@ test.each([
     name: "UserError",
     message: expect.stringContaining(message),
   })
+})
+
+test.each([[""], ["--ranks 2"]])("without native kernels it refuses to train %s", async (ranks) => {
+  mx.setBackend("reference")
+  try {
+    await expect(run(`--text ${text} --out ${join(folder, "slow")} ${ranks}`.trim())).rejects.toThrow(
+      /native addon of @lazuli\/backend-cpu is missing.*npm run build/,
+    )
+  } finally {
+    mx.setBackend(null)
+  }
 })

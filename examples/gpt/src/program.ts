@@ -6,6 +6,7 @@ import { relative } from "node:path"
 import { bigramLoss, bits, fitBigram } from "./bigram"
 import { checkCompatible, readCheckpoint, restore, saveCheckpoint } from "./checkpoint"
 import { type Corpus, checkLength, readRepository, readText, windows } from "./data"
+import { requireNativeBackend } from "./native-backend"
 import { checkHeads, configOf, type Options, parseOptions } from "./options"
 import { writePlot } from "./plot"
 import { showProgress, thousands } from "./progress"
@@ -108,6 +109,7 @@ const textFlag = ({ text }: Options): string => (text === null ? "" : ` --text $
 export async function main(args: readonly string[]): Promise<number> {
   const options = parseOptions(args)
   if (options === null) return 0
+  requireNativeBackend()
   if (options.ranks > 1 && !isRank()) return await startRanks(options.ranks, args)
   const corpus = options.text === null ? readRepository() : readText(options.text)
   mkdirSync(options.out, { recursive: true })

@@ -5,6 +5,7 @@ import { mkdirSync } from "node:fs"
 import { join, relative } from "node:path"
 import cliProgress from "cli-progress"
 import { mx } from "lazuli"
+import { requireNativeBackend } from "./native-backend"
 import { type Options, parseOptions } from "./options"
 import { cloudChart, confusionChart, type PicturedCloud, writePicture } from "./pictures"
 import { accuracy, meanIoU, TASKS, Trainer } from "./train"
@@ -81,6 +82,7 @@ function pictured(trainer: Trainer, { task }: Options): PicturedCloud[] {
 export async function main(args: readonly string[]): Promise<number> {
   const options = parseOptions(args)
   if (options === null) return 0
+  requireNativeBackend()
   const { task, model, steps, batch, out } = options
   const { classes } = TASKS[task]
   mkdirSync(out, { recursive: true })
