@@ -1,6 +1,6 @@
 // Holds generated sources to their generators: an op without its method, a method edited by hand, or an overload that its declaration does
 // not make would pass every other check. What `npm run generate` makes of docs/ops.md needs the backends, and is compared by a test of
-// packages/conformance.
+// packages/conformance. docs/distributed.md has its cost model's numbers from collective-costs.mjs.
 //
 //   node tooling/check-generated.mjs
 
@@ -44,16 +44,22 @@ const headers = spawnSync(
     encoding: "utf8",
   },
 )
+const costs = spawnSync(process.execPath, ["tooling/collective-costs.mjs", "--check"], {
+  cwd: root,
+  encoding: "utf8",
+})
 const signatures = generateSignatures(root)
 const stale = [
   ...FILES.filter((file, i) => readFileSync(join(root, file), "utf8") !== texts[i]),
   ...signatures.changed.keys(),
   ...headers.stdout.split("\n").filter((line) => line.endsWith(".h")),
+  ...costs.stdout.split("\n").filter(Boolean),
 ]
 for (const file of stale) console.error(`${file} is not what \`npm run generate\` writes`)
 for (const problem of signatures.problems) console.error(problem)
-if (headers.status !== 0) console.error(headers.stderr)
-const problems = stale.length + signatures.problems.length + (headers.status === 0 ? 0 : 1)
+const failed = [headers, costs].filter(({ status }) => status !== 0)
+for (const { stderr } of failed) console.error(stderr)
+const problems = stale.length + signatures.problems.length + failed.length
 console.log(
   `generated sources: ${FILES.length} files, ${signatures.overloads} overloads, ${problems} problems`,
 )
