@@ -1,7 +1,8 @@
 import { execFileSync } from "node:child_process"
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
-import { join } from "node:path"
+import { dirname, join } from "node:path"
+import { pathToFileURL } from "node:url"
 import { afterAll, describe, expect, onTestFinished, test } from "vitest"
 import { programOf, runJob } from "../test/run-job"
 import { runCommand } from "./launch"
@@ -63,6 +64,18 @@ test.runIf(existsSync(mpirun)).each(["messages", "collectives"])(
   },
   60_000,
 )
+
+test("a job that `node -e` launches runs its own program, not the launcher again", async () => {
+  const launcher = pathToFileURL(await programOf("../src/launch")).href
+  const program = join(mkdtempSync(join(tmpdir(), "lazuli-launch-")), "program.mjs")
+  onTestFinished(() => rmSync(dirname(program), { recursive: true }))
+  writeFileSync(program, "console.log('ran', process.argv[2])")
+  const script = `import { launch } from ${JSON.stringify(launcher)}
+    if (process.env.LAZULI_RANK) throw new Error("launched again")
+    process.exitCode = await launch({ command: process.argv.slice(1), ranks: 1 })`
+  const out = execFileSync(process.execPath, ["--input-type=module", "-e", script, program, "word"])
+  expect(out.toString()).toBe("[0] ran word\n")
+}, 30_000)
 
 test("the launcher keeps exit codes, ends the others, restarts and passes arguments", async () => {
   const started = performance.now()

@@ -134,6 +134,15 @@ async function attemptTo(options: LaunchOptions, attempt: number): Promise<End> 
   return await endOf(children, options.print ?? showIn(process.stdout, process.stderr), signal)
 }
 
+/** Node's options, without the source of `node -e`, which each rank would run again and launch a job of its own. */
+function withoutSource(options: readonly string[]): string[] {
+  return options.filter((option, i) => {
+    const [before, name] = [options[i - 1], option.split("=")[0]]
+    return !SOURCE.has(name) && !SOURCE.has(before)
+  })
+}
+const SOURCE = new Set(["-e", "--eval", "-p", "--print", "-pe", "--input-type"])
+
 /** Starts a rank on this machine, which inherits the listener if there is one. */
 function startHere(
   command: readonly string[],
@@ -150,7 +159,7 @@ function startHere(
     ...(inherits ? { LAZULI_LISTENER: "3" } : {}),
   }
   const stdio: ("ignore" | "pipe" | number)[] = ["ignore", "pipe", "pipe"]
-  return spawn(process.execPath, [...process.execArgv, ...command], {
+  return spawn(process.execPath, [...withoutSource(process.execArgv), ...command], {
     env,
     stdio: inherits ? [...stdio, listener] : stdio,
   })
