@@ -109,6 +109,23 @@ describe("an update of an array whose handle is alive", () => {
     expect(mx.getActiveMemory() - before).toBeLessThan(0.1 * x.nbytes)
   })
 
+  test("a first update that has to copy does not keep the next ones from finding dead handles", () => {
+    const block = filled(1, [1, 2 ** 21])
+    const loop = { x: mx.zeros([16, 2 ** 21]) }
+    mx.eval(loop.x)
+    const update = (i: number): void => {
+      loop.x = mx.sliceUpdate(loop.x, block, int(i), [0])
+    }
+    const before = mx.getActiveMemory()
+    mx.resetPeakMemory()
+    for (let i = 0; i < 16; i++) {
+      update(i)
+      mx.eval(loop.x)
+    }
+    expect((mx.getPeakMemory() - before) / block.nbytes).toBeLessThan(18.5)
+    expect(loop.x.sum().item()).toBe(2 ** 25)
+  })
+
   test("a loop of blocks that drops its handles takes the memory of the array and a few blocks", () => {
     const block = filled(1, [1, 2 ** 20])
     const run = (change: (x: mx.Array, i: number) => mx.Array): number => {
@@ -127,6 +144,7 @@ describe("an update of an array whose handle is alive", () => {
     expect(run((x, i) => mx.sliceUpdate(x, block, int(i), [0]))).toBeLessThan(2.5)
     expect(run((x, i) => mx.sliceUpdate(x, block, [i], [0]))).toBeLessThan(2.5)
     expect(run((x, i) => x.at(i).add(block.index(0)))).toBeLessThan(2.5)
+    expect(run((x, i) => mx.putAlongAxis(x, mx.array([[i]], mx.int32), block, 0))).toBeLessThan(2.5)
   })
 
   test("a loop that drops its handles takes the memory of one array", () => {

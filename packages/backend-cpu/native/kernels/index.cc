@@ -14,20 +14,17 @@
 namespace lazuli {
 namespace {
 
-// offsets[i] (+)= index[i] · step, indices counted from the end when negative. `limit` is the number of valid
-// indices, `extent` the axis's size, which differ for slices longer than 1.
-void add_offsets(const lz_call& call, const char* op, const lz_operand& indices, int64_t axis, int64_t extent,
-                 int64_t limit, int64_t step, bool first, int64_t* offsets) {
+// Calls use(i, index) for the i-th index in the order of `layout`, counted from the end when negative, and
+// fails the call for one outside its axis. `limit` is the number of valid indices, `extent` the axis's size,
+// which differ for slices longer than 1. Layouts have the order first, then the indices' strides.
+template <class F>
+void each_index(const lz_call& call, const char* op, const lz_operand& indices, const Layout<2>& layout,
+                int64_t axis, int64_t extent, int64_t limit, F&& use) {
   std::atomic<int64_t> bad{INT64_MAX};
-  Layout<2> layout;
-  int64_t order[kMaxDims];
-  row_major(indices.shape, indices.ndim, order);
-  for (int d = 0; d < indices.ndim; d++) layout.push(indices.shape[d], {order[d], indices.strides[d]});
-  layout.collapse();
   const int64_t index_step = layout.ndim ? layout.strides[1][layout.ndim - 1] : 0;
   dispatch_or_fail<index_types>(call, op, indices.dtype, [&]<class T>() {
     const T* from = data<const T>(indices);
-    parallel(call, indices.size, 1, [&](int64_t begin, int64_t end) {
+    parallel(call, indices.size ? layout.size() : 0, 1, [&](int64_t begin, int64_t end) {
       for_runs(layout, begin, end, [&](const std::array<int64_t, 2>& at, int64_t count) {
         for (int64_t i = 0; i < count; i++) {
           const T raw = from[at[1] + i * index_step];
@@ -39,8 +36,7 @@ void add_offsets(const lz_call& call, const char* op, const lz_operand& indices,
             }
             index = 0;
           }
-          int64_t& offset = offsets[at[0] + i];
-          offset = (first ? 0 : offset) + index * step;
+          use(at[0] + i, index);
         }
       });
     });
@@ -54,6 +50,18 @@ void add_offsets(const lz_call& call, const char* op, const lz_operand& indices,
     fail(call, "[%s] index %llu is out of bounds for axis %lld with size %lld", op, (unsigned long long)raw,
          (long long)axis, (long long)extent);
   });
+}
+
+// offsets[i] (+)= index[i] · step; see each_index.
+void add_offsets(const lz_call& call, const char* op, const lz_operand& indices, int64_t axis, int64_t extent,
+                 int64_t limit, int64_t step, bool first, int64_t* offsets) {
+  Layout<2> layout;
+  int64_t order[kMaxDims];
+  row_major(indices.shape, indices.ndim, order);
+  for (int d = 0; d < indices.ndim; d++) layout.push(indices.shape[d], {order[d], indices.strides[d]});
+  layout.collapse();
+  each_index(call, op, indices, layout, axis, extent, limit,
+             [&](int64_t i, int64_t index) { offsets[i] = (first ? 0 : offsets[i]) + index * step; });
 }
 
 // Offsets into x of the slices that one index array an axis selects.
@@ -244,15 +252,35 @@ void scatter(const lz_call& call) {
   });
 }
 
-// Offsets within lines along `axis`, in the order of the indices.
-int64_t* line_offsets(const lz_call& call, const char* op, const lz_operand& x, const lz_operand& indices,
-                      int64_t axis, int64_t step) {
+// Fails the call unless all indices along `axis` are within x. Indices that are repeated by a broadcast are
+// read once.
+void check_along(const lz_call& call, const char* op, const lz_operand& x, const lz_operand& indices,
+                 int axis) {
   bool fits = indices.ndim == x.ndim;
   for (int d = 0; d < x.ndim && fits; d++) fits = d == axis || indices.shape[d] == x.shape[d];
   require(call, fits, "[%s] the indices must have the shape of x except along the axis", op);
-  int64_t* offsets = scratch<int64_t>(call, indices.size);
-  add_offsets(call, op, indices, axis, x.shape[axis], x.shape[axis], step, true, offsets);
-  return offsets;
+  Layout<2> layout;
+  int64_t shape[kMaxDims], order[kMaxDims];
+  for (int d = 0; d < x.ndim; d++) shape[d] = indices.strides[d] == 0 ? 1 : indices.shape[d];
+  row_major(shape, x.ndim, order);
+  for (int d = 0; d < x.ndim; d++) layout.push(shape[d], {order[d], indices.strides[d]});
+  layout.collapse();
+  each_index(call, op, indices, layout, axis, x.shape[axis], x.shape[axis], [](int64_t, int64_t) {});
+}
+
+// So many offsets are made of indices at a time.
+constexpr int64_t kOffsets = 512;
+
+// to[i] = index[i] · step + i · stride, for indices that were checked, `from_step` apart.
+void offsets_along(const lz_operand& indices, int64_t at, int64_t from_step, int64_t extent, int64_t step,
+                   int64_t stride, int64_t count, int64_t* to) {
+  dispatch_among<index_types>(indices.dtype, [&]<class T>() {
+    const T* from = data<const T>(indices) + at;
+    for (int64_t i = 0; i < count; i++) {
+      const T raw = from[i * from_step];
+      to[i] = (int64_t(raw) + (std::is_signed_v<T> && raw < 0 ? extent : 0)) * step + i * stride;
+    }
+  });
 }
 
 void take_along_axis(const lz_call& call) {
@@ -261,23 +289,51 @@ void take_along_axis(const lz_call& call) {
   const int axis = int(normalize_axis(call, "takeAlongAxis", params::TakeAlongAxis(call).axis, x.ndim));
   require(call, y.dtype == x.dtype && same_shape(y, indices),
           "[takeAlongAxis] the output must have the indices' shape and x's dtype");
-  const int64_t* offsets = line_offsets(call, "takeAlongAxis", x, indices, axis, x.strides[axis]);
+  check_along(call, "takeAlongAxis", x, indices, axis);
   if (y.size == 0) return;
-  Layout<2> layout;
+  Layout<3> layout;
   int64_t order[kMaxDims];
   row_major(y.shape, y.ndim, order);
-  for (int d = 0; d < y.ndim; d++) layout.push(y.shape[d], {order[d], d == axis ? 0 : x.strides[d]});
+  for (int d = 0; d < y.ndim; d++)
+    layout.push(y.shape[d], {order[d], d == axis ? 0 : x.strides[d], indices.strides[d]});
   layout.collapse();
-  const int64_t step = layout.ndim ? layout.strides[1][layout.ndim - 1] : 0;
+  const int last = layout.ndim - 1;
+  const int64_t step = layout.ndim ? layout.strides[1][last] : 0,
+                index_step = layout.ndim ? layout.strides[2][last] : 0;
   dispatch_width(x.dtype, [&]<class U>() {
     parallel(call, y.size, 1.5, [&](int64_t begin, int64_t end) {
-      for_runs(layout, begin, end, [&](const std::array<int64_t, 2>& at, int64_t count) {
-        const U* from = data<const U>(x) + at[1];
-        U* to = data<U>(y) + at[0];
-        for (int64_t i = 0; i < count; i++) to[i] = from[i * step + offsets[at[0] + i]];
+      int64_t offsets[kOffsets];
+      for_runs(layout, begin, end, [&](const std::array<int64_t, 3>& at, int64_t count) {
+        for (int64_t done = 0; done < count; done += kOffsets) {
+          const int64_t n = std::min(kOffsets, count - done);
+          offsets_along(indices, at[2] + done * index_step, index_step, x.shape[axis], x.strides[axis], step,
+                        n, offsets);
+          const U* from = data<const U>(x) + at[1] + done * step;
+          U* to = data<U>(y) + at[0] + done;
+          for (int64_t i = 0; i < n; i++) to[i] = from[offsets[i]];
+        }
       });
     });
   });
+}
+
+// to[offsets[i]] = op(to[offsets[i]], from[i · from_step]).
+using PlacedRun = void (*)(void* to, const int64_t* offsets, const void* from, int64_t from_step, int64_t n);
+
+template <Update Mode, class T>
+void placed_run(void* to, const int64_t* offsets, const void* from, int64_t from_step, int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    update<Mode>(static_cast<T*>(to)[offsets[i]], static_cast<const T*>(from)[i * from_step]);
+}
+
+PlacedRun find_placed(const lz_call& call, Update mode, int32_t dtype) {
+  PlacedRun run = nullptr;
+  if (mode == Update::set)
+    dispatch_width(dtype, [&]<class U>() { run = placed_run<Update::set, U>; });
+  else if (mode == Update::add)
+    dispatch_among<every>(dtype, [&]<class T>() { run = placed_run<Update::add, T>; });
+  require(call, run != nullptr, "[putAlongAxis] mode %lld does not exist", (long long)mode);
+  return run;
 }
 
 void put_along_axis(const lz_call& call) {
@@ -285,36 +341,55 @@ void put_along_axis(const lz_call& call) {
   const lz_operand &x = call.in[0], &indices = call.in[1], &values = call.in[2], &y = call.out[0];
   const params::PutAlongAxis params(call);
   const int axis = int(normalize_axis(call, "putAlongAxis", params.axis, x.ndim));
-  const UpdateRun run = find_update(call, "putAlongAxis", int64_t(params.mode), x.dtype);
+  const PlacedRun run = find_placed(call, Update(int64_t(params.mode)), x.dtype);
   require_same(call, "putAlongAxis", x, y);
   require(call, values.dtype == x.dtype && same_shape(values, indices),
           "[putAlongAxis] the values must have the indices' shape and x's dtype");
-  int64_t steps[kMaxDims];
-  row_major(y.shape, y.ndim, steps);
-  const int64_t* offsets = line_offsets(call, "putAlongAxis", x, indices, axis, steps[axis]);
+  check_along(call, "putAlongAxis", x, indices, axis);
   copy_into(call, x, y);
   if (indices.size == 0) return;
-  Layout<3> outer;
-  int64_t order[kMaxDims], inner = 1;
-  row_major(indices.shape, indices.ndim, order);
+  int64_t steps[kMaxDims], inner = 1;
+  row_major(y.shape, y.ndim, steps);
+  // The axes before `axis`, and from there on, where an element of y stands for all that its indices may
+  // select.
+  Layout<3> outer, line;
   for (int d = 0; d < x.ndim; d++) {
-    if (d < axis) outer.push(x.shape[d], {steps[d], order[d], values.strides[d]});
+    const std::array<int64_t, 3> step{d == axis ? 0 : steps[d], indices.strides[d], values.strides[d]};
+    (d < axis ? outer : line).push(indices.shape[d], step);
     if (d > axis) inner *= x.shape[d];
   }
-  Layout<1> line;  // the values of one index of the outer axes
-  for (int d = axis; d < x.ndim; d++) line.push(indices.shape[d], {values.strides[d]});
-  const int64_t bytes = itemsize(x.dtype), length = line.size();
-  parallel(call, outer.size(), 4.0 * double(length), [&](int64_t begin, int64_t end) {
-    for (int64_t o = begin; o < end; o++) {
-      const Cursor<3> base(outer, outer.ndim, o);
-      Cursor<1> value(line, line.ndim, 0);
-      for (int64_t i = 0; i < length; i++, value.next()) {
-        const int64_t at = base.offset[0] + offsets[base.offset[1] + i] + i % inner;
-        run(data<char>(y) + at * bytes, 0,
-            data<const char>(values) + (base.offset[2] + value.offset[0]) * bytes, 0, 1);
-      }
-    }
-  });
+  line.collapse();
+  const int last = line.ndim - 1;
+  const int64_t y_step = line.ndim ? line.strides[0][last] : 0,
+                i_step = line.ndim ? line.strides[1][last] : 0,
+                v_step = line.ndim ? line.strides[2][last] : 0;
+  // Elements of y that the same thread updates, in the order of the indices: all of a line, or a piece of
+  // long ones.
+  constexpr int64_t kPiece = 4096;
+  const int64_t pieces = (inner + kPiece - 1) / kPiece, rows = pieces == 1 ? 1 : indices.shape[axis],
+                row = line.size() / rows, bytes = itemsize(x.dtype);
+  parallel(call, outer.size() * pieces, 2.0 * double(line.size()) / double(pieces),
+           [&](int64_t begin, int64_t end) {
+             int64_t offsets[kOffsets];
+             for (int64_t piece = begin; piece < end; piece++) {
+               const Cursor<3> base(outer, outer.ndim, piece / pieces);
+               const int64_t first = piece % pieces * kPiece,
+                             length = pieces == 1 ? row : std::min(kPiece, row - first);
+               for (int64_t r = 0; r < rows; r++) {
+                 const int64_t from = r * row + first;
+                 for_runs(line, from, from + length, [&](const std::array<int64_t, 3>& at, int64_t count) {
+                   for (int64_t done = 0; done < count; done += kOffsets) {
+                     const int64_t n = std::min(kOffsets, count - done);
+                     offsets_along(indices, base.offset[1] + at[1] + done * i_step, i_step, x.shape[axis],
+                                   steps[axis], y_step, n, offsets);
+                     run(data<char>(y) + (base.offset[0] + at[0] + done * y_step) * bytes, offsets,
+                         data<const char>(values) + (base.offset[2] + at[2] + done * v_step) * bytes, v_step,
+                         n);
+                   }
+                 });
+               }
+             }
+           });
 }
 
 }  // namespace

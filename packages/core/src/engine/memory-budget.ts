@@ -109,12 +109,14 @@ function largeBytes(application: Application, extent: Extent, evaluation: Evalua
   if (alias !== null || primitive.elementwise || first === undefined || first.storage === null)
     return resultBytes(application)
   const before = undoOf(first)
-  if (first.uses !== (before === null ? 1 : 2) || first.nbytes !== nbytes) return resultBytes(application)
+  // Where an update cannot be written over its first input, no poll saves the copy.
+  if (first.uses !== (before === null ? 1 : 2) || !overlays(storages, application, first))
+    return resultBytes(application)
   const backend = backendFor(stream.device)
   const encoder = backend.queue.lower(application)
   if (!encoder?.overwrites?.(application, 0).includes(0)) return resultBytes(application)
-  const isGiven = storages.isSpent(first, application) && overlays(storages, application, first)
-  if (isGiven || writesOver(application, backend, encoder, evaluation)) return bytesBeside(application)
+  if (storages.isSpent(first, application) || writesOver(application, backend, encoder, evaluation))
+    return bytesBeside(application)
   // A handle of its own, of a view, or of a former value.
   if (first.handles === 0 && first.storage.refs === 1 && before === null) return resultBytes(application)
   if (before !== null && isFull(before)) {
