@@ -241,9 +241,12 @@ void dots_bfloat16(const void* data, int64_t ldb, int64_t rows, int64_t k, const
     bool exact = true;
     for (int64_t i = 0; i < m && exact; i++) exact = narrow(x + i * ldx + at, length, narrowed + i * ld);
     if (!exact) return dots<bfloat16>(data, ldb, rows, k, x, ldx, m, y, ldy);
+    const bool is_short = ldb == k && k * int64_t(sizeof(bfloat16)) <= kShortRow;
     int64_t r = 0;
-    for (; r + kWide <= rows; r += kWide)
+    for (; r + kWide <= rows; r += kWide) {
+      if (is_short) fetch(b + r * ldb, kWide * k);
       pair_dots_of_rows<kWide>(b + r * ldb + at, ldb, length, narrowed, ld, m, y + r, ldy, at == 0);
+    }
     for (; r < rows; r++)
       pair_dots_of_rows<1>(b + r * ldb + at, ldb, length, narrowed, ld, m, y + r, ldy, at == 0);
   }
