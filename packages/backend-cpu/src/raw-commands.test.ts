@@ -225,6 +225,23 @@ describe("what is refused", () => {
   })
 })
 
+test("matrices of other sizes than a kernel's result or each other", () => {
+  const [x, y] = [put(numbers), put(numbers)]
+  const a = f32(x, [2, 8, 4])
+  const cdist = (b: Operand, to: Operand): bigint[] =>
+    run(kernel("cdist"), [a, b], [to], [0x4004000000000000n])
+  expect(execute(cdist(f32(x, [2, 5, 4]), f32(y, [2, 8, 5])))).toBe(0)
+  const misfits: [Operand, Operand][] = [
+    [f32(x, [2, 5, 3]), f32(y, [2, 8, 5])],
+    [f32(x, [1, 5, 4]), f32(y, [2, 8, 5])],
+    [f32(x, [2, 5, 4]), f32(y, [3, 8, 5])],
+    [f32(x, [2, 5, 4]), f32(y, [2, 9, 5])],
+    [f32(x, [2, 5, 4]), f32(y, [2, 8, 6])],
+    [{ ...f32(x, [2, 5, 4]), dtype: "float64" }, f32(y, [2, 8, 5])],
+  ]
+  for (const [b, to] of misfits) expect(execute(cdist(b, to))).toBe(1)
+})
+
 test("noise in plans and in calls of every kernel is computed or refused", () => {
   const next = generator(6)
   const pick = (n: number): number => Math.floor(next() * n)

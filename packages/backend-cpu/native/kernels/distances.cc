@@ -57,6 +57,11 @@ void cdist(const lz_call& call) {
   require(call, a.ndim >= 2 && a.ndim == b.ndim && a.ndim == y.ndim, "[%s] needs matrices", op);
   const double p = params::Cdist(call).p;
   const int64_t width = a.shape[a.ndim - 1], rows = a.shape[a.ndim - 2], columns = b.shape[b.ndim - 2];
+  const int last = a.ndim - 1;
+  bool fits = a.dtype == b.dtype && y.dtype == a.dtype && b.shape[last] == width &&
+              y.shape[last - 1] == rows && y.shape[last] == columns;
+  for (int d = 0; d < last - 1 && fits; d++) fits = b.shape[d] == a.shape[d] && y.shape[d] == a.shape[d];
+  require(call, fits, "[%s] the shapes or dtypes of the operands do not fit", op);
   if (y.size == 0) return;
   const int64_t batch = y.size / (rows * columns);
   dispatch_or_fail<floating_types>(call, op, a.dtype, [&]<class E>() {
