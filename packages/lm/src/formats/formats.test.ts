@@ -37,6 +37,12 @@ test("an index with files outside the folder, or missing ones, is rejected", asy
   await expect(lm.load(folder)).rejects.toThrow(/model-9.safetensors, listed in .* is missing/)
 })
 
+test("weights of other quantization methods are refused by name", async () => {
+  const config = { ...tiny.llama.config, quantization_config: { quant_method: "gptq", bits: 4 } }
+  const folder = writeCheckpoint("llama", at("gptq"), 1, { ...tiny.llama, config })
+  await expect(lm.load(folder)).rejects.toThrow(/weights quantized by gptq are not supported/)
+})
+
 test.each(Object.keys(tiny).filter((name) => !name.includes("bert")))(
   "%s is unchanged after saving and loading",
   async (name) => {

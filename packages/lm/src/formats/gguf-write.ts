@@ -2,7 +2,15 @@
  * Writes models as GGUF files, the reverse of gguf.ts. Quantized weights are copied if GGUF has their format.
  */
 import * as mx from "@lazuli/core"
-import { asPath, FormatError, type GgufTensor, ggufParts, writeBeside } from "@lazuli/core/engine"
+import {
+  ArgumentError,
+  asPath,
+  describe,
+  FormatError,
+  type GgufTensor,
+  ggufParts,
+  writeBeside,
+} from "@lazuli/core/engine"
 import type { Json, JsonObject, Settings } from "../models/settings"
 import type { Progress } from "./folder"
 import { attentionScalar } from "./gguf"
@@ -17,6 +25,8 @@ import { type PackedLayer, packedLayers, weightsOf } from "./packed"
 export type GgufType = "F32" | "F16" | "BF16" | keyof typeof BLOCK_TYPES
 
 const PLAIN = { F32: [0, mx.float32], F16: [1, mx.float16], BF16: [30, mx.bfloat16] } as const
+/** The types that `save` writes. */
+export const GGUF_TYPES = [...Object.keys(PLAIN), ...Object.keys(BLOCK_TYPES)] as readonly GgufType[]
 const isPlain = (type: GgufType): type is keyof typeof PLAIN => type in PLAIN
 
 type Metadata = Record<string, mx.Array | string | string[]>
@@ -33,6 +43,11 @@ export function writeGgufModel(
   onProgress?: Progress,
 ): void {
   const path = asPath("save", file, ".gguf")
+  if (type !== undefined && !GGUF_TYPES.includes(type))
+    throw new ArgumentError(
+      "save",
+      `type must be one of ${GGUF_TYPES.join(", ")}, received ${describe(type)}`,
+    )
   const config = model.config.within("text_config")
   const architecture = architectureOf(config)
   if (!model.tokenizer) throw new FormatError("save", "GGUF files need a tokenizer, and the model has none")

@@ -104,6 +104,7 @@ test("a model is loaded from the Hub, then from its cache, then offline", async 
   const model = await lm.load("tiny/llama", { hubUrl, cacheDir, onProgress })
   expect(seen).toContain(1)
   expect(model.source).toBe(join(cacheDir, "models--tiny--llama", "snapshots", COMMIT))
+  expect(model.name).toBe("tiny/llama")
   const want = await lm.generate(await lm.load(folder), "the", { maxTokens: 5 })
   expect(await lm.generate(model, "the", { maxTokens: 5 })).toBe(want)
   requests.length = 0

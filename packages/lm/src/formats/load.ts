@@ -2,6 +2,7 @@
  * `load`: models from folders, GGUF files and the Hugging Face Hub.
  */
 import { existsSync, statSync } from "node:fs"
+import { basename, resolve } from "node:path"
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
@@ -20,6 +21,8 @@ export interface LoadedModel<N extends Network = Network> {
   /** Null if the folder has none; prompts must then be token ids. */
   readonly tokenizer: Tokenizer | null
   readonly config: Settings
+  /** Its name on the Hub, or that of its folder or file. */
+  readonly name: string
   /** The folder or file that it was loaded from. */
   readonly source: string
 }
@@ -44,8 +47,16 @@ export interface LoadModelOptions extends HubOptions {
 export async function load(source: string, options: LoadModelOptions = {}): Promise<LoadedModel> {
   if (typeof source !== "string" || source === "")
     throw new ArgumentError("load", `expected a folder, a .gguf file or a name, received ${describe(source)}`)
+  const { dtype, activations } = options
+  if (dtype !== undefined && dtype?.kind !== "floating")
+    throw new ArgumentError("load", `dtype must be a floating-point dtype, received ${describe(dtype)}`)
+  if (activations !== undefined && !["exact", "int8"].includes(activations))
+    throw new ArgumentError("load", `activations must be exact or int8, received ${describe(activations)}`)
   if (!existsSync(source)) {
-    if (isHubName(source)) return load(await download(source, options), { ...options, onProgress: undefined })
+    if (isHubName(source)) {
+      const folder = await download(source, options)
+      return { ...(await load(folder, { ...options, onProgress: undefined })), name: source }
+    }
     throw new ArgumentError("load", `${source} is neither a folder, a file nor a name on the Hub`)
   }
   if (!statSync(source).isDirectory()) return loadGguf(source, options)
@@ -53,7 +64,7 @@ export async function load(source: string, options: LoadModelOptions = {}): Prom
   const weights = readWeights(source, options.onProgress)
   const network = assemble(config, weights, options.dtype)
   setActivations(network, options.activations)
-  return { network, tokenizer: readTokenizer(source, config), config, source }
+  return { network, tokenizer: readTokenizer(source, config), config, name: nameOf(source), source }
 }
 
 /**
@@ -72,8 +83,11 @@ export function fromConfig(config: JsonObject, dtype: mx.Dtype = mx.float32): Lo
   network.eval()
   // One by one, to free each float32 weight as soon as it is converted.
   for (const [, weight] of mx.treeFlatten(network.parameters()) as [string, mx.Array][]) mx.eval(weight)
-  return { network, tokenizer: null, config: settings, source: "config" }
+  return { network, tokenizer: null, config: settings, name: "config", source: "config" }
 }
+
+/** `.` has a name too. */
+const nameOf = (source: string): string => basename(resolve(source))
 
 /** Loads a GGUF file. Its weights are converted to one dtype. */
 function loadGguf(source: string, { dtype, activations, onProgress }: LoadModelOptions): LoadedModel {
@@ -88,7 +102,7 @@ function loadGguf(source: string, { dtype, activations, onProgress }: LoadModelO
   const network = assemble(config, weights)
   setActivations(network, activations)
   onProgress?.(total, total, source)
-  return { network, tokenizer, config, source }
+  return { network, tokenizer, config, name: nameOf(source), source }
 }
 
 function setActivations(network: Network, activations: mx.ProductActivations = "exact"): void {
@@ -111,7 +125,7 @@ export function assemble(config: Settings, given: Weights, dtype?: mx.Dtype): Ne
   const weights = family.sanitize?.(given, config) ?? given
   quantizeAs(network, config, weights)
   for (const [name, array] of Object.entries(weights))
-    if (dtype && array.dtype.kind === "floating" && !isPacked(name, weights))
+    if (dtype && array.dtype.kind === "floating" && !belongsToPacked(name, weights))
       weights[name] = array.astype(dtype)
   network.loadWeights(weights)
   network.eval()
@@ -120,13 +134,19 @@ export function assemble(config: Settings, given: Weights, dtype?: mx.Dtype): Ne
 }
 
 /** True for scales and biases of quantized weights. */
-const isPacked = (name: string, weights: Weights): boolean =>
+const belongsToPacked = (name: string, weights: Weights): boolean =>
   /\.(scales|biases)$/.test(name) && `${name.replace(/\.\w+$/, "")}.weight` in weights
 
 /** Replaces layers with quantized weights, by the config's `quantization`, which may have entries for single layers. */
 function quantizeAs(network: Network, config: Settings, weights: Weights): void {
-  const part = config.part("quantization") ?? null
-  if (!part) return
+  const part = config.part("quantization")
+  if (!part) {
+    const method = config.part("quantization_config")?.values.quant_method
+    if (typeof method !== "string") return
+    throw new ArgumentError("load", `weights quantized by ${method} are not supported`, {
+      hint: "Load the original model, or a version for MLX or GGUF",
+    })
+  }
   const formatOf = (given: typeof part): nn.QuantizationOptions => ({
     groupSize: given.count("group_size", 64),
     bits: given.count("bits", 4),

@@ -4,7 +4,7 @@
 import { mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as mx from "@lazuli/core"
-import { ArgumentError } from "@lazuli/core/engine"
+import { ArgumentError, describe } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
 import type { Weights } from "../models/network"
 import { type JsonObject, Settings } from "../models/settings"
@@ -91,6 +91,8 @@ export interface SaveOptions {
  */
 export function save(model: LoadedModel, folder: string, options: SaveOptions = {}): void {
   const { maxShardBytes = 5e9, onProgress, type } = options
+  if (typeof folder !== "string" || folder === "")
+    throw new ArgumentError("save", `expected a folder or a .gguf file, received ${describe(folder)}`)
   if (folder.endsWith(".gguf")) {
     writeGgufModel(model, folder, type, onProgress)
     return

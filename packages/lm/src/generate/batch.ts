@@ -207,7 +207,6 @@ export class Batcher {
   stream(prompt: Prompt, given: GenerateOptions = {}): AsyncGenerator<Piece, void, undefined> {
     checkOptions(given)
     const tokens = promptTokens(this.model, prompt)
-    if (tokens.length === 0) throw new ArgumentError("batch", "the prompt has no tokens")
     const options = limitOptions(this.network, tokens, given)
     const { signal, maxTokens = 256 } = options
     if (options.draft || options.cache)

@@ -19,7 +19,8 @@ import { RotatingCache, rotatingCapacity, SLACK } from "../models/rotating-cache
 /** Options of a cache. */
 export interface CacheOptions {
   /**
-   * Quantizes keys and values to 4 or 8 bits; not by default, and never in layers with a sliding window, which keep little.
+   * Quantizes keys and values to 8 bits, or to 4, which is much less exact; not by default, and never in layers with a sliding window,
+   * which keep little.
    */
   readonly cacheBits?: number
   /** Group size of a quantized cache: by default 64 if it divides the head's dimension, and otherwise 32. */

@@ -39,6 +39,11 @@ export function checkTexts(
     )
 }
 
+function checkList(op: string, texts: unknown): void {
+  if (!Array.isArray(texts))
+    throw new ArgumentError(op, `expected a list of texts, received ${describe(texts)}`)
+}
+
 /** Lists padded with 0 to one array. */
 function padded(lists: readonly (readonly number[])[]): mx.Array {
   const longest = Math.max(...lists.map((list) => list.length))
@@ -96,6 +101,9 @@ export async function embed(
   const { pooling = encodes ? "mean" : "last", normalize = true, batchSize = BATCH } = options
   if (!Number.isSafeInteger(batchSize) || batchSize < 1)
     throw new ArgumentError("embed", `batchSize must be a positive integer, received ${describe(batchSize)}`)
+  if (!["mean", "first", "last"].includes(pooling))
+    throw new ArgumentError("embed", `pooling must be mean, first or last, received ${describe(pooling)}`)
+  checkList("embed", texts)
   const lists = texts.map((text) => promptTokens(model, text))
   checkTexts("embed", network, lists)
   const lengthOf = (list: readonly number[]): number => list.length
@@ -136,6 +144,7 @@ function pool(
  * scores.length // => 2
  */
 export async function rerank(model: LoadedModel, query: string, texts: readonly string[]): Promise<number[]> {
+  checkList("rerank", texts)
   return scorePairs(model, encodePairs(model, query, texts))
 }
 

@@ -77,12 +77,16 @@ export interface Proposal {
   read(): Choice
 }
 
+/** Lower temperatures are greedy: their quotients would overflow. */
+const MIN_TEMPERATURE = 1e-6
+
 /** Samples the tokens of one sequence. */
 export class Sampler {
   private key: mx.Array | null = null
   private readonly counts = new Map<number, number>()
   private readonly seen: number[]
   private readonly bias: readonly [number, number][]
+  private readonly temperature: number
 
   /**
    * @param prompt - the prompt's tokens, for the repetition penalty
@@ -96,8 +100,9 @@ export class Sampler {
     checkSampling("stream", options)
     this.seen = [...prompt]
     this.bias = Object.entries(options.logitBias ?? {}).map(([token, value]) => [Number(token), value])
-    if ((options.temperature ?? 0) > 0)
-      this.key = mx.random.key(options.seed ?? Math.floor(Math.random() * 2 ** 31))
+    const { temperature = 0 } = options
+    this.temperature = temperature < MIN_TEMPERATURE ? 0 : temperature
+    if (this.temperature > 0) this.key = mx.random.key(options.seed ?? Math.floor(Math.random() * 2 ** 31))
   }
 
   /** The next token, from logits [vocabulary], lazily. */
@@ -136,8 +141,7 @@ export class Sampler {
 
   /** True if the choice is the argmax of the unchanged logits, without log-probabilities. */
   get isGreedy(): boolean {
-    const { temperature = 0 } = this.options
-    return temperature === 0 && this.top === null && this.bias.length === 0 && !this.remembers
+    return this.temperature === 0 && this.top === null && this.bias.length === 0 && !this.remembers
   }
 
   /** Records a token that was found by argmax. */
@@ -201,7 +205,8 @@ export class Sampler {
   }
 
   private draw(logits: mx.Array): mx.Array {
-    const { temperature = 0, topK = 0, topP = 1, minP = 0 } = this.options
+    const { temperature } = this
+    const { topK = 0, topP = 1, minP = 0 } = this.options
     if (temperature === 0 || !this.key) return mx.argmax(logits, -1)
     const [next, key] = mx.split(mx.random.split(this.key), 2, 0)
     this.key = next.reshape([-1])

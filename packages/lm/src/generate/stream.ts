@@ -9,7 +9,7 @@ import { type Cache, cacheArrays, cacheLength, heldBytes, trimCache } from "../m
 import { CausalNetwork } from "../models/network"
 import { Detokenizer } from "../text/detokenizer"
 import { StopFinder } from "../text/stops"
-import type { Message } from "../text/tokenizer"
+import { isMessage, type Message } from "../text/tokenizer"
 import { type CacheOptions, makeCache } from "./caches"
 import { type Choice, type Proposal, Sampler, type SamplingOptions } from "./sampler"
 import { type StepOptions, stepOf } from "./steps"
@@ -88,7 +88,6 @@ export async function prefill(
   options: Pick<GenerateOptions, "prefillStep" | "onPrefill" | "signal" | "maxCacheBytes"> = {},
 ): Promise<mx.Array> {
   const { prefillStep = 512, onPrefill, signal } = options
-  if (tokens.length === 0) throw new ArgumentError("stream", "the prompt has no tokens")
   onPrefill?.(0, tokens.length)
   for (let at = 0; ; at += prefillStep) {
     signal?.throwIfAborted()
@@ -118,17 +117,29 @@ export function checkOptions(options: GenerateOptions): void {
       "stream",
       `logprobs must be a non-negative integer, received ${describe(logprobs)}`,
     )
+  const { stop = [], maxCacheBytes = 0 } = options
+  if (![stop].flat().every((text) => typeof text === "string"))
+    throw new ArgumentError(
+      "stream",
+      `stop must be a string or a list of strings, received ${describe(stop)}`,
+    )
+  if (!(maxCacheBytes >= 0))
+    throw new ArgumentError(
+      "stream",
+      `maxCacheBytes must be a non-negative number, received ${describe(maxCacheBytes)}`,
+    )
 }
 
 /**
  * The options with `maxTokens` limited to the network's maximum sequence length.
- * @throws ArgumentError for a prompt that is too long, and for biases of tokens outside the vocabulary
+ * @throws ArgumentError for a prompt that is empty or too long, and for biases of tokens outside the vocabulary
  */
 export function limitOptions(
   { maxPositions, vocabulary }: CausalNetwork,
   { length }: readonly number[],
   options: GenerateOptions,
 ): GenerateOptions {
+  if (length === 0) throw new ArgumentError("stream", "the prompt has no tokens")
   if (length > maxPositions)
     throw new ArgumentError("stream", `the prompt has ${length} tokens, the model supports ${maxPositions}`)
   const unknown = Object.keys(options.logitBias ?? {}).find((token) => Number(token) >= vocabulary)
@@ -341,6 +352,9 @@ function startingCache(
   options: GenerateOptions,
 ): { cache: Cache; rest: readonly number[] } {
   const cache = options.cache ?? makeCache(network, options)
+  const layers = network.layerShapes().length
+  if (cache.length !== layers)
+    throw new ArgumentError("stream", `the cache has ${cache.length} layers, and the model ${layers}`)
   const surplus = cacheLength(cache) - (tokens.length - 1)
   if (surplus > 0 && !trimCache(cache, surplus))
     throw new ArgumentError(
@@ -383,9 +397,19 @@ export function promptTokens(model: LoadedModel, prompt: Prompt): number[] {
 }
 
 function tokensOf({ tokenizer }: LoadedModel, prompt: Prompt): number[] {
+  const isList = (accepts: (item: unknown) => boolean): boolean =>
+    Array.isArray(prompt) && prompt.every(accepts)
+  if (typeof prompt !== "string" && !isList((item) => typeof item === "number") && !isList(isMessage))
+    throw new ArgumentError(
+      "stream",
+      `the prompt must be a text, token ids, or messages with a role and a content, received ${describe(prompt)}`,
+    )
   if (tokenizer) return tokenizer.tokensOf(prompt)
   if (typeof prompt !== "string" && prompt.every((item) => typeof item === "number")) return [...prompt]
-  throw new ArgumentError("stream", "the model has no tokenizer: the prompt must be a list of token ids")
+  throw new ArgumentError(
+    "stream",
+    "the model has no tokenizer (tokenizer.json): the prompt must be a list of token ids",
+  )
 }
 
 /**

@@ -12,6 +12,21 @@ export interface Message {
   readonly content: string
 }
 
+/** True for an object with a role and a content. */
+export const isMessage = (value: unknown): value is Message =>
+  isPlainObject(value) &&
+  typeof (value as { role?: unknown }).role === "string" &&
+  typeof (value as { content?: unknown }).content === "string"
+
+/** The bytes that characters of byte-level tokens stand for: printable ones for themselves, others from U+0100. */
+const BYTES = new Map<string, number>()
+for (let byte = 0, other = 256; byte < 256; byte++) {
+  const isPrintable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte !== 173)
+  BYTES.set(String.fromCharCode(isPrintable ? byte : other++), byte)
+}
+
+const reasonOf = (cause: unknown): string => (cause instanceof Error ? cause.message : String(cause))
+
 /** The files of a tokenizer. */
 export interface TokenizerFiles {
   /** tokenizer.json */
@@ -68,7 +83,7 @@ export class Tokenizer {
     try {
       this.inner = new HubTokenizer(tokenizer, config)
     } catch (cause) {
-      throw new FormatError("load", "tokenizer.json is invalid", { cause })
+      throw new FormatError("load", `tokenizer.json is invalid: ${reasonOf(cause)}`, { cause })
     }
     this.bosToken = contentOf(config.bos_token)
     this.eosToken = contentOf(config.eos_token)
@@ -80,7 +95,7 @@ export class Tokenizer {
     try {
       this.template = source === null ? null : new Template(source)
     } catch (cause) {
-      throw new FormatError("load", "the chat template is invalid", { cause })
+      throw new FormatError("load", `the chat template is invalid: ${reasonOf(cause)}`, { cause })
     }
   }
 
@@ -117,6 +132,17 @@ export class Tokenizer {
     return this.inner.id_to_token(token) ?? ""
   }
 
+  /** The token's bytes, which may be a part of a character; null if it has none. */
+  bytesOf(token: number): number[] | null {
+    const text = this.decode([token], { special: true })
+    if (!text.includes("\uFFFD")) return [...Buffer.from(text)]
+    const entry = this.textOf(token)
+    const [, hex] = /^<0x([0-9A-F]{2})>$/.exec(entry) ?? []
+    if (hex) return [Number.parseInt(hex, 16)]
+    const bytes = [...entry].map((character) => BYTES.get(character))
+    return bytes.every((byte) => byte !== undefined) ? bytes : null
+  }
+
   /** The id of a token, undefined if it is not in the vocabulary. */
   idOf(text: string): number | undefined {
     return this.inner.token_to_id(text)
@@ -143,8 +169,9 @@ export class Tokenizer {
         ...values,
       })
     } catch (cause) {
-      const reason = cause instanceof Error ? cause.message : String(cause)
-      throw new ArgumentError("chat", `the chat template rejects the conversation: ${reason}`, { cause })
+      throw new ArgumentError("chat", `the chat template rejects the conversation: ${reasonOf(cause)}`, {
+        cause,
+      })
     }
   }
 

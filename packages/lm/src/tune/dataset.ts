@@ -2,8 +2,8 @@
  * Training examples from JSON Lines files: conversations, prompts with completions, or texts.
  */
 import { existsSync, readFileSync } from "node:fs"
-import { ArgumentError, FormatError, isPlainObject } from "@lazuli/core/engine"
-import type { Message, Tokenizer } from "../text/tokenizer"
+import { ArgumentError, describe, FormatError, isPlainObject } from "@lazuli/core/engine"
+import { isMessage, type Message, type Tokenizer } from "../text/tokenizer"
 
 /** A training example. */
 export interface Example {
@@ -28,6 +28,12 @@ export interface DatasetOptions {
  * readDataset('train.jsonl', tokenizer, { maskPrompt: true }).length // => 3
  */
 export function readDataset(file: string, tokenizer: Tokenizer, options: DatasetOptions = {}): Example[] {
+  const { maxTokens = 2048 } = options
+  if (!Number.isSafeInteger(maxTokens) || maxTokens < 2)
+    throw new ArgumentError(
+      "readDataset",
+      `maxTokens must be an integer of at least 2, received ${describe(maxTokens)}`,
+    )
   if (!existsSync(file)) throw new ArgumentError("readDataset", `${file} does not exist`)
   const examples: Example[] = []
   readFileSync(file, "utf8")
@@ -85,11 +91,6 @@ function exampleOf(
   if (typeof text !== "string") return null
   return { ...made([...tokenizer.encode(text), ...ending(tokenizer)], 1), from: 1 }
 }
-
-const isMessage = (value: unknown): value is Message =>
-  isPlainObject(value) &&
-  typeof (value as { role?: unknown }).role === "string" &&
-  typeof (value as { content?: unknown }).content === "string"
 
 /** The end-of-text token, if there is one. */
 function ending(tokenizer: Tokenizer): number[] {

@@ -2,7 +2,7 @@
  * Low-rank adapters (LoRA): y = W x + scale · B A x, with frozen W, quantized or not. Hu et al., 2021: https://arxiv.org/abs/2106.09685
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError } from "@lazuli/core/engine"
+import { ArgumentError, describe } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
 import { pathInFiles } from "../formats/packed"
 import type { Network } from "../models/network"
@@ -99,17 +99,22 @@ export function replaceModules(network: Network, by: ReadonlyMap<string, nn.Modu
 
 /**
  * Freezes a network, and adds adapters to its layers. Returns the names of the layers in files.
- * @throws ArgumentError if no layer is selected
+ * @throws ArgumentError for options out of range, or if no layer is selected
  * @example
  * const { network } = await load('my-model')
  * addAdapters(network, { rank: 4, layers: 1 }) // => ['model.layers.1.self_attn.v_proj', 'model.layers.1.self_attn.q_proj']
  */
 export function addAdapters(network: Network, options: LoraOptions = {}): string[] {
-  const { rank = 8, scale = 20, dropout = 0, keys = KEYS } = options
+  const { rank = 8, scale = 20, dropout = 0, layers, keys = KEYS } = options
+  for (const [name, value] of Object.entries({ rank, layers }))
+    if (value !== undefined && (!Number.isSafeInteger(value) || value < 1))
+      throw new ArgumentError("lora", `${name} must be a positive integer, received ${describe(value)}`)
+  if (!Number.isFinite(scale))
+    throw new ArgumentError("lora", `scale must be a finite number, received ${describe(scale)}`)
   network.freeze()
   const named = network.namedModules().map(([path, module]) => ({ path, name: pathInFiles(path), module }))
   const blocks = 1 + Math.max(-1, ...named.map(({ name }) => blockOf(name) ?? -1))
-  const from = options.layers === undefined || options.layers < 0 ? 0 : blocks - options.layers
+  const from = layers === undefined ? 0 : blocks - layers
   const chosen = new Map<string, nn.Module>()
   const names: string[] = []
   for (const { path, name, module } of named) {
@@ -124,6 +129,8 @@ export function addAdapters(network: Network, options: LoraOptions = {}): string
       hint: "keys are ends of names, such as self_attn.q_proj",
     })
   replaceModules(network, chosen)
+  // New layers would be in training mode, where dropout is random.
+  network.train(network.training)
   return names
 }
 

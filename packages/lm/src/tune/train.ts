@@ -12,6 +12,7 @@ import { Pass } from "../models/attend"
 import type { CausalNetwork } from "../models/network"
 import { checkpointBlocks } from "./checkpointing"
 import type { Example } from "./dataset"
+import { adaptersOf } from "./lora"
 
 /** Options of {@link train}. */
 export interface TrainOptions {
@@ -97,6 +98,10 @@ export async function evaluate(
   } finally {
     network.train(training)
   }
+  if (count === 0)
+    throw new ArgumentError("evaluate", "no example has a token in the loss", {
+      hint: "Prompts may be masked and completions truncated",
+    })
   return sum / count
 }
 
@@ -164,7 +169,14 @@ export async function train(
     })
   const optimizer = new AdamW(learningRate)
   optimizer.init(network.trainableParameters())
-  const identity = { seed, batchSize, accumulate, examples: examples.length }
+  const identity = {
+    seed,
+    batchSize,
+    accumulate,
+    learningRate,
+    examples: examples.length,
+    adapters: adaptersText(network),
+  }
   let step = options.state ? restore(options.state, network, optimizer, identity) : 0
   network.train()
   const loss = (...args: [mx.Array, mx.Array, mx.Array]): mx.Array => lossOf(network, ...args)
@@ -207,11 +219,26 @@ export async function train(
   save()
 }
 
+/** Properties that a continued run must share with the first one. */
 interface Identity {
   readonly seed: number
   readonly batchSize: number
   readonly accumulate: number
+  readonly learningRate: number
   readonly examples: number
+  readonly adapters: string
+}
+
+/** A network's adapters in words. */
+function adaptersText(network: CausalNetwork): string {
+  const adapters = [...adaptersOf(network)]
+  const names = new Set(adapters.map(([name]) => name.replace(/\.\d+\./, ".*.")))
+  const forms = new Set(
+    adapters.map(
+      ([, { loraA, scale, dropout }]) => `rank ${loraA.shape[1]}, scale ${scale}, dropout ${dropout?.p ?? 0}`,
+    ),
+  )
+  return `${adapters.length} in ${[...names].join(", ")}: ${[...forms].join("; ")}`
 }
 
 const flat = (tree: object): Record<string, mx.Array> =>

@@ -126,9 +126,32 @@ test("a stopped run continues bit for bit", async () => {
   const whole = await run("whole", [6])
   expect(distance(whole, await run("parts", [2, 5, 6]))).toBe(0)
   await expect(run("parts", [7], { seed: 9 })).rejects.toThrow(/is from a run with seed 0, not 9/)
+  await expect(run("parts", [7], { learningRate: 1 })).rejects.toThrow(/with learningRate 0.01, not 1/)
   expect(readdirSync(at("parts")).sort()).toEqual(["run.json", "state-6.safetensors"])
   await run("often", [4], { saveEvery: 1 })
   expect(readdirSync(at("often")).sort()).toEqual(["run.json", "state-4.safetensors"])
+})
+
+test("a run is not continued with other adapters", async () => {
+  const run = async (options: lm.LoraOptions): Promise<void> => {
+    const { model, network } = await fresh()
+    lm.addAdapters(network, options)
+    await lm.train(network, lm.readDataset(file, model.tokenizer!), { steps: 1, state: at("adapters") })
+  }
+  await run({ rank: 4 })
+  for (const [options, reason] of [
+    [{ rank: 2 }, /rank 4, scale 20, dropout 0, not .*rank 2,/],
+    [{ rank: 4, scale: 10 }, /not .*scale 10/],
+    [{ rank: 4, dropout: 0.5 }, /not .*dropout 0.5/],
+    [{ rank: 4, keys: ["o_proj"] }, /not .*o_proj/],
+    [{ rank: 4, layers: 1 }, /is from a run with adapters 4 in .*, not 2 in/],
+  ] as const)
+    await expect(run(options)).rejects.toThrow(reason)
+})
+
+test("a loss of no tokens is an error, not NaN", async () => {
+  const { network } = await fresh()
+  await expect(lm.evaluate(network, [{ tokens: [1, 2], from: 2 }])).rejects.toThrow(/no example has a token/)
 })
 
 test.each(["steps", "batchSize", "accumulate", "saveEvery"])(
@@ -143,6 +166,17 @@ test.each(["steps", "batchSize", "accumulate", "saveEvery"])(
       )
   },
 )
+
+test("loaded adapters do not drop out", async () => {
+  const { network } = await fresh()
+  lm.addAdapters(network, { rank: 2, dropout: 0.5 })
+  for (const layer of network.modules().filter((module) => module instanceof lm.LoraLinear))
+    layer.loraB = mx.full(layer.loraB.shape, 0.1)
+  lm.saveAdapters(network, at("dropout"))
+  const other = (await fresh()).network
+  lm.loadAdapters(other, at("dropout"))
+  expect(distance(other.forward(TOKENS), other.forward(TOKENS))).toBe(0)
+})
 
 test("adapters take over the scale of their file, and must fit the layers' inputs", async () => {
   const { network } = await fresh()
@@ -188,6 +222,24 @@ test("concurrent runs are deterministic until both have ended", async () => {
   await Promise.all([run(1), run(3)])
   expect(asked).toEqual([true, true, true, true])
   expect(determinism.isAsked).toBe(false)
+})
+
+test("batches are accumulated to the update of a larger one", async () => {
+  const run = async (batchSize: number, accumulate: number): Promise<[number[], mx.Array]> => {
+    const { model, network } = await fresh()
+    lm.addAdapters(network, { rank: 4 })
+    const losses: number[] = []
+    await lm.train(network, lm.readDataset(file, model.tokenizer!), {
+      ...{ steps: 3, learningRate: 0.01, batchSize, accumulate },
+      onStep: ({ loss }) => losses.push(loss),
+    })
+    return [losses, network.forward(TOKENS)]
+  }
+  const [whole, logits] = await run(4, 1)
+  const [parts, accumulated] = await run(1, 4)
+  parts.forEach((loss, i) => expect(loss).toBeCloseTo(whole[i], 4))
+  expect(distance(logits, accumulated)).toBeLessThan(1e-3)
+  expect(distance(logits, (await run(1, 1))[1])).toBeGreaterThan(0.01)
 })
 
 test("checkpointing does not change gradients", async () => {

@@ -161,10 +161,10 @@ describe("quantize", () => {
 test("quantize names the layer that it cannot quantize", () => {
   const model = new nn.Sequential(new nn.Linear(64, 64), new nn.Linear(64, 3), new nn.Linear(3, 2))
   expect(() => nn.quantize(model)).toThrowErrorMatchingInlineSnapshot(
-    `[ShapeError: [quantize] "layers.2", a Linear: the last axis must be a multiple of the group size 64, received shape (2, 3)]`,
+    `[ShapeError: [quantize] "layers.2" (Linear): the last axis must be a multiple of the group size 64, received shape (2, 3)]`,
   )
   const bits = { classPredicate: (path: string) => (path === "layers.1" ? { bits: 7 } : false) }
   expect(() => nn.quantize(model, bits)).toThrowErrorMatchingInlineSnapshot(
-    `[ArgumentError: [quantize] "layers.1", a Linear: mode affine has bits 2, 3, 4, 5, 6, 8, received the number 7]`,
+    `[ArgumentError: [quantize] "layers.1" (Linear): mode affine has bits 2, 3, 4, 5, 6, 8, received the number 7]`,
   )
 })

@@ -450,12 +450,12 @@ export function quantize(...args: unknown[]): Module {
         `classPredicate must return a boolean or options, received ${describe(answer)} for "${path}"`,
       )
     if (!isQuantizable(module))
-      throw new ArgumentError("quantize", `"${path}", a ${module.constructor.name}, has no quantized form`)
+      throw new ArgumentError("quantize", `"${path}" (${module.constructor.name}) has no quantized form`)
     try {
       return module.toQuantized(answer === true ? common : answer)
     } catch (error) {
       if (!(error instanceof LazuliError)) throw error
-      throw about(error, "quantize", `"${path}", a ${module.constructor.name}`)
+      throw about(error, "quantize", `"${path}" (${module.constructor.name})`)
     }
   }
   const leaves = mx.treeMapWithPath(replace, model.leafModules(), Module.isModule)
