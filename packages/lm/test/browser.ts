@@ -142,7 +142,8 @@ export class Page {
 
   async close(): Promise<void> {
     const gone = new Promise((resolve) => this.child.once("exit", resolve))
-    this.child.kill()
+    // It may not end at SIGTERM.
+    this.child.kill("SIGKILL")
     await gone
     rmSync(this.folder, { recursive: true, force: true, maxRetries: 5 })
   }

@@ -80,4 +80,20 @@ describe.skipIf(browser === null)("the chat page (without a Chromium it is not t
     expect((await texts("user")).length).toBe(2)
     expect(await page.value("messages.length")).toBe(4)
   })
+
+  test("starts a new conversation", async () => {
+    const isHidden = (): Promise<boolean> => page.value("document.getElementById('new').hidden")
+    expect(await isHidden()).toBe(false)
+    await page.value("document.getElementById('new').click()")
+    expect([await isHidden(), await texts("user"), await texts("error")]).toEqual([true, [], []])
+    expect(await page.value("messages.length")).toBe(0)
+    await page.value("document.getElementById('text').value = ''")
+  })
+
+  test("says that a server does not answer", async () => {
+    await server.close()
+    await send("is anybody there?")
+    await page.until("document.querySelector('.error') !== null")
+    expect(await texts("error")).toEqual(["The server does not answer."])
+  })
 })

@@ -11,13 +11,14 @@ export const chatPage = (name: string): string => `<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>${escaped(name)}</title>
 <style>
-  :root { color-scheme: light dark; --text: #1c2733; --back: #fbfbf9; --mine: #dfe9f3; --theirs: #fff; --line: #d5d9dd; --blue: #26619c; --red: #a3231f }
+  :root { color-scheme: light dark; --text: #1c2733; --back: #fbfbf9; --mine: #dfe9f3; --theirs: #fff; --line: #d5d9dd; --blue: #26619c; --button: #26619c; --red: #a3231f }
   @media (prefers-color-scheme: dark) {
-    :root { --text: #e4e8ec; --back: #14191f; --mine: #21384f; --theirs: #1c232b; --line: #36414c; --blue: #3f7fbf; --red: #ef8a85 }
+    :root { --text: #e4e8ec; --back: #14191f; --mine: #21384f; --theirs: #1c232b; --line: #36414c; --blue: #6aa7dc; --button: #356ea8; --red: #ef8a85 }
   }
   * { box-sizing: border-box }
   body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; min-height: 100dvh; margin: 0 auto; padding: 0 1rem; color: var(--text); background: var(--back); display: flex; flex-direction: column }
-  h1 { font-size: 1.1rem; font-weight: 600; color: var(--blue); overflow-wrap: anywhere }
+  header { display: flex; justify-content: space-between; align-items: center; gap: 1rem; padding: .6rem 0 }
+  h1 { margin: 0; font-size: 1.1rem; font-weight: 600; color: var(--blue); overflow-wrap: anywhere }
   #log { flex: 1; display: flex; flex-direction: column; gap: .6rem }
   #log > p { white-space: pre-wrap; overflow-wrap: anywhere; padding: .5rem .8rem; border-radius: .6rem; margin: 0; max-width: 88% }
   .user { align-self: end; background: var(--mine) }
@@ -27,10 +28,12 @@ export const chatPage = (name: string): string => `<!doctype html>
   form { display: flex; gap: .5rem; align-items: stretch; position: sticky; bottom: 0; padding: .8rem 0 1rem; background: var(--back) }
   textarea { flex: 1; min-width: 0; font: inherit; color: inherit; background: var(--theirs); padding: .5rem .7rem; border: 1px solid var(--line); border-radius: .5rem; resize: vertical }
   :focus-visible { outline: 2px solid var(--blue); outline-offset: 1px }
-  button { font: inherit; padding: .4rem 1.1rem; border: 0; border-radius: .5rem; color: #fff; background: var(--blue) }
+  button { font: inherit; padding: .4rem 1.1rem; border: 0; border-radius: .5rem; color: #fff; background: var(--button); cursor: pointer }
+  form button { min-width: 5.2rem }
+  #new { flex: none; color: inherit; background: none; border: 1px solid var(--line) }
   button[hidden] { display: none }
 </style>
-<h1>${escaped(name)}</h1>
+<header><h1>${escaped(name)}</h1><button id="new" hidden>New chat</button></header>
 <div id="log" aria-live="polite"></div>
 <form id="form">
   <textarea id="text" rows="2" aria-label="Message" placeholder="Message" title="Enter to send, Shift + Enter for a new line"></textarea>
@@ -38,7 +41,7 @@ export const chatPage = (name: string): string => `<!doctype html>
   <button id="stop" type="button" hidden>Stop</button>
 </form>
 <script>
-  const [log, form, text, send, stop] = ["log", "form", "text", "send", "stop"].map((id) => document.getElementById(id))
+  const [log, form, text, send, stop, fresh] = ["log", "form", "text", "send", "stop", "new"].map((id) => document.getElementById(id))
   const messages = []
   let running = null
   // Scrolls along with new text unless the user has scrolled up.
@@ -58,8 +61,15 @@ export const chatPage = (name: string): string => `<!doctype html>
   const busy = (is) => {
     send.hidden = is
     stop.hidden = !is
+    fresh.hidden = is || messages.length === 0
   }
   stop.onclick = () => running?.abort()
+  fresh.onclick = () => {
+    messages.length = 0
+    log.replaceChildren()
+    busy(false)
+    text.focus()
+  }
   text.onkeydown = (event) => {
     if (event.key === "Enter" && !event.shiftKey) {
       event.preventDefault()
@@ -87,6 +97,8 @@ export const chatPage = (name: string): string => `<!doctype html>
         signal: running.signal,
         headers: { "content-type": "application/json", ...(key ? { authorization: "Bearer " + key } : {}) },
         body: JSON.stringify({ messages, stream: true }),
+      }).catch((error) => {
+        throw error.name === "AbortError" ? error : new Error("The server does not answer.")
       })
       if (response.status === 401) sessionStorage.setItem("key", prompt("API key") ?? "")
       if (!response.ok) throw new Error((await response.json()).error.message)

@@ -9,7 +9,7 @@ import type { Message } from "../text/tokenizer"
 export class RequestError extends Error {
   override readonly name = "RequestError"
   constructor(
-    readonly status: 400 | 401 | 404 | 413 | 429 | 503,
+    readonly status: 400 | 401 | 404 | 413 | 429 | 500 | 503,
     message: string,
     readonly type = "invalid_request_error",
     readonly parameter: string | null = null,
@@ -133,20 +133,28 @@ const isBias = (v: unknown): boolean =>
 export const streams = (body: Body): boolean =>
   given<boolean>(body, "stream", "true or false", isFlag) ?? false
 /** True if the last chunk includes token counts. */
-export const includesUsage = (body: Body): boolean =>
-  isPlainObject(body.stream_options) && (body.stream_options as Body).include_usage === true
+export function includesUsage(body: Body): boolean {
+  const options = given<Body>(body, "stream_options", "an object", isPlainObject)
+  if (!options) return false
+  if (!streams(body)) throw invalid("stream_options", "omitted unless stream is true")
+  for (const [key, value] of Object.entries(options))
+    if (key !== "include_usage" && value)
+      throw new RequestError(
+        400,
+        `stream_options.${key} is not supported`,
+        "invalid_request_error",
+        "stream_options",
+      )
+  return given<boolean>(options, "include_usage", "true or false", isFlag) ?? false
+}
 
 /** The number of top log-probabilities in a chat request; undefined for none. */
 export function chatLogprobs(body: Body): number | undefined {
-  if (!given<boolean>(body, "logprobs", "true or false", isFlag)) return undefined
-  return (
-    given<number>(
-      body,
-      "top_logprobs",
-      "an integer from 0 to 20",
-      (v) => Number.isSafeInteger(v) && between(0, 20)(v),
-    ) ?? 0
-  )
+  const isTop = (v: unknown): boolean => Number.isSafeInteger(v) && between(0, 20)(v)
+  const top = given<number>(body, "top_logprobs", "an integer from 0 to 20", isTop)
+  if (given<boolean>(body, "logprobs", "true or false", isFlag)) return top ?? 0
+  if (top) throw invalid("top_logprobs", "omitted unless logprobs is true")
+  return undefined
 }
 
 /** The number of top log-probabilities in a completion request; undefined for none. */
@@ -158,6 +166,10 @@ export const textLogprobs = (body: Body): number | undefined =>
     (v) => Number.isSafeInteger(v) && between(0, 5)(v),
   )
 
+/** True for values that ask for nothing: clients send back messages as they got them. */
+const isNothing = (v: unknown): boolean =>
+  v === undefined || v === null || (Array.isArray(v) && v.length === 0)
+
 /** The messages of a chat request, with their text parts joined. */
 export function messagesOf(body: Body): Message[] {
   const { messages } = body
@@ -165,6 +177,14 @@ export function messagesOf(body: Body): Message[] {
   return messages.map((message: unknown, i) => {
     const { role, content } = isPlainObject(message) ? (message as Body) : {}
     if (typeof role !== "string") throw invalid(`messages[${i}].role`, "a string")
+    for (const [key, value] of Object.entries(message as Body))
+      if (key !== "role" && key !== "content" && !isNothing(value))
+        throw new RequestError(
+          400,
+          `messages[${i}].${key} is not supported`,
+          "invalid_request_error",
+          "messages",
+        )
     return {
       role: role === "developer" ? "system" : role,
       content: contentOf(content, `messages[${i}].content`),

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as lm from "@lazuli/lm"
 import OpenAI from "openai"
-import { afterAll, beforeAll, describe, expect, test } from "vitest"
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest"
 import "@lazuli/backend-cpu"
 import { writeCheckpoint } from "../../test/checkpoints"
 
@@ -74,6 +74,72 @@ test("completions have log-probabilities", async () => {
   const { logprobs } = done.choices[0]
   expect(logprobs?.token_logprobs?.length).toBe(done.usage?.completion_tokens)
   expect(logprobs?.top_logprobs?.length).toBe(done.usage?.completion_tokens)
+  const pieces: string[] = []
+  for await (const { text } of lm.stream(model, "the", { maxTokens: 5 })) pieces.push(text)
+  const offsets = pieces.map((_, i) => pieces.slice(0, i).join("").length)
+  expect(logprobs?.text_offset).toEqual(offsets)
+  const streamed = await client.completions.create({
+    model: "llama",
+    prompt: "the",
+    temperature: 0,
+    max_tokens: 5,
+    logprobs: 2,
+    stream: true,
+  })
+  const seen: number[] = []
+  for await (const { choices } of streamed) seen.push(...(choices[0]?.logprobs?.text_offset ?? []))
+  expect(seen).toEqual(offsets)
+})
+
+test("log-probabilities have the bytes of tokens that are a part of a character", async () => {
+  const tokens = model.tokenizer!.encode("東", { special: false })
+  expect(tokens.length).toBeGreaterThan(1)
+  expect(tokens.flatMap((token) => model.tokenizer!.bytesOf(token))).toEqual([...Buffer.from("東")])
+  const { choices } = await client.chat.completions.create({
+    model: "llama",
+    messages,
+    max_tokens: 1,
+    logprobs: true,
+    logit_bias: { [tokens[0]]: 100 },
+  })
+  expect(choices[0].logprobs?.content?.[0].bytes).toEqual([Buffer.from("東")[0]])
+})
+
+test("messages may be sent back as they came", async () => {
+  const asked = { model: "llama", max_tokens: 2 }
+  const { message } = (await client.chat.completions.create({ ...asked, messages })).choices[0]
+  const again = { ...asked, messages: [...messages, { ...message, tool_calls: [] }, ...messages] }
+  expect((await client.chat.completions.create(again)).choices.length).toBe(1)
+})
+
+test("unexpected errors are reported to the server, not to the client", async () => {
+  const errors: unknown[] = []
+  const { app } = lm.createServer(model, { onError: (error) => errors.push(error) })
+  const failing = vi.spyOn(model.tokenizer!, "decode").mockImplementation(() => {
+    throw new TypeError("a secret")
+  })
+  const ask = (stream: boolean) =>
+    app.request("/v1/completions", {
+      method: "POST",
+      body: JSON.stringify({ prompt: "the", max_tokens: 2, stream }),
+    })
+  const whole = await ask(false)
+  expect([whole.status, await whole.text()]).toEqual([500, expect.stringContaining("internal server error")])
+  expect(await (await ask(true)).text()).toContain("internal server error")
+  failing.mockRestore()
+  expect(errors.map(String)).toEqual(["TypeError: a secret", "TypeError: a secret"])
+  expect((await app.request("/v1/none")).status).toBe(404)
+  expect(errors.length).toBe(2)
+})
+
+test("by default caches may use half of the free memory on a CPU", async () => {
+  const { app } = lm.createServer(model, { maxTokens: 2 ** 40 })
+  const body = JSON.stringify({ prompt: "the", max_tokens: 2 ** 40 })
+  const response = await app.request("/v1/completions", { method: "POST", body })
+  expect([response.status, await response.text()]).toEqual([
+    400,
+    expect.stringContaining("do not fit maxCacheBytes"),
+  ])
 })
 
 test("embeddings have length 1, and do not depend on others in the batch", async () => {
@@ -116,6 +182,33 @@ describe("rejected are", () => {
       /a text part/,
     ],
     ["wild temperatures", { ...asked, temperature: 9 }, /temperature/],
+    [
+      "calls of tools in messages",
+      { ...asked, messages: [...messages, { role: "assistant", content: "", tool_calls: [{ id: "a" }] }] },
+      /messages\[1\].tool_calls is not supported/,
+    ],
+    [
+      "results of tools",
+      { ...asked, messages: [...messages, { role: "tool", content: "3", tool_call_id: "a" }] },
+      /messages\[1\].tool_call_id is not supported/,
+    ],
+    [
+      "names of authors",
+      { ...asked, messages: [{ ...messages[0], name: "me" }] },
+      /messages\[0\].name is not/,
+    ],
+    [
+      "stream_options without a stream",
+      { ...asked, stream_options: { include_usage: true } },
+      /unless stream/,
+    ],
+    [
+      "unknown stream_options",
+      { ...asked, stream: true, stream_options: { x: 1 } },
+      /stream_options.x is not/,
+    ],
+    ["a text as stream_options", { ...asked, stream: true, stream_options: "x" }, /must be an object/],
+    ["top_logprobs alone", { ...asked, top_logprobs: 2 }, /unless logprobs is true/],
   ])("%s", async (_name, body, reason) => {
     const error = await client.chat.completions.create(body as never).catch((e: unknown) => e)
     expect(error).toBeInstanceOf(OpenAI.BadRequestError)

@@ -3,7 +3,7 @@
  * share one batch.
  */
 import { createHash, randomUUID, timingSafeEqual } from "node:crypto"
-import { basename } from "node:path"
+import { freemem } from "node:os"
 import { serve as listen, type ServerType } from "@hono/node-server"
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe, LazuliError } from "@lazuli/core/engine"
@@ -13,6 +13,7 @@ import { type SSEStreamingApi, streamSSE } from "hono/streaming"
 import type { LoadedModel } from "../formats/load"
 import { Batcher, type BatchOptions, BusyError } from "../generate/batch"
 import { checkTexts, embed, encodePairs, scorePairs, type TokenPair } from "../generate/embed"
+import { compilesBatches } from "../generate/steps"
 import { type FinishReason, type Piece, type Prompt, promptTokens } from "../generate/stream"
 import { EncoderNetwork } from "../models/network"
 import { chatPage } from "./chat-page"
@@ -36,7 +37,7 @@ import {
 
 /** Options of {@link createServer}. */
 export interface ServerOptions extends BatchOptions {
-  /** The model's name in the API; by default that of its folder. */
+  /** The model's name in the API; by default {@link LoadedModel.name}. */
   readonly name?: string
   /** Required from clients as a bearer token. */
   readonly apiKey?: string
@@ -46,6 +47,10 @@ export interface ServerOptions extends BatchOptions {
   readonly maxTokens?: number
   /** Maximum number of prompt tokens per request; 32,768 by default. */
   readonly maxPromptTokens?: number
+  /** Maximum number of bytes for keys and values; on CPUs, half of the free memory by default. */
+  readonly maxCacheBytes?: number
+  /** Called with unexpected errors, whose messages clients do not see. */
+  readonly onError?: (error: unknown) => void
 }
 
 /** A server, listening or not. */
@@ -89,9 +94,11 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
       )
   }
   if (apiKey === "") throw new ArgumentError("createServer", "apiKey must not be empty")
-  const name = options.name ?? basename(model.source)
+  const name = options.name ?? model.name
   const generates = !(model.network instanceof EncoderNetwork)
-  const batch = generates ? new Batcher(model, options) : null
+  const batch = generates
+    ? new Batcher(model, { ...options, maxCacheBytes: cacheLimit(model, options) })
+    : null
   const counts: Counts = { requests: 0, refused: 0, promptTokens: 0, generatedTokens: 0 }
   const created = Math.floor(Date.now() / 1000)
   const app = new Hono()
@@ -99,6 +106,7 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
 
   app.onError((error, c) => {
     counts.refused++
+    if (!isExpected(error)) options.onError?.(error)
     return answerError(error, c)
   })
   app.notFound((c) => answerError(new RequestError(404, `${c.req.method} ${c.req.path} not found`), c))
@@ -155,6 +163,16 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
   }
 }
 
+/**
+ * The limit of a batch's caches. On GPUs there is none by default: an allocation that fails there is an error, where on CPUs the system
+ * would end the process.
+ */
+function cacheLimit({ network }: LoadedModel, options: ServerOptions): number | undefined {
+  if (options.maxCacheBytes !== undefined || network instanceof EncoderNetwork) return options.maxCacheBytes
+  if (mx.defaultDevice().type === "gpu" || compilesBatches(network, options)) return undefined
+  return Math.floor(Math.min(freemem(), process.constrainedMemory() || Infinity) / 2)
+}
+
 async function readBody(c: Context): Promise<Readonly<Record<string, unknown>>> {
   let value: unknown
   try {
@@ -172,13 +190,16 @@ function answerError(error: unknown, c: Context): Response {
   return c.json({ error: { message, type, param: parameter, code: null } }, status)
 }
 
+const isExpected = (error: unknown): boolean =>
+  error instanceof RequestError || error instanceof BusyError || error instanceof LazuliError
+
 /** Maps an error to one for the client, which does not see the messages of unexpected ones. */
 function asRequestError(error: unknown): RequestError {
   if (error instanceof RequestError) return error
   if (error instanceof BusyError) return new RequestError(429, error.message, "rate_limit_error")
   if (error instanceof ArgumentError) return new RequestError(400, error.message)
   if (error instanceof LazuliError) return new RequestError(503, error.message, "server_error")
-  return new RequestError(503, "internal server error", "server_error")
+  return new RequestError(500, "internal server error", "server_error")
 }
 
 /** Metrics in Prometheus's format. */
@@ -261,8 +282,15 @@ class RequestHandler {
   complete(c: Context, body: Readonly<Record<string, unknown>>): Promise<Response> {
     checkKnown(body, "completion")
     const logprobs = textLogprobs(body)
-    const logprobsOf = (pieces: readonly Piece[]): object | null =>
-      logprobs === undefined ? null : this.textLogprob(pieces)
+    let length = 0
+    const logprobsOf = (pieces: readonly Piece[]): object | null => {
+      if (logprobs === undefined) return null
+      const offsets = pieces.map(({ text }) => {
+        length += text.length
+        return length - text.length
+      })
+      return this.textLogprob(pieces, offsets)
+    }
     const format: ResponseFormat = {
       id: `cmpl-${randomUUID()}`,
       object: ["text_completion", "text_completion"],
@@ -348,7 +376,7 @@ class RequestHandler {
     this.checkModel(body)
     if (!this.batch) throw new RequestError(400, "the model is an encoder, which does not generate text")
     const options = generationOf(body, this.options.maxTokens ?? 1024)
-    const isStreamed = streams(body)
+    const [isStreamed, countsTokens] = [streams(body), includesUsage(body)]
     const tokens = promptTokens(this.model, prompt)
     const max = this.options.maxPromptTokens ?? 32_768
     if (tokens.length > max)
@@ -390,11 +418,12 @@ class RequestHandler {
           if (piece.text !== "" || piece.finish !== null || logprobs !== undefined)
             await out.writeSSE(shape([format.chunk(piece)]))
         }
-        if (includesUsage(body)) await out.writeSSE(shape([], { usage: usage(written) }))
+        if (countsTokens) await out.writeSSE(shape([], { usage: usage(written) }))
         await out.writeSSE({ data: "[DONE]" })
       },
       async (error, out: SSEStreamingApi) => {
         if (controller.signal.aborted) return
+        if (!isExpected(error)) this.options.onError?.(error)
         const { message, type } = asRequestError(error)
         await out.writeSSE({ data: JSON.stringify({ error: { message, type, param: null, code: null } }) })
       },
@@ -402,9 +431,12 @@ class RequestHandler {
   }
 
   private chatLogprob(piece: Piece): object {
-    const one = (token: number, logprob: number): { token: string; logprob: number; bytes: number[] } => {
+    const one = (
+      token: number,
+      logprob: number,
+    ): { token: string; logprob: number; bytes: number[] | null } => {
       const text = this.model.tokenizer?.decode([token], { special: true }) ?? ""
-      return { token: text, logprob, bytes: [...Buffer.from(text)] }
+      return { token: text, logprob, bytes: this.model.tokenizer?.bytesOf(token) ?? null }
     }
     return {
       ...one(piece.token, piece.logprob ?? 0),
@@ -412,7 +444,7 @@ class RequestHandler {
     }
   }
 
-  private textLogprob(pieces: readonly Piece[]): object {
+  private textLogprob(pieces: readonly Piece[], offsets: readonly number[]): object {
     const text = (token: number): string => this.model.tokenizer?.decode([token], { special: true }) ?? ""
     return {
       tokens: pieces.map(({ token }) => text(token)),
@@ -420,7 +452,7 @@ class RequestHandler {
       top_logprobs: pieces.map(({ top }) =>
         Object.fromEntries(top.map(({ token, logprob }) => [text(token), logprob])),
       ),
-      text_offset: [],
+      text_offset: offsets,
     }
   }
 }
