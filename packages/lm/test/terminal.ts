@@ -14,6 +14,7 @@ export function captured(
       written.err += text
     },
     interactive: false,
+    input: async () => typed.join("\n"),
     async *lines() {
       yield* typed
     },

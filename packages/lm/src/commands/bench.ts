@@ -26,8 +26,8 @@ export function addBench(program: Command, terminal: Terminal): void {
     .option("--prompt-tokens <n>", "tokens in each prompt", integer, 512)
     .option("--tokens <n>", "tokens to generate per stream", integer, 64)
     .option("--streams <list>", "numbers of concurrent streams, such as 1,4,16", counts, [1])
-    .action(async ({ model, activations, promptTokens, tokens, streams }: Flags) => {
-      const loaded = await loadShown(model, terminal, { activations })
+    .action(async ({ promptTokens, tokens, streams, ...flags }: Flags) => {
+      const loaded = await loadShown(flags, terminal)
       const { vocabulary } = causal("bench", loaded)
       for (const n of streams) {
         const batch = new Batcher(loaded, { maxRows: n, maxWaiting: n, prefillStep: 512 })

@@ -26,20 +26,22 @@ export function addChat(program: Command, terminal: Terminal): void {
     "system message",
   )
   addGeneration(command).action(async (flags: Flags) => {
-    const model = await loadShown(flags.model, terminal, { activations: flags.activations })
+    const model = await loadShown(flags, terminal)
     const network = causal("chat", model)
+    const generation = await generationOf(flags, terminal)
     const store = new PrefixStore(Number.MAX_SAFE_INTEGER)
+    if (terminal.interactive) terminal.err("Ctrl-C stops an answer, and Ctrl-D ends the chat.\n")
     const messages: Message[] = flags.system ? [{ role: "system", content: flags.system }] : []
     for await (const line of terminal.lines("> ")) {
       if (line.trim() === "") continue
       messages.push({ role: "user", content: line })
       const tokens = promptTokens(model, messages)
-      const cache = store.find(tokens) ?? makeCache(network)
+      const cache = store.find(tokens) ?? makeCache(network, generation)
       const generated: number[] = []
       let answer = ""
       await terminal.interruptible(async (signal) => {
         try {
-          for await (const piece of stream(model, tokens, { ...generationOf(flags), cache, signal })) {
+          for await (const piece of stream(model, tokens, { ...generation, cache, signal })) {
             generated.push(piece.token)
             answer += piece.text
             terminal.out(piece.text)

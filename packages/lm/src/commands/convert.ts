@@ -3,8 +3,9 @@
  */
 import * as mx from "@lazuli/core"
 import { type Command, Option } from "commander"
-import type { GgufType } from "../formats/gguf-write"
+import { GGUF_TYPES, type GgufType } from "../formats/gguf-write"
 import { quantize, save } from "../formats/save"
+import { fuseAdapters } from "../tune/lora"
 import { integer, loadShown, MODEL_HELP, number } from "./options"
 import { bytesText, progressBar, type Terminal } from "./terminal"
 
@@ -13,6 +14,7 @@ const DTYPES = { float32: mx.float32, float16: mx.float16, bfloat16: mx.bfloat16
 interface Flags {
   readonly model: string
   readonly out: string
+  readonly adapters?: string
   readonly dtype?: keyof typeof DTYPES
   readonly maxShardBytes?: number
   readonly bits?: number
@@ -21,16 +23,12 @@ interface Flags {
   readonly type?: GgufType
 }
 
-const TYPES: readonly GgufType[] = [
-  ...(["F32", "F16", "BF16"] as const),
-  ...(["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"] as const),
-]
-
 export function addConvert(program: Command, terminal: Terminal): void {
   const common = (command: Command): Command =>
     command
       .requiredOption("-m, --model <model>", MODEL_HELP)
       .requiredOption("-o, --out <path>", "output folder or .gguf file")
+      .option("--adapters <folder>", "LoRA adapters to fuse with the weights")
       .addOption(new Option("--dtype <dtype>", "dtype of the weights").choices(Object.keys(DTYPES)))
       .option("--max-shard-bytes <n>", "maximum bytes per weight file", number)
   common(
@@ -38,7 +36,7 @@ export function addConvert(program: Command, terminal: Terminal): void {
       .command("convert")
       .description("write a model as a folder in Hugging Face format, or as a GGUF file"),
   )
-    .addOption(new Option("--type <type>", "type of matrices in a GGUF file").choices(TYPES))
+    .addOption(new Option("--type <type>", "type of matrices in a GGUF file").choices(GGUF_TYPES))
     .action((flags: Flags) => convert(flags, false, terminal))
   common(program.command("quantize").description("write a model with quantized weights"))
     .option("--bits <n>", "bits per weight", integer)
@@ -50,8 +48,9 @@ export function addConvert(program: Command, terminal: Terminal): void {
 }
 
 async function convert(flags: Flags, quantizes: boolean, terminal: Terminal): Promise<void> {
-  const { model, out, dtype, maxShardBytes, bits, groupSize, mode, type } = flags
-  const loaded = await loadShown(model, terminal, { dtype: dtype && DTYPES[dtype] })
+  const { model, adapters, out, dtype, maxShardBytes, bits, groupSize, mode, type } = flags
+  const loaded = await loadShown({ model, adapters }, terminal, { dtype: dtype && DTYPES[dtype] })
+  if (adapters !== undefined) fuseAdapters(loaded.network)
   const made = quantizes ? quantize(loaded, { bits, groupSize, mode }) : loaded
   save(made, out, { maxShardBytes, type, onProgress: progressBar(terminal, "writing") })
   terminal.out(`${out}\n`)

@@ -21,19 +21,21 @@ interface Flags extends GenerationFlags, ModelFlags {
 
 export function addGenerate(program: Command, terminal: Terminal): void {
   const command = addModel(program.command("generate").description("generate text from a prompt"))
-    .requiredOption("-p, --prompt <text>", "the prompt")
+    .requiredOption("-p, --prompt <text>", "the prompt; - reads it from standard input")
     .option("--system <text>", "system message")
     .option("--raw", "use the prompt as given, without the chat template")
   addGeneration(command).action(async (flags: Flags) => {
-    const model = await loadShown(flags.model, terminal, { activations: flags.activations })
+    const model = await loadShown(flags, terminal)
     const chats = model.tokenizer?.chats === true && !flags.raw
     const system = flags.system ? [{ role: "system", content: flags.system }] : []
-    const prompt: Prompt = chats ? [...system, { role: "user", content: flags.prompt }] : flags.prompt
+    const content = flags.prompt === "-" ? await terminal.input() : flags.prompt
+    const prompt: Prompt = chats ? [...system, { role: "user", content }] : content
     const tokens = promptTokens(model, prompt)
+    const generation = await generationOf(flags, terminal)
     const meter = new Meter(tokens.length)
     await terminal.interruptible(async (signal) => {
       try {
-        for await (const piece of stream(model, tokens, { ...generationOf(flags), signal })) {
+        for await (const piece of stream(model, tokens, { ...generation, signal })) {
           meter.count()
           terminal.out(piece.text)
         }

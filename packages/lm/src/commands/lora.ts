@@ -1,15 +1,16 @@
 /**
  * `lazuli-lm lora` and `lazuli-lm eval`: train adapters, and measure a model's loss.
  */
+import * as mx from "@lazuli/core"
 import { type Command, Option } from "commander"
 import { save } from "../formats/save"
 import { causal } from "../generate/stream"
-import { type AdapterForm, loadAdapters, saveAdapters } from "../tune/adapter-files"
+import { type AdapterForm, saveAdapters } from "../tune/adapter-files"
 import { readDataset } from "../tune/dataset"
 import { addAdapters, fuseAdapters } from "../tune/lora"
 import { evaluate, train } from "../tune/train"
-import { integer, loadShown, MODEL_HELP, number, tokenizerOf } from "./options"
-import type { Terminal } from "./terminal"
+import { integer, loadShown, MODEL_HELP, type ModelFlags, number, tokenizerOf } from "./options"
+import { bytesText, type Terminal } from "./terminal"
 
 interface Flags {
   readonly model: string
@@ -69,20 +70,27 @@ export function addLora(program: Command, terminal: Terminal): void {
     .description("compute mean loss per token and perplexity")
     .requiredOption("-m, --model <model>", MODEL_HELP)
     .requiredOption("-d, --data <file>", "JSON Lines file of examples")
-    .option("--adapters <folder>", "adapters to load")
+    .option("--adapters <folder>", "LoRA adapters to load")
     .option("--mask-prompt", "compute the loss on completions only")
-    .action(async ({ model, data, adapters, maskPrompt }: Flags & { readonly adapters?: string }) => {
-      const loaded = await loadShown(model, terminal)
+    .option("--max-tokens <n>", "truncate longer examples", integer, 2048)
+    .action(async ({ data, maskPrompt, maxTokens, ...flags }: Flags & ModelFlags) => {
+      const loaded = await loadShown(flags, terminal)
       const network = causal("eval", loaded)
-      if (adapters) loadAdapters(network, adapters)
-      const loss = await evaluate(network, readDataset(data, tokenizerOf(loaded), { maskPrompt }))
+      const examples = readDataset(data, tokenizerOf(loaded), { maskPrompt, maxTokens })
+      const begin = performance.now()
+      const loss = await evaluate(network, examples)
+      const read = examples.reduce((sum, { tokens }) => sum + tokens.length, 0)
+      const rate = read / ((performance.now() - begin) / 1000)
       terminal.out(`loss ${loss.toFixed(4)}, perplexity ${Math.exp(loss).toFixed(2)}\n`)
+      terminal.err(
+        `${examples.length} examples, ${rate.toFixed(0)} tokens/s; peak memory ${bytesText(mx.getPeakMemory())}\n`,
+      )
     })
 }
 
 async function lora(flags: Flags, terminal: Terminal): Promise<void> {
   const { rank, scale, dropout, layers, keys, maskPrompt, maxTokens } = flags
-  const model = await loadShown(flags.model, terminal)
+  const model = await loadShown({ model: flags.model }, terminal)
   const network = causal("lora", model)
   const read = (file: string) => readDataset(file, tokenizerOf(model), { maskPrompt, maxTokens })
   const [examples, valid] = [read(flags.data), flags.valid ? read(flags.valid) : null]
@@ -94,7 +102,7 @@ async function lora(flags: Flags, terminal: Terminal): Promise<void> {
   }
   await report("before")
   const begin = performance.now()
-  let tokens = 0
+  let [updates, tokens] = [0, 0]
   await terminal.interruptible((signal) =>
     train(network, examples, {
       steps: flags.steps,
@@ -108,15 +116,19 @@ async function lora(flags: Flags, terminal: Terminal): Promise<void> {
       state: flags.out,
       signal,
       onStep: (step) => {
+        updates++
         tokens += step.tokens
         const rate = tokens / ((performance.now() - begin) / 1000)
         terminal.out(`step ${step.step}: loss ${step.loss.toFixed(4)}, ${rate.toFixed(0)} tokens/s\n`)
       },
     }),
   )
+  if (updates === 0)
+    terminal.err(`${flags.out} already has ${flags.steps} updates or more: pass more --steps to go on\n`)
   await report("after")
   saveAdapters(network, flags.out, flags.form)
   terminal.out(`${flags.out}\n`)
+  terminal.err(`peak memory ${bytesText(mx.getPeakMemory())}\n`)
   if (!flags.fuse) return
   fuseAdapters(network)
   save(model, flags.fuse)

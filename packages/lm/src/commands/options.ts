@@ -7,6 +7,7 @@ import { type Command, InvalidArgumentError, Option } from "commander"
 import { type LoadedModel, type LoadModelOptions, load } from "../formats/load"
 import type { GenerateOptions } from "../generate/stream"
 import type { Tokenizer } from "../text/tokenizer"
+import { loadAdapters } from "../tune/adapter-files"
 import { progressBar, type Terminal } from "./terminal"
 
 /** Parses a number. */
@@ -38,6 +39,10 @@ export interface GenerationFlags {
   readonly stop?: string[]
   readonly seed?: number
   readonly ignoreEos?: boolean
+  readonly cacheBits?: number
+  readonly maxContext?: number
+  readonly draft?: string
+  readonly draftTokens?: number
 }
 
 /** Adds the generation options to a command. */
@@ -54,9 +59,13 @@ export const addGeneration = (command: Command): Command =>
     .option("--stop <text>", "stop string; may be repeated", collect)
     .option("--seed <n>", "random seed", integer)
     .option("--ignore-eos", "continue after end-of-text tokens")
+    .option("--cache-bits <n>", "quantize keys and values to 4 or 8 bits", integer)
+    .option("--max-context <n>", "limit attention to the last n tokens", integer)
+    .option("--draft <model>", "smaller model with the same tokenizer, for speculative decoding")
+    .option("--draft-tokens <n>", "tokens to draft at a time", integer)
 
-/** The options of `stream`. */
-export const generationOf = (flags: GenerationFlags): GenerateOptions => ({
+/** The options of `stream`. Loads the draft model. */
+export const generationOf = async (flags: GenerationFlags, terminal: Terminal): Promise<GenerateOptions> => ({
   maxTokens: flags.maxTokens,
   temperature: flags.temperature,
   topK: flags.topK,
@@ -68,6 +77,10 @@ export const generationOf = (flags: GenerationFlags): GenerateOptions => ({
   stop: flags.stop,
   seed: flags.seed,
   ignoreEos: flags.ignoreEos,
+  cacheBits: flags.cacheBits,
+  maxContext: flags.maxContext,
+  draft: flags.draft === undefined ? undefined : await loadShown({ model: flags.draft }, terminal),
+  draftTokens: flags.draftTokens,
 })
 
 /** A model's tokenizer. @throws ArgumentError if it has none */
@@ -80,6 +93,7 @@ export function tokenizerOf({ tokenizer, source }: LoadedModel): Tokenizer {
 export interface ModelFlags {
   readonly model: string
   readonly activations?: mx.ProductActivations
+  readonly adapters?: string
 }
 
 export const MODEL_HELP = "folder, .gguf file or name on the Hugging Face Hub"
@@ -94,14 +108,16 @@ export const addModel = (command: Command): Command =>
         "int8 quantizes the inputs of quantized layers: faster, less exact",
       ).choices(["exact", "int8"]),
     )
+    .option("--adapters <folder>", "LoRA adapters to load")
 
-/** Loads a model, and shows a progress bar. */
-export const loadShown = (
-  source: string,
+/** Loads a model with its adapters, and shows a progress bar. */
+export async function loadShown(
+  { model, activations, adapters }: ModelFlags,
   terminal: Terminal,
-  options: Pick<LoadModelOptions, "dtype" | "activations"> = {},
-): Promise<LoadedModel> =>
-  load(source, {
-    ...options,
-    onProgress: progressBar(terminal, "loading"),
-  })
+  options: Pick<LoadModelOptions, "dtype"> = {},
+): Promise<LoadedModel> {
+  const onProgress = progressBar(terminal, "loading")
+  const loaded = await load(model, { ...options, activations, onProgress })
+  if (adapters !== undefined) loadAdapters(loaded.network, adapters)
+  return loaded
+}

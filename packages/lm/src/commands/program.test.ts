@@ -1,7 +1,10 @@
 /** `lazuli-lm` on tiny checkpoints. */
-import { mkdtempSync, rmSync } from "node:fs"
+import { once } from "node:events"
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import * as lm from "@lazuli/lm"
 import { afterAll, expect, test } from "vitest"
 import { writeCheckpoint } from "../../test/checkpoints"
 import { captured } from "../../test/terminal"
@@ -46,4 +49,74 @@ test("serve listens until it is interrupted", async () => {
   }
   expect(await run(["serve", "--model", folder, "--port", "0"], terminal)).toBe(0)
   expect(status).toBe(200)
+})
+
+/** Runs a command that must end with this status. */
+async function ran(args: readonly string[], status = 0, typed: readonly string[] = []) {
+  const terminal = captured(typed)
+  expect(await run(args, terminal), `${args.join(" ")}\n${terminal.written.err}`).toBe(status)
+  return terminal.written
+}
+
+const asked = ["--prompt", "the", "--max-tokens", "12", "--ignore-eos"]
+const generated = async (...args: string[]): Promise<string> =>
+  (await ran(["generate", "--model", folder, ...asked, ...args])).out
+
+test("adapters are trained, loaded by each command, and fused", async () => {
+  const [data, adapters, fused] = ["data.jsonl", "adapters", "fused"].map((name) => join(scratch, name))
+  writeFileSync(data, JSON.stringify({ prompt: "the", completion: "end of the beginning" }))
+  const lora = ["lora", "-m", folder, "-d", data, "-o", adapters, "--learning-rate", "0.05", "--steps", "8"]
+  const trained = await ran([...lora, "--dropout", "0.1"])
+  expect(trained.out).toMatch(/step 8: loss/)
+  expect(trained.err).toMatch(/peak memory/)
+  expect((await ran([...lora, "--dropout", "0.1"])).err).toMatch(/already has 8 updates or more: pass more/)
+  expect((await ran(lora, 1)).err).toMatch(/is from a run with adapters .* dropout 0.1, not/)
+  const plain = await generated()
+  const adapted = await generated("--adapters", adapters)
+  expect(adapted).not.toBe(plain)
+  await ran(["convert", "-m", folder, "--adapters", adapters, "-o", fused])
+  expect((await ran(["generate", "--model", fused, ...asked])).out).toBe(adapted)
+  const answered = await ran(["chat", "-m", folder, "--adapters", adapters, "-n", "12", "--ignore-eos"], 0, [
+    "the",
+  ])
+  expect(answered.out).toBe(adapted)
+  const evaluated = await ran(["eval", "-m", folder, "-d", data, "--adapters", adapters])
+  expect(evaluated.out).toBe((await ran(["eval", "-m", fused, "-d", data])).out)
+  expect(evaluated.err).toMatch(/1 examples?, \d+ tokens\/s; peak memory/)
+})
+
+test("drafts do not change the output, and a prompt may come from standard input", async () => {
+  const plain = await generated()
+  expect(await generated("--draft", folder, "--draft-tokens", "3")).toBe(plain)
+  expect((await ran(["generate", "--model", folder, ...asked, "--prompt", "-"], 0, ["the"])).out).toBe(plain)
+  const model = await lm.load(folder)
+  const text = await lm.generate(model, [{ role: "user", content: "the" }], {
+    maxTokens: 12,
+    ignoreEos: true,
+    maxContext: 4,
+  })
+  expect(await generated("--max-context", "4")).toBe(`${text}\n`)
+  expect((await ran(["generate", "--model", folder, ...asked, "--cache-bits", "5"], 1)).err).toMatch(/4 or 8/)
+})
+
+test("errors of files and addresses are shown without a stack trace", async () => {
+  const taken = createServer().listen(0, "127.0.0.1")
+  await once(taken, "listening")
+  const { port } = taken.address() as { port: number }
+  const serve = ["serve", "--model", folder, "--port"]
+  for (const [args, reason] of [
+    [[...serve, String(port)], /^listen EADDRINUSE: address already in use/],
+    [[...serve, "99999"], /Not a port/],
+    [["eval", "-m", folder, "-d", scratch], /^EISDIR/],
+    [["convert", "-m", folder, "-o", join(folder, "config.json", "x")], /^ENOTDIR/],
+  ] as const) {
+    const { err } = await ran(args, 1)
+    expect(err).toMatch(reason)
+    expect(err).not.toContain("    at ")
+  }
+  taken.close()
+})
+
+test("--version is that of the package", async () => {
+  expect((await ran(["--version"])).out).toMatch(/^\d+\.\d+\.\d+\n$/)
 })

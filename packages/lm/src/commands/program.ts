@@ -1,6 +1,7 @@
 /**
  * The subcommands of `lazuli-lm`, and its error handling.
  */
+import { createRequire } from "node:module"
 import "@lazuli/backend-cpu"
 import { LazuliError } from "@lazuli/core/engine"
 import { Command, CommanderError } from "commander"
@@ -12,6 +13,9 @@ import { addLora } from "./lora"
 import { addServe } from "./serve"
 import { processTerminal, type Terminal } from "./terminal"
 
+/** True for errors of files and addresses, which a user can fix and which are shown without a stack trace, as ours are. */
+const isOfSystem = (error: Error): boolean => "code" in error && "syscall" in error
+
 /**
  * Runs a command. Resolves to its exit status.
  * @param args - arguments after `lazuli-lm`
@@ -19,6 +23,7 @@ import { processTerminal, type Terminal } from "./terminal"
 export async function run(args: readonly string[], terminal: Terminal = processTerminal): Promise<number> {
   const program = new Command("lazuli-lm")
     .description("Language models: generate, serve, convert and fine-tune")
+    .version((createRequire(import.meta.url)("@lazuli/lm/package.json") as { version: string }).version)
     .exitOverride()
     .configureOutput({ writeOut: (text) => terminal.out(text), writeErr: (text) => terminal.err(text) })
   for (const add of [addGenerate, addChat, addServe, addConvert, addLora, addBench]) add(program, terminal)
@@ -27,9 +32,11 @@ export async function run(args: readonly string[], terminal: Terminal = processT
     return 0
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode
-    // Errors that a user can fix are shown without a stack trace.
-    const text =
-      error instanceof LazuliError ? error.message : error instanceof Error ? error.stack : String(error)
+    const text = !(error instanceof Error)
+      ? String(error)
+      : error instanceof LazuliError || isOfSystem(error)
+        ? error.message
+        : error.stack
     terminal.err(`${text}\n`)
     return 1
   }

@@ -1,7 +1,7 @@
 /**
  * `lazuli-lm serve`: a server with OpenAI's API.
  */
-import type { Command } from "commander"
+import { type Command, InvalidArgumentError } from "commander"
 import { createServer } from "../server/server"
 import { addModel, integer, loadShown, type ModelFlags } from "./options"
 import type { Terminal } from "./terminal"
@@ -18,8 +18,16 @@ interface Flags extends ModelFlags {
   readonly maxCacheBytes?: number
   readonly prefixBytes: number
   readonly cacheBits?: number
+  readonly maxContext?: number
+  readonly maxPromptTokens: number
   readonly pageTokens?: number
   readonly exact?: boolean
+}
+
+function portOf(text: string): number {
+  const port = integer(text)
+  if (port < 0 || port > 65_535) throw new InvalidArgumentError("Not a port.")
+  return port
 }
 
 export function addServe(program: Command, terminal: Terminal): void {
@@ -27,28 +35,40 @@ export function addServe(program: Command, terminal: Terminal): void {
     program.command("serve").description("serve a model with an OpenAI-compatible API and a chat page"),
   )
     .option("--host <host>", "address to listen on", "127.0.0.1")
-    .option("--port <n>", "port; 0 for any free one", integer, 8080)
+    .option("--port <n>", "port; 0 for any free one", portOf, 8080)
     .option("--name <name>", "model name in the API")
     .option("--api-key <key>", "API key that clients must send; or set LAZULI_LM_API_KEY")
     .option("--max-rows <n>", "maximum number of requests in the batch", integer, 16)
     .option("--max-waiting <n>", "maximum number of queued requests", integer, 256)
     .option("--max-tokens <n>", "maximum number of generated tokens per request", integer, 1024)
+    .option("--max-prompt-tokens <n>", "maximum number of prompt tokens per request", integer, 32_768)
     .option("--max-body-bytes <n>", "maximum size of a request body", integer, 2 ** 20)
-    .option("--max-cache-bytes <n>", "memory limit for keys and values", integer)
+    .option(
+      "--max-cache-bytes <n>",
+      "memory limit for keys and values; on CPUs half of the free memory by default",
+      integer,
+    )
     .option("--prefix-bytes <n>", "memory for caches of earlier prompts", integer, 2 ** 28)
     .option("--cache-bits <n>", "quantize keys and values to 4 or 8 bits", integer)
+    .option("--max-context <n>", "limit attention to the last n tokens", integer)
     .option("--page-tokens <n>", "store keys and values in pages of n tokens, shared by prompts", integer)
     .option("--exact", "make outputs bit-for-bit independent of concurrent requests; slower")
     .action(
       async ({
         model,
         activations,
+        adapters,
         host,
         port,
         apiKey = process.env.LAZULI_LM_API_KEY,
         ...options
       }: Flags) => {
-        const server = createServer(await loadShown(model, terminal, { activations }), { ...options, apiKey })
+        const loaded = await loadShown({ model, activations, adapters }, terminal)
+        const server = createServer(loaded, {
+          ...options,
+          apiKey,
+          onError: (error) => terminal.err(`${error instanceof Error ? error.stack : error}\n`),
+        })
         const url = await server.listen(port, host)
         terminal.out(`listening on ${url}\n`)
         await terminal.interruptible(

@@ -20,3 +20,12 @@ test("Ctrl-C aborts each body once, and exits only if pressed twice during one",
   expect(exit).toHaveBeenCalledWith(130)
   expect(process.listenerCount("SIGINT")).toBe(before)
 })
+
+test("SIGTERM aborts a body as Ctrl-C does", async () => {
+  const before = process.listenerCount("SIGTERM")
+  await processTerminal.interruptible(async (signal) => {
+    process.emit("SIGTERM")
+    expect(signal.reason).toBeInstanceOf(Interrupted)
+  })
+  expect(process.listenerCount("SIGTERM")).toBe(before)
+})

@@ -1,6 +1,7 @@
 /**
  * Input, output and interrupts of commands: those of the process, or of a test.
  */
+import { text } from "node:stream/consumers"
 import * as mx from "@lazuli/core"
 
 export interface Terminal {
@@ -8,9 +9,11 @@ export interface Terminal {
   err(text: string): void
   /** True if progress bars can be shown. */
   readonly interactive: boolean
+  /** All of standard input. */
+  input(): Promise<string>
   /** Lines of input, with a prompt before each. */
   lines(prompt: string): AsyncIterable<string>
-  /** Runs `body` with a signal that Ctrl-C aborts. A second Ctrl-C exits the process. */
+  /** Runs `body` with a signal that Ctrl-C or SIGTERM aborts. A second one exits the process. */
   interruptible<T>(body: (signal: AbortSignal) => Promise<T>): Promise<T>
 }
 
@@ -20,6 +23,7 @@ export const processTerminal: Terminal = {
   get interactive() {
     return process.stderr.isTTY === true
   },
+  input: () => text(process.stdin),
   async *lines(prompt) {
     const { createInterface } = await import("node:readline")
     const reader = createInterface({ input: process.stdin, output: process.stderr, prompt })
@@ -35,17 +39,16 @@ export const processTerminal: Terminal = {
   },
   async interruptible(body) {
     const controller = new AbortController()
-    const exit = (): void => process.exit(130)
     const stop = (): void => {
-      process.once("SIGINT", exit)
+      if (controller.signal.aborted) process.exit(130)
       controller.abort(new Interrupted())
     }
-    process.once("SIGINT", stop)
+    const signals = ["SIGINT", "SIGTERM"] as const
+    for (const name of signals) process.on(name, stop)
     try {
       return await body(controller.signal)
     } finally {
-      process.removeListener("SIGINT", stop)
-      process.removeListener("SIGINT", exit)
+      for (const name of signals) process.removeListener(name, stop)
     }
   },
 }
