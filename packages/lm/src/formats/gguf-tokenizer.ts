@@ -11,13 +11,36 @@ export const TOKEN_TYPES = { normal: 1, unknown: 2, control: 3, userDefined: 4, 
 /** The mark before beginnings of words in BERT's vocabulary. */
 export const WORD = "▁"
 
-/** Patterns of byte-level pre-tokenizers, by llama.cpp's names; others are those of GPT-2. */
+/** Patterns of byte-level pre-tokenizers, by llama.cpp's names. */
 export const SPLITS: Readonly<Record<string, string>> = {
   "llama-bpe":
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
   qwen2:
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+  tekken:
+    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
 }
+
+/** Other names of pre-tokenizers, with those that split in the same way: "gpt-2", "smollm" and the names of {@link SPLITS}. */
+const SAME: Readonly<Record<string, string>> = {
+  default: "gpt-2",
+  "phi-2": "gpt-2",
+  olmo: "gpt-2",
+  mpt: "gpt-2",
+  jais: "gpt-2",
+  starcoder: "smollm",
+  refact: "smollm",
+  "command-r": "smollm",
+  llama3: "llama-bpe",
+  "llama-v3": "llama-bpe",
+  dbrx: "llama-bpe",
+  "smaug-bpe": "llama-bpe",
+  "deepseek-r1-qwen": "qwen2",
+  stablelm2: "qwen2",
+}
+
+/** Pre-tokenizers of vocabularies in which a whole word is a token, whatever the merges. */
+const IGNORES_MERGES = ["llama-bpe", "llama3", "llama-v3", "tekken"]
 
 /** The tokenizer's files. */
 export function ggufTokenizer(metadata: GgufMetadata, tokens: readonly string[]): TokenizerFiles {
@@ -44,9 +67,11 @@ export function ggufTokenizer(metadata: GgufMetadata, tokens: readonly string[])
   if (kind === "gpt2") {
     const merges = metadata.texts("tokenizer.ggml.merges")
     if (!merges) throw metadata.error("tokenizer.ggml.merges is missing")
-    const pre = metadata.text("tokenizer.ggml.pre") ?? ""
+    const pre = metadata.text("tokenizer.ggml.pre") ?? "default"
+    const parts = byteLevel(vocab, merges, SAME[pre] ?? pre, IGNORES_MERGES.includes(pre))
+    if (!parts) throw metadata.error(`the pre-tokenizer ${JSON.stringify(pre)} is not supported`)
     return {
-      tokenizer: { ...common, post_processor, ...byteLevel(vocab, merges, SPLITS[pre], pre === "smollm") },
+      tokenizer: { ...common, post_processor, ...parts },
       config,
       eosIds: ends,
     }
@@ -136,12 +161,16 @@ function wordPieces(
   }
 }
 
+/** A byte-level tokenizer; null for an unknown name of a pre-tokenizer. */
 function byteLevel(
   vocab: JsonObject,
   merges: readonly string[],
-  split: string | undefined,
-  digits: boolean,
-): JsonObject {
+  pre: string,
+  ignoresMerges: boolean,
+): JsonObject | null {
+  const split = SPLITS[pre]
+  const digits = pre === "smollm"
+  if (split === undefined && !digits && pre !== "gpt-2") return null
   const bytes = {
     type: "ByteLevel",
     add_prefix_space: false,
@@ -154,7 +183,7 @@ function byteLevel(
     normalizer: null,
     pre_tokenizer: first === null ? bytes : { type: "Sequence", pretokenizers: [first, bytes] },
     decoder: { ...bytes, use_regex: true },
-    model: model(vocab, merges, null),
+    model: { ...model(vocab, merges, null), ignore_merges: ignoresMerges },
   }
 }
 
