@@ -1,11 +1,6 @@
 #include "runtime/pool.h"
 
 #include <pthread.h>
-#if defined(__linux__)
-#include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 
 #include <algorithm>
 #include <chrono>
@@ -14,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "runtime/processors.h"
 #include "runtime/quota.h"
 
 namespace lazuli {
@@ -62,14 +58,6 @@ void pause() {
 #endif
 }
 
-int processors() {
-#if defined(__linux__)
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-#endif
-  return std::max(1, int(std::thread::hardware_concurrency()));
-}
-
 int default_threads() {
   if (const char* wish = std::getenv("LAZULI_NUM_THREADS")) {
     const int count = std::atoi(wish);
@@ -83,19 +71,6 @@ int default_threads() {
 #endif
   return count;
 }
-
-constexpr int kFewProcessors = 8;
-
-#if defined(__linux__)
-const cpu_set_t& allowed_processors() {
-  static const cpu_set_t allowed = [] {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) CPU_ZERO(&set);
-    return set;
-  }();
-  return allowed;
-}
-#endif
 
 std::mutex& starting() {
   static auto* mutex = new std::mutex;
@@ -116,6 +91,8 @@ Pool& pool() {
       p.avoided_ = -1;
       p.looking_ = 0;
       p.errand_ = Pool::kNone;
+      for (auto& job : p.inside_) job = nullptr;
+      for (auto& brought : p.brought_) brought = false;
       for (auto& job : p.jobs_) job.state = 0;
     });
     return made;
@@ -170,8 +147,11 @@ bool Pool::other_is_busy() const {
   return other.busy;
 }
 
-void Pool::work(Job& job, int thread) {
-  const auto run = [this, &job](uint64_t first, uint64_t end) {
+// True if there was a chunk for this thread.
+bool Pool::work(Job& job, int thread) {
+  bool worked = false;
+  const auto run = [this, &job, &worked](uint64_t first, uint64_t end) {
+    worked = true;
     job.body(job.arg, int64_t(first) * job.chunk, std::min(job.n, int64_t(end) * job.chunk));
     // Only in who called.
     if (!other.busy || other_is_busy()) return;
@@ -196,19 +176,25 @@ void Pool::work(Job& job, int thread) {
   if (thread < job.parts) empty(job.part[thread], true);
   // Then the others', from the end to which their own threads come last.
   for (int i = 1; i <= job.parts; i++) empty(job.part[(thread + i) % job.parts], false);
+  return worked;
 }
 
+// True if it did something. A job whose caller lost its processor stays open long after its last chunk was
+// taken: who comes back to it finds nothing.
 bool Pool::help(int thread) {
   bool helped = false;
   for (Job& job : jobs_) {
     if (!join(job)) continue;
-    work(job, thread);
+    inside_[thread - 1].store(&job, std::memory_order_relaxed);
+    if (work(job, thread)) helped = true;
+    inside_[thread - 1].store(nullptr, std::memory_order_relaxed);
+    const bool brought = brought_[thread - 1].exchange(false);
     // The job may be another caller's from here on, who then only looks once more.
     if (job.state.fetch_sub(kWorker) == kClaimed + kWorker && job.waiting.load() != 0) {
       job.waiting.store(0);
       job.waiting.notify_all();
     }
-    helped = true;
+    if (brought) step_aside();
   }
   return helped;
 }
@@ -216,28 +202,21 @@ bool Pool::help(int thread) {
 // Where processors are few, the kernel may wake a worker on the caller's: both then wait for each other, at
 // times for as long as a burst of calls lasts. So parked workers are kept off it.
 void Pool::avoid_caller() {
-#if defined(__linux__)
-  const cpu_set_t& allowed = allowed_processors();
-  static const bool few = CPU_COUNT(&allowed) > 1 && CPU_COUNT(&allowed) <= kFewProcessors;
-  if (!few) return;
-  const int here = sched_getcpu();
-  if (here < 0 || !CPU_ISSET(here, &allowed) || avoided_.exchange(here) == here) return;
-  cpu_set_t others = allowed;
-  CPU_CLR(here, &others);
-  for (int i = 0; i < std::min(started_.load(), kFewProcessors); i++) {
-    if (const int id = ids_[i].load()) sched_setaffinity(id, sizeof others, &others);
-  }
-#endif
+  if (!few_processors()) return;
+  const int here = current_processor();
+  if (here < 0 || avoided_.exchange(here) == here) return;
+  keep_workers_off(here);
 }
 
 // Takes back what avoid_caller() did.
 void Pool::allow_everywhere() {
-#if defined(__linux__)
-  if (avoided_.exchange(-1) < 0) return;
+  if (avoided_.exchange(-1) >= 0) keep_workers_off(-1);
+}
+
+void Pool::keep_workers_off(int processor) {
   for (int i = 0; i < std::min(started_.load(), kFewProcessors); i++) {
-    if (const int id = ids_[i].load()) sched_setaffinity(id, sizeof(cpu_set_t), &allowed_processors());
+    if (const int id = ids_[i].load()) keep_off(id, processor);
   }
-#endif
 }
 
 void Pool::expect(const Range* ranges, int count) {
@@ -304,10 +283,8 @@ void Pool::forget(void* arg) {
 
 void Pool::serve(int index) {
   inside_body = true;
-#if defined(__linux__)
-  ids_[index].store(int(syscall(SYS_gettid)));
+  ids_[index].store(thread_id());
   avoided_.store(-1);
-#endif
   auto spin_time = kSpinTime;
   Fetched fetched;
   for (;;) {
@@ -404,6 +381,61 @@ void Pool::run(int64_t n, int64_t grain, Body body, void* arg) {
   job->state.store(0, std::memory_order_release);
 }
 
+// Leaves the processor to the caller that was woken there, and the next one to whom this worker had to wait
+// for: it has not lost its turn.
+void Pool::step_aside() {
+  keep_off(thread_id(), avoided_.load());
+  std::this_thread::yield();
+}
+
+struct Pool::Stalled {
+  struct Worker {
+    int index;
+    std::chrono::nanoseconds used;
+  };
+  Pool& pool;
+  const Job& job;
+  Worker workers[kFewProcessors];
+  int count = 0;
+
+  Stalled(Pool& of, const Job& at) : pool(of), job(at) {
+    if (!few_processors()) return;
+    for (int i = 0; i < std::min(pool.started_.load(), kFewProcessors); i++) {
+      if (!is_inside(i)) continue;
+      if (const auto used = used_time(pool.ids_[i].load())) workers[count++] = {i, *used};
+    }
+  }
+  bool is_inside(int index) const { return pool.inside_[index].load(std::memory_order_relaxed) == &job; }
+
+  // Moves workers that have not run since to this processor, which the caller is about to give up: the kernel
+  // would leave them behind another process for milliseconds, beside an idle processor. False if there is
+  // none.
+  bool bring() {
+    const int here = current_processor();
+    int brought = 0;
+    for (int k = 0; k < count && here >= 0; k++) {
+      const auto [index, used] = workers[k];
+      const int id = pool.ids_[index].load();
+      if (!is_inside(index) || used_time(id) != used) continue;
+      pool.avoid_caller();
+      if (!keep_on(id, here)) continue;
+      pool.brought_[index].store(true);
+      workers[brought++] = workers[k];
+    }
+    count = brought;
+    return brought > 0;
+  }
+
+  // Moves them to where they are while the caller works.
+  void send_back() {
+    for (int k = 0; k < count; k++) {
+      const int index = workers[k].index;
+      pool.brought_[index].store(false);
+      keep_off(pool.ids_[index].load(), pool.avoided_.load());
+    }
+  }
+};
+
 // A worker that is not done for long has lost its processor to another process. It gets this one, which the
 // caller gives up by sleeping.
 void Pool::wait_for_helpers(Job& job, Time begin) {
@@ -415,20 +447,27 @@ void Pool::wait_for_helpers(Job& job, Time begin) {
     }
     return false;
   };
-  if (look()) return;
-  if (begin != kShort) {
-    const auto now = std::chrono::steady_clock::now();
-    const auto wait = std::min<std::chrono::nanoseconds>((now - begin) / kWaitingShare, kLongestWait);
-    while (std::chrono::steady_clock::now() < now + wait) {
-      if (look()) return;
+  const auto sleep = [&done, &job] {
+    while (!done()) {
+      job.waiting.store(1);
+      if (!done()) job.waiting.wait(1);
     }
-  }
+    job.waiting.store(0);
+  };
+  if (look()) return;
+  const auto now = std::chrono::steady_clock::now();
+  const auto wait = begin == kShort
+                        ? std::chrono::nanoseconds(0)
+                        : std::min<std::chrono::nanoseconds>((now - begin) / kWaitingShare, kLongestWait);
+  do {
+    Stalled stalled(*this, job);
+    if (look()) return;
+    if (!stalled.bring()) continue;
+    sleep();
+    return stalled.send_back();
+  } while (std::chrono::steady_clock::now() < now + wait);
   allow_everywhere();
-  while (!done()) {
-    job.waiting.store(1);
-    if (!done()) job.waiting.wait(1);
-  }
-  job.waiting.store(0);
+  sleep();
 }
 
 }  // namespace lazuli

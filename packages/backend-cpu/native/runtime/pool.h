@@ -74,7 +74,7 @@ class Pool {
     Part part[kMaxThreads];
   };
 
-  void work(Job& job, int thread);
+  bool work(Job& job, int thread);
   static bool join(Job& job);
   bool help(int thread);
   void serve(int index);
@@ -89,6 +89,10 @@ class Pool {
   void wake(int64_t count);
   void avoid_caller();
   void allow_everywhere();
+  void keep_workers_off(int processor);
+  void step_aside();
+  // Workers inside a job, with the processor time that they had used when they were looked at.
+  struct Stalled;
   using Time = std::chrono::steady_clock::time_point;
   void wait_for_helpers(Job& job, Time begin);
   bool other_is_busy() const;
@@ -109,10 +113,12 @@ class Pool {
   std::atomic<int> errand_{kNone};
   void (*errand_body_)(void*) = nullptr;
   std::atomic<void*> errand_arg_{nullptr};
-  std::atomic<int> looking_{0};          // workers that look for work
-  std::atomic<int> backward_{0};         // whether the next long job is
-  std::atomic<int> avoided_{-1};         // the processor that parked workers are kept off
-  std::atomic<int> ids_[kMaxThreads]{};  // of the workers, for the kernel
+  std::atomic<int> looking_{0};                    // workers that look for work
+  std::atomic<int> backward_{0};                   // whether the next long job is
+  std::atomic<int> avoided_{-1};                   // the processor that parked workers are kept off
+  std::atomic<int> ids_[kMaxThreads]{};            // of the workers, for the kernel
+  std::atomic<const Job*> inside_[kMaxThreads]{};  // the job that a worker is inside
+  std::atomic<bool> brought_[kMaxThreads]{};  // whether a worker is on the processor of a caller that sleeps
   std::atomic<int> threads_{1};
   std::atomic<int> started_{0};
 };
