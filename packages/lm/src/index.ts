@@ -9,16 +9,12 @@ export { type QuantizeModelOptions, quantize, type SaveOptions, save } from "./f
 export { Batcher, type BatchOptions, BusyError } from "./generate/batch"
 export { type CacheOptions, loadPromptCache, makeCache, savePromptCache } from "./generate/caches"
 export { type EmbedOptions, embed, rerank } from "./generate/embed"
+export type { GenerateOptions } from "./generate/options"
 export { PrefixStore } from "./generate/prefixes"
+export type { Prompt } from "./generate/prompts"
 export type { Choice, SamplingOptions } from "./generate/sampler"
-export {
-  type FinishReason,
-  type GenerateOptions,
-  generate,
-  type Piece,
-  type Prompt,
-  stream,
-} from "./generate/stream"
+export { generate, stream } from "./generate/stream"
+export type { FinishReason, Piece } from "./generate/writer"
 export { type Cache, cacheBytes, cacheLength, type LayerCache, type LayerShape } from "./models/cache"
 export { Decoder, type DecoderPlan } from "./models/decoder"
 export { CausalNetwork, EncoderNetwork, type Family, type Network, type Weights } from "./models/network"

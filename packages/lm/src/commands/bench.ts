@@ -4,7 +4,7 @@
 import * as mx from "@lazuli/core"
 import { type Command, InvalidArgumentError } from "commander"
 import { Batcher } from "../generate/batch"
-import { causal } from "../generate/stream"
+import { causal } from "../generate/prompts"
 import { addModel, integer, loadShown, type ModelFlags } from "./options"
 import { bytesText, type Terminal } from "./terminal"
 

@@ -4,7 +4,8 @@
 import type { Command } from "commander"
 import { makeCache } from "../generate/caches"
 import { PrefixStore } from "../generate/prefixes"
-import { causal, promptTokens, stream } from "../generate/stream"
+import { causal, promptTokens } from "../generate/prompts"
+import { stream } from "../generate/stream"
 import type { Message } from "../text/tokenizer"
 import {
   addGeneration,

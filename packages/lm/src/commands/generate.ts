@@ -2,7 +2,8 @@
  * `lazuli-lm generate`: generates text after a prompt.
  */
 import type { Command } from "commander"
-import { type Prompt, promptTokens, stream } from "../generate/stream"
+import { type Prompt, promptTokens } from "../generate/prompts"
+import { stream } from "../generate/stream"
 import {
   addGeneration,
   addModel,

@@ -4,7 +4,7 @@
 import * as mx from "@lazuli/core"
 import { type Command, Option } from "commander"
 import { save } from "../formats/save"
-import { causal } from "../generate/stream"
+import { causal } from "../generate/prompts"
 import { type AdapterForm, saveAdapters } from "../tune/adapter-files"
 import { readDataset } from "../tune/dataset"
 import { addAdapters, fuseAdapters } from "../tune/lora"

@@ -8,21 +8,14 @@ import { type AttentionRules, Pass } from "../models/attend"
 import { type Cache, cacheArrays, cacheLength, heldBytes, type LayerCache } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
 import { type CacheOptions, makeCache, maxCacheSize } from "./caches"
+import { checkOptions, type GenerateOptions, limitOptions } from "./options"
+import { prefillChunk } from "./prefill"
 import { PrefixStore } from "./prefixes"
+import { causal, type Prompt, promptTokens } from "./prompts"
 import { type Proposal, Sampler } from "./sampler"
 import { Slots } from "./slots"
 import { compilesBatches, type StepOptions } from "./steps"
-import {
-  causal,
-  checkOptions,
-  type GenerateOptions,
-  limitOptions,
-  type Piece,
-  type Prompt,
-  prefillChunk,
-  promptTokens,
-  Writer,
-} from "./stream"
+import { type Piece, Writer } from "./writer"
 
 /** Options of a {@link Batcher}. */
 export interface BatchOptions extends CacheOptions, StepOptions {

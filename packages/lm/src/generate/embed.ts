@@ -7,7 +7,7 @@ import type { LoadedModel } from "../formats/load"
 import { Pass } from "../models/attend"
 import { EncoderNetwork, type Network } from "../models/network"
 import type { Tokenizer } from "../text/tokenizer"
-import { type Prompt, promptTokens } from "./stream"
+import { type Prompt, promptTokens } from "./prompts"
 
 /** Options of {@link embed}. */
 export interface EmbedOptions {

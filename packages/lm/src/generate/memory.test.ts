@@ -8,7 +8,7 @@ import { Decoder } from "../models/decoder"
 import { GatedFeedForward } from "../models/layers"
 import { Rope } from "../models/rope"
 import { makeCache } from "./caches"
-import { prefill } from "./stream"
+import { prefill } from "./prefill"
 
 const [hidden, inner, layers, vocabulary, headDim] = [64, 512, 16, 500, 32]
 const frequencies = { freqs: Float64Array.from({ length: headDim / 2 }, (_, i) => 2 ** i), factor: 1 }

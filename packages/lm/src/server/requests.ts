@@ -2,7 +2,7 @@
  * Parsing and validation of requests in OpenAI's format: parameters that are not supported are errors, not ignored.
  */
 import { isPlainObject } from "@lazuli/core/engine"
-import type { GenerateOptions } from "../generate/stream"
+import type { GenerateOptions } from "../generate/options"
 import type { Message } from "../text/tokenizer"
 
 /** An error response in OpenAI's format. */

@@ -1,0 +1,82 @@
+/**
+ * The options of a generation, and their checks.
+ */
+import { ArgumentError, describe } from "@lazuli/core/engine"
+import type { LoadedModel } from "../formats/load"
+import type { Cache } from "../models/cache"
+import type { CausalNetwork } from "../models/network"
+import type { CacheOptions } from "./caches"
+import type { SamplingOptions } from "./sampler"
+import type { StepOptions } from "./steps"
+
+/** Options of `stream` and `generate`. */
+export interface GenerateOptions extends SamplingOptions, CacheOptions, StepOptions {
+  /** Maximum number of tokens to generate; 256 by default. */
+  readonly maxTokens?: number
+  /** Stop strings: generation ends before the first one. */
+  readonly stop?: string | readonly string[]
+  /** Continue after end-of-text tokens. */
+  readonly ignoreEos?: boolean
+  /** Return log-probabilities: of the generated token, and of this many most likely ones. */
+  readonly logprobs?: number
+  /** Aborts the generation. */
+  readonly signal?: AbortSignal
+  /** Prompt tokens processed at a time; 512 by default. */
+  readonly prefillStep?: number
+  /** Called as the prompt is processed, with tokens done and total. */
+  readonly onPrefill?: (done: number, total: number) => void
+  /** A cache to continue from, updated in place. Its tokens must be a prefix of the prompt. */
+  readonly cache?: Cache
+  /** Draft model for speculative decoding: a smaller model with the same vocabulary. The output does not change. */
+  readonly draft?: LoadedModel
+  /** Tokens to draft at a time; 4 by default. */
+  readonly draftTokens?: number
+}
+
+/** @throws ArgumentError for options out of range */
+export function checkOptions(options: GenerateOptions): void {
+  const { maxTokens = 256, prefillStep = 512, logprobs = 0, draftTokens = 4 } = options
+  if (!Number.isSafeInteger(maxTokens) || maxTokens < 1)
+    throw new ArgumentError("stream", `maxTokens must be a positive integer, received ${describe(maxTokens)}`)
+  if (!Number.isSafeInteger(prefillStep) || prefillStep < 1)
+    throw new ArgumentError(
+      "stream",
+      `prefillStep must be a positive integer, received ${describe(prefillStep)}`,
+    )
+  if (!Number.isSafeInteger(draftTokens) || draftTokens < 1 || draftTokens > 32)
+    throw new ArgumentError("stream", `draftTokens must be from 1 to 32, received ${describe(draftTokens)}`)
+  if (!Number.isSafeInteger(logprobs) || logprobs < 0)
+    throw new ArgumentError(
+      "stream",
+      `logprobs must be a non-negative integer, received ${describe(logprobs)}`,
+    )
+  const { stop = [], maxCacheBytes = 0 } = options
+  if (![stop].flat().every((text) => typeof text === "string"))
+    throw new ArgumentError(
+      "stream",
+      `stop must be a string or a list of strings, received ${describe(stop)}`,
+    )
+  if (!(maxCacheBytes >= 0))
+    throw new ArgumentError(
+      "stream",
+      `maxCacheBytes must be a non-negative number, received ${describe(maxCacheBytes)}`,
+    )
+}
+
+/**
+ * The options with `maxTokens` limited to the network's maximum sequence length.
+ * @throws ArgumentError for a prompt that is empty or too long, and for biases of tokens outside the vocabulary
+ */
+export function limitOptions(
+  { maxPositions, vocabulary }: CausalNetwork,
+  { length }: readonly number[],
+  options: GenerateOptions,
+): GenerateOptions {
+  if (length === 0) throw new ArgumentError("stream", "the prompt has no tokens")
+  if (length > maxPositions)
+    throw new ArgumentError("stream", `the prompt has ${length} tokens, the model supports ${maxPositions}`)
+  const unknown = Object.keys(options.logitBias ?? {}).find((token) => Number(token) >= vocabulary)
+  if (unknown !== undefined)
+    throw new ArgumentError("stream", `logitBias: the vocabulary of ${vocabulary} has no token ${unknown}`)
+  return { ...options, maxTokens: Math.min(options.maxTokens ?? 256, maxPositions - length + 1) }
+}

@@ -1,0 +1,79 @@
+/**
+ * Processing of prompts: the cache to start with, and the logits after the last token.
+ */
+import * as mx from "@lazuli/core"
+import { ArgumentError } from "@lazuli/core/engine"
+import { Pass } from "../models/attend"
+import { type Cache, cacheArrays, cacheLength, heldBytes, trimCache } from "../models/cache"
+import type { CausalNetwork } from "../models/network"
+import { makeCache } from "./caches"
+import type { GenerateOptions } from "./options"
+
+/** Adds a chunk of a prompt to a cache, lazily. Returns the logits after the last chunk, null after others. */
+export function prefillChunk(
+  network: CausalNetwork,
+  tokens: readonly number[],
+  cache: Cache,
+  isLast: boolean,
+): mx.Array | null {
+  const hidden = network.hidden(mx.array([tokens], mx.int32), cache, new Pass())
+  const logits = isLast ? network.logits(hidden.index(":", mx.s(-1), ":")).index(0, 0) : null
+  hidden.dispose()
+  return logits
+}
+
+/** Processes a prompt in chunks. Returns the logits after its last token. */
+export async function prefill(
+  network: CausalNetwork,
+  tokens: readonly number[],
+  cache: Cache,
+  options: Pick<GenerateOptions, "prefillStep" | "onPrefill" | "signal" | "maxCacheBytes"> = {},
+): Promise<mx.Array> {
+  const { prefillStep = 512, onPrefill, signal } = options
+  onPrefill?.(0, tokens.length)
+  for (let at = 0; ; at += prefillStep) {
+    signal?.throwIfAborted()
+    const end = Math.min(at + prefillStep, tokens.length)
+    const logits = prefillChunk(network, tokens.slice(at, end), cache, end === tokens.length)
+    checkCacheBytes([cache], options)
+    await mx.asyncEval([logits ?? [], ...cacheArrays(cache)])
+    onPrefill?.(end, tokens.length)
+    if (logits) return logits
+  }
+}
+
+/** The cache to start with, and the tokens not in it: at least the last one, because caches hold no logits. */
+export function startingCache(
+  network: CausalNetwork,
+  tokens: readonly number[],
+  options: GenerateOptions,
+): { cache: Cache; rest: readonly number[] } {
+  const cache = options.cache ?? makeCache(network, options)
+  const layers = network.layerShapes().length
+  if (cache.length !== layers)
+    throw new ArgumentError("stream", `the cache has ${cache.length} layers, and the model ${layers}`)
+  const surplus = cacheLength(cache) - (tokens.length - 1)
+  if (surplus > 0 && !trimCache(cache, surplus))
+    throw new ArgumentError(
+      "stream",
+      `the cache has ${cacheLength(cache)} tokens and cannot be trimmed to a prompt of ${tokens.length}`,
+    )
+  return { cache, rest: tokens.slice(cacheLength(cache)) }
+}
+
+/** Runs before the arrays are evaluated. @throws ArgumentError if caches exceed `maxCacheBytes` */
+export function checkCacheBytes(
+  caches: readonly Cache[],
+  { maxCacheBytes }: Pick<GenerateOptions, "maxCacheBytes">,
+): void {
+  if (maxCacheBytes === undefined) return
+  const bytes = heldBytes(caches)
+  if (bytes > maxCacheBytes)
+    throw new ArgumentError(
+      "stream",
+      `the cache has ${bytes} bytes, more than maxCacheBytes (${maxCacheBytes})`,
+      {
+        hint: "cacheBits and maxContext reduce it",
+      },
+    )
+}
