@@ -142,8 +142,9 @@ export class Page {
 
   async close(): Promise<void> {
     const gone = new Promise((resolve) => this.child.once("exit", resolve))
-    // It may not end at SIGTERM.
-    this.child.kill("SIGKILL")
+    // Debian's command is a script: a signal would end only that, and the browser would hold the pipes of this process open.
+    this.session = undefined
+    this.send("Browser.close").catch(() => {})
     await gone
     rmSync(this.folder, { recursive: true, force: true, maxRetries: 5 })
   }

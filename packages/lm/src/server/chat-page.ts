@@ -31,6 +31,7 @@ export const chatPage = (name: string): string => `<!doctype html>
   button { font: inherit; padding: .4rem 1.1rem; border: 0; border-radius: .5rem; color: #fff; background: var(--button); cursor: pointer }
   form button { min-width: 5.2rem }
   #new { flex: none; color: inherit; background: none; border: 1px solid var(--line) }
+  #new[hidden] { display: block; visibility: hidden }
   button[hidden] { display: none }
 </style>
 <header><h1>${escaped(name)}</h1><button id="new" hidden>New chat</button></header>
