@@ -56,6 +56,7 @@ describe("products of", () => {
     [97, 31, 4100],
     [1000, 70, 300],
     [300, 300, 700],
+    [256, 320, 512],
     [131, 1197, 97],
     [2, 3000, 700],
     [17, 900, 600],
@@ -78,6 +79,19 @@ describe("products of", () => {
         [`${name}, finished`]: () => finished(a, b),
         [`${name}, in a batch`]: () => mx.stack([a, a.negative()]).matmul(mx.stack([b, b.multiply(3)])),
       })
+    }
+  })
+  test.each([
+    [9, 128, 128, 128],
+    [33, 61, 97, 130],
+    [5, 100, 65, 300],
+    [7, 250, 130, 131],
+  ])("a batch of %i of %i × %i × %i have the bits of each alone", (count, m, n, k) => {
+    const [a, b] = [normal([count, m, k]), normal([count, k, n])]
+    const alone = () => mx.stack(Array.from({ length: count }, (_, i) => a.index(i).matmul(b.index(i))))
+    for (const threads of [1, 2, 7]) {
+      native.setThreads(threads)
+      expect(bytesOf(onCpu(() => a.matmul(b)) as mx.Array)).toEqual(bytesOf(onCpu(alone) as mx.Array))
     }
   })
   test.each(floats)("chosen matrices of %s", { timeout: 120_000 }, (dtype) => {

@@ -24,8 +24,8 @@ constexpr int64_t kSliversOfA = 6, kUnpackedA = 1 << 16, kTilesOfB = 2;
 int64_t small_b() { return gemm_table().lanes > 8 ? 8192 : 16384; }
 // Few rows of a meet b as memory gives it: its rows, those of its transpose, or lines of kLongSlivers
 // slivers. `kLargeB` elements are more than the caches hold.
-constexpr int64_t kFewRows = 48, kFewDots = 24, kFewSums = 16, kShort = 64, kLongSlivers = 16,
-                  kLargeB = 1 << 16, kLongDot = 256;
+constexpr int64_t kFewRows = 48, kFewDots = 24, kShort = 64, kLongSlivers = 16, kLargeB = 1 << 16,
+                  kLongDot = 256;
 // Elements that are finished together, while they are in the caches.
 constexpr int64_t kFinished = 1 << 14;
 // Of a thread's own packed blocks: a block's rows are rounded up to whole tiles.
@@ -236,9 +236,25 @@ void gemm(const GemmProblem& p) {
   }
 }
 
+GemmTiling choose_tiling(const GemmProblem& p, int threads) {
+  const GemmKind kind(p.a.dtype, p.b.dtype);
+  const int64_t height = kind.wide_height(), width = kind.wide_width();
+  const int64_t down = parts(std::min(p.m, kMostShared), height), wanted = kTasks * threads;
+  const int64_t across = parts(std::min(p.n, kMostShared), width);
+  GemmTiling t{even_part(down, kGemmRows / height), 1, true};
+  const auto tasks = [&] { return across * parts(down, t.tiles); };
+  t.slivers = std::clamp<int64_t>(tasks() / wanted, 1, even_part(across, kMostSlivers));
+  while (t.slivers == 1 && t.tiles * height >= 2 * kLeastRows && tasks() < wanted)
+    t.tiles = parts(t.tiles, 2);
+  t.pack_a = p.a.dtype != LZ_FLOAT32 || p.a.transposed || p.n >= kColumnsOfA || gemm_table().wide_vectors < 3;
+  return t;
+}
+
+void gemm(const lz_call& call, const GemmProblem& p) { gemm(call, p, choose_tiling(p, call.ctx->threads)); }
+
 // Depth by depth in blocks, all of which a task meets for its part of c, so that this stays in its cache.
 // Only of a depth too large to be packed at once, one part after another is packed and multiplied.
-void gemm(const lz_call& call, const GemmProblem& p) {
+void gemm(const lz_call& call, const GemmProblem& p, const GemmTiling& tiling) {
   if (p.m == 0 || p.n == 0 || p.k == 0) return gemm(p);
   const GemmKind kind(p.a.dtype, p.b.dtype);
   const int64_t height = kind.wide_height(), width = kind.wide_width();
@@ -247,16 +263,8 @@ void gemm(const lz_call& call, const GemmProblem& p) {
   const int64_t a_block = parts(mb, height) * tile_step(height, depth);
   const int64_t b_block = parts(nb, width) * tile_step(width, depth);
   const int64_t together = std::clamp<int64_t>(kMostPacked / (a_block + b_block), 1, parts(all, depth));
-  const bool pack_a =
-      p.a.dtype != LZ_FLOAT32 || p.a.transposed || p.n >= kColumnsOfA || gemm_table().wide_vectors < 3;
-  const int64_t wanted = kTasks * call.ctx->threads, across_all = parts(nb, width);
-  int64_t tiles = even_part(parts(mb, height), kGemmRows / height);
-  const auto down = [&](int64_t m) { return parts(m, tiles * height); };
-  const int64_t slivers =
-      std::clamp<int64_t>(across_all * down(mb) / wanted, 1, even_part(across_all, kMostSlivers));
-  while (slivers == 1 && tiles * height >= 2 * kLeastRows && across_all * down(mb) < wanted)
-    tiles = parts(tiles, 2);
-  const int64_t rows = tiles * height, columns = slivers * width;
+  const bool pack_a = tiling.pack_a;
+  const int64_t rows = tiling.tiles * height, columns = tiling.slivers * width;
   float* packed_a = pack_a ? scratch<float>(call, together * a_block) : nullptr;
   float* packed_b = scratch<float>(call, together * b_block);
   for (int64_t j0 = 0; j0 < p.n; j0 += nb) {
@@ -266,7 +274,7 @@ void gemm(const lz_call& call, const GemmProblem& p) {
       const auto depth_at = [&](int64_t at) { return std::min(depth, end - at); };
       const bool local = p.narrow && begin == 0 && end == all;
       for (int64_t i0 = 0; i0 < p.m; i0 += mb) {
-        const int64_t m = std::min(mb, p.m - i0), down_here = down(m);
+        const int64_t m = std::min(mb, p.m - i0), down_here = parts(m, rows);
         const int64_t packs = i0 == 0 ? across * blocks : 0;
         const auto prepare = [&](int64_t task) {
           const bool of_b = task < packs;

@@ -59,6 +59,8 @@ struct GemmProblem {
   GemmAddend added() const { return addend.data ? addend : GemmAddend{c, ldc}; }
 };
 
+// So few rows of a are multiplied with b's rows as memory gives them.
+inline constexpr int64_t kFewSums = 16;
 // Nanoseconds of one multiplication.
 inline constexpr double kGemmPrice = 0.018;
 
@@ -68,6 +70,13 @@ bool gemm_is_own();
 void gemm(const GemmProblem& p);
 // By all threads, with operands packed once for all of them, where gemm_is_own().
 void gemm(const lz_call& call, const GemmProblem& p);
+// The same in tasks of so many tiles by so many slivers.
+struct GemmTiling {
+  int64_t tiles, slivers;
+  bool pack_a;
+};
+GemmTiling choose_tiling(const GemmProblem& p, int threads);
+void gemm(const lz_call& call, const GemmProblem& p, const GemmTiling& tiling);
 // True if that is worth its preparations.
 bool gemm_is_large(int64_t m, int64_t n, int64_t k);
 // Good multiples of rows and columns to cut a product into.
