@@ -1,7 +1,8 @@
-"""PyTorch on the CPU as a contestant."""
+"""PyTorch on the CPU as a contestant; with the argument `compile`, torch.compile at the rows in which it can fuse."""
 
 import math
 import os
+import sys
 
 import torch
 import torch.nn as nn
@@ -16,10 +17,14 @@ def make(*shape):
     return torch.from_numpy(numbers(*shape))
 
 
+COMPILED = "compile" in sys.argv
+
+
 def on(f, *shapes):
     def prepare():
         inputs = [make(*shape) for shape in shapes]
-        return lambda: f(*inputs)
+        g = torch.compile(f) if COMPILED else f
+        return lambda: g(*inputs)
 
     return prepare
 
@@ -56,9 +61,15 @@ def rms_norm(x, w):
     return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * w
 
 
-def composed_attention(length, causal):
+# PyTorch 2's own, else what it replaces.
+FUSED_ATTENTION = getattr(F, "scaled_dot_product_attention", None)
+
+
+def attention(length, causal):
     def prepare():
         q, k, v = (make(1, 8, length, 64) for _ in range(3))
+        if FUSED_ATTENTION:
+            return lambda: FUSED_ATTENTION(q, k, v, is_causal=causal)
         mask = torch.full((length, length), -math.inf).triu(1) if causal else None
 
         def body():
@@ -84,6 +95,8 @@ def bfloat_rows():
 
 def bfloat_attention():
     q, k, v = (make(1, 8, n, 64).bfloat16() for n in (1, 4096, 4096))
+    if FUSED_ATTENTION:
+        return lambda: FUSED_ATTENTION(q, k, v)
     return lambda: ((q @ k.transpose(-1, -2)) * 0.125).softmax(-1) @ v
 
 
@@ -196,63 +209,64 @@ def pair_distances():
 
 BIG, WIDE, NORM = (4096, 4096), (8, 1000, 1024), (4096, 1024)
 
-serve(
-    {
-        "chain of 1,000 adds (16 elements)": chain(False),
-        "chain of 1,000 adds (16 elements), handles held": chain(True),
-        "one add, one eval (16 elements)": on(lambda x: x + x, (16,)),
-        "eight adds, one eval (16 elements)": on(eight, (16,)),
-        "add 4096²": on(lambda x, y: x + y, BIG, BIG),
-        "multiply 4096²": on(lambda x, y: x * y, BIG, BIG),
-        "copy 4096²": on(lambda x: x.clone(), BIG),
-        "axpby 4096²": on(lambda x, y: 4 * x + 2 * y, BIG, BIG),
-        "exp 8×1000×1024": on(torch.exp, WIDE),
-        "erf 8×1000×1024": on(torch.erf, WIDE),
-        "tanh 8×1000×1024": on(torch.tanh, WIDE),
-        "gelu 8×1000×1024": on(F.gelu, WIDE),
-        "composed gelu 8×1000×1024": on(gelu, WIDE),
-        "composed gelu 32×1000×4096": on(gelu, (32, 1000, 4096)),
-        "sum 4096², axis 0": on(lambda x: x.sum(0), BIG),
-        "sum 4096², axis 1": on(lambda x: x.sum(1), BIG),
-        "sum 4096², all": on(lambda x: x.sum(), BIG),
-        "max 4096², axis 1": on(lambda x: x.amax(1), BIG),
-        "argmax 4096², axis 1": on(lambda x: x.argmax(1), BIG),
-        "var 4096², axis 1": on(lambda x: x.var(1, unbiased=False), BIG),
-        "softmax 4096²": on(lambda x: x.softmax(-1), BIG),
-        "logsumexp 4096²": on(lambda x: x.logsumexp(-1), BIG),
-        "layerNorm 4096×1024": on(lambda x, w, b: F.layer_norm(x, (1024,), w, b), NORM, (1024,), (1024,)),
-        "rmsNorm 4096×1024": on(rms_norm, NORM, (1024,)),
-        "matmul 64": on(torch.matmul, (64, 64), (64, 64)),
-        "matmul 512": on(torch.matmul, (512, 512), (512, 512)),
-        "matmul 1024": on(torch.matmul, (1024, 1024), (1024, 1024)),
-        "matmul 2048": on(torch.matmul, (2048, 2048), (2048, 2048)),
-        "matmul 1024, second transposed": on(lambda x, y: x @ y.T, (1024, 1024), (1024, 1024)),
-        "matmul 64 × 128²": on(torch.matmul, (64, 128, 128), (64, 128, 128)),
-        "matmul 1×4096×4096, bfloat16": bfloat,
-        "matmul 8×4096×4096, bfloat16": bfloat_rows,
-        "attention 1×8×1×64 of 4096, bfloat16": bfloat_attention,
-        "attention 1×8×512×64": composed_attention(512, False),
-        "attention 1×8×4096×64, causal": composed_attention(4096, True),
-        "conv2d 8×64×64×32, 64 of 3×3": conv((8, 64, 64, 32), (64, 3, 3, 32), 1),
-        "conv2d 8×56×56×256, 64 of 1×1": conv((8, 56, 56, 256), (64, 1, 1, 256), 0),
-        "conv2d 8×56×56×96, depthwise 7×7": conv((8, 56, 56, 96), (96, 7, 7, 1), 3, 96),
-        "sort 1e6": on(lambda x: x.sort().values, (10**6,)),
-        "argsort 1e6": on(lambda x: x.argsort(), (10**6,)),
-        "cumsum 1e7": on(lambda x: x.cumsum(0), (10**7,)),
-        "gather 1e6 rows of 64": gather,
-        "scatter-add 1e6 rows of 64": scatter,
-        "random normal 1e7": on(lambda: torch.randn(10**7)),
-        "random uniform 1e7": on(lambda: torch.rand(10**7)),
-        "MLP step (64, 784-256-10, SGD momentum)": mlp(64, 784, 256, 10),
-        "MLP step (4, 16-16-4, SGD momentum)": mlp(4, 16, 16, 4),
-        "transformer step (4 layers, 128 wide, 16×64, AdamW)": transformer,
-        "mvmr of 100000 pairs to as many rows": mvmr(PAIRS),
-        "mvmr of 100000 pairs to 1000 rows": mvmr(1000),
-        "mvmr of 100000 pairs to 1000 rows, loss and gradient": mvmr(1000, True),
-        "vvor of 100000 pairs to as many rows": vvor,
-        "segment sums of 100000 rows of 256": segment_sums,
-        "distances of 4096 points to each other": on(torch.cdist, (POINTS, 3), (POINTS, 3)),
-        "distances of 1000000 pairs of points": pair_distances,
-        "16 nearest of 4096 points": on(lambda x: torch.cdist(x, x).topk(16, 1, False).indices, (POINTS, 3)),
-    }
-)
+WORKLOADS = {
+    "chain of 1,000 adds (16 elements)": chain(False),
+    "chain of 1,000 adds (16 elements), handles held": chain(True),
+    "one add, one eval (16 elements)": on(lambda x: x + x, (16,)),
+    "eight adds, one eval (16 elements)": on(eight, (16,)),
+    "add 4096²": on(lambda x, y: x + y, BIG, BIG),
+    "multiply 4096²": on(lambda x, y: x * y, BIG, BIG),
+    "copy 4096²": on(lambda x: x.clone(), BIG),
+    "axpby 4096²": on(lambda x, y: 4 * x + 2 * y, BIG, BIG),
+    "exp 8×1000×1024": on(torch.exp, WIDE),
+    "erf 8×1000×1024": on(torch.erf, WIDE),
+    "tanh 8×1000×1024": on(torch.tanh, WIDE),
+    "gelu 8×1000×1024": on(F.gelu, WIDE),
+    "composed gelu 8×1000×1024": on(gelu, WIDE),
+    "composed gelu 32×1000×4096": on(gelu, (32, 1000, 4096)),
+    "sum 4096², axis 0": on(lambda x: x.sum(0), BIG),
+    "sum 4096², axis 1": on(lambda x: x.sum(1), BIG),
+    "sum 4096², all": on(lambda x: x.sum(), BIG),
+    "max 4096², axis 1": on(lambda x: x.amax(1), BIG),
+    "argmax 4096², axis 1": on(lambda x: x.argmax(1), BIG),
+    "var 4096², axis 1": on(lambda x: x.var(1, unbiased=False), BIG),
+    "softmax 4096²": on(lambda x: x.softmax(-1), BIG),
+    "logsumexp 4096²": on(lambda x: x.logsumexp(-1), BIG),
+    "layerNorm 4096×1024": on(lambda x, w, b: F.layer_norm(x, (1024,), w, b), NORM, (1024,), (1024,)),
+    "rmsNorm 4096×1024": on(rms_norm, NORM, (1024,)),
+    "matmul 64": on(torch.matmul, (64, 64), (64, 64)),
+    "matmul 512": on(torch.matmul, (512, 512), (512, 512)),
+    "matmul 1024": on(torch.matmul, (1024, 1024), (1024, 1024)),
+    "matmul 2048": on(torch.matmul, (2048, 2048), (2048, 2048)),
+    "matmul 1024, second transposed": on(lambda x, y: x @ y.T, (1024, 1024), (1024, 1024)),
+    "matmul 64 × 128²": on(torch.matmul, (64, 128, 128), (64, 128, 128)),
+    "matmul 1×4096×4096, bfloat16": bfloat,
+    "matmul 8×4096×4096, bfloat16": bfloat_rows,
+    "attention 1×8×1×64 of 4096, bfloat16": bfloat_attention,
+    "attention 1×8×512×64": attention(512, False),
+    "attention 1×8×4096×64, causal": attention(4096, True),
+    "conv2d 8×64×64×32, 64 of 3×3": conv((8, 64, 64, 32), (64, 3, 3, 32), 1),
+    "conv2d 8×56×56×256, 64 of 1×1": conv((8, 56, 56, 256), (64, 1, 1, 256), 0),
+    "conv2d 8×56×56×96, depthwise 7×7": conv((8, 56, 56, 96), (96, 7, 7, 1), 3, 96),
+    "sort 1e6": on(lambda x: x.sort().values, (10**6,)),
+    "argsort 1e6": on(lambda x: x.argsort(), (10**6,)),
+    "cumsum 1e7": on(lambda x: x.cumsum(0), (10**7,)),
+    "gather 1e6 rows of 64": gather,
+    "scatter-add 1e6 rows of 64": scatter,
+    "random normal 1e7": on(lambda: torch.randn(10**7)),
+    "random uniform 1e7": on(lambda: torch.rand(10**7)),
+    "MLP step (64, 784-256-10, SGD momentum)": mlp(64, 784, 256, 10),
+    "MLP step (4, 16-16-4, SGD momentum)": mlp(4, 16, 16, 4),
+    "transformer step (4 layers, 128 wide, 16×64, AdamW)": transformer,
+    "mvmr of 100000 pairs to as many rows": mvmr(PAIRS),
+    "mvmr of 100000 pairs to 1000 rows": mvmr(1000),
+    "mvmr of 100000 pairs to 1000 rows, loss and gradient": mvmr(1000, True),
+    "vvor of 100000 pairs to as many rows": vvor,
+    "segment sums of 100000 rows of 256": segment_sums,
+    "distances of 4096 points to each other": on(torch.cdist, (POINTS, 3), (POINTS, 3)),
+    "distances of 1000000 pairs of points": pair_distances,
+    "16 nearest of 4096 points": on(lambda x: torch.cdist(x, x).topk(16, 1, False).indices, (POINTS, 3)),
+}
+FUSED = ("eight adds", "axpby", "composed gelu", "var", "softmax", "logsumexp", "layerNorm", "rmsNorm")
+
+serve({name: row for name, row in WORKLOADS.items() if not COMPILED or name.startswith(FUSED)})

@@ -1,4 +1,4 @@
-/** A process that measures one workload when asked; serve.ts is its side of the conversation. */
+/** A process that measures a workload when asked; serve.ts is its side of the conversation. */
 import { type ChildProcess, spawn } from "node:child_process"
 import { createInterface } from "node:readline"
 
@@ -8,12 +8,12 @@ interface Answer {
   readonly value?: number
 }
 
-/** One contestant at one workload. */
+/** One contestant: at one workload, or at one after another. */
 export class Contestant {
   private readonly child: ChildProcess
   private readonly answers: AsyncIterator<string>
   /** The measurements, round by round. */
-  readonly taken: number[] = []
+  taken: number[] = []
 
   constructor(
     readonly name: string,
@@ -38,6 +38,13 @@ export class Contestant {
       // Anything else that a peer prints is no answer.
       if (value.startsWith("{")) return JSON.parse(value) as Answer
     }
+  }
+
+  /** Lets a process that serves one workload after another prepare this one. */
+  prepare(workload: string): Promise<Answer> {
+    this.taken = []
+    this.child.stdin?.write(`${workload}\n`)
+    return this.hear()
   }
 
   /** Measures once more; false where it has stopped. */

@@ -1,7 +1,7 @@
 /**
  * `npm run bench [-- text …]`: every workload whose name contains every text, on Lazuli and on the peers that are installed, round by round
  * in turn, with ratios to the best peer and to what the machine can do in the same round. Each contestant is a process of its own.
- * `--instructions` counts instead of measuring.
+ * `--from` begins with a later row, `--compared` leaves out those that no peer has, and `--instructions` counts instead of measuring.
  */
 import { writeFileSync } from "node:fs"
 import { availableParallelism, cpus } from "node:os"
@@ -19,6 +19,9 @@ const { positionals, values } = parseArgs({
   options: {
     json: { type: "string" },
     rounds: { type: "string" },
+    settle: { type: "string" },
+    compared: { type: "boolean" },
+    from: { type: "string" },
     only: { type: "string", multiple: true },
     instructions: { type: "boolean" },
   },
@@ -28,13 +31,16 @@ if (values.instructions) process.exit(await countInstructions(positionals, value
 const at = (path: string): string => fileURLToPath(new URL(path, import.meta.url))
 /** Matrix products by the library's own call. */
 const openblas = buildProgram(at("../peers/openblas.cc"), "-lopenblas")
-/** The commands that start contestants. */
+const python = process.env.BENCH_PYTHON ?? "/usr/bin/python3"
+/** The commands that start contestants. Without a workload, one process serves all: importing a framework takes seconds. */
 const contestants: Record<string, readonly string[]> = {
   eager: [process.execPath, at("./lazuli.js"), "WORKLOAD", "eager"],
   compiled: [process.execPath, at("./lazuli.js"), "WORKLOAD", "compiled"],
   composition: [process.execPath, at("./lazuli.js"), "WORKLOAD", "composition"],
-  pytorch: ["/usr/bin/python3", at("../peers/pytorch.py"), "WORKLOAD"],
-  numpy: ["/usr/bin/python3", at("../peers/numpy_.py"), "WORKLOAD"],
+  pytorch: [python, at("../peers/pytorch.py")],
+  "torch.compile": [python, at("../peers/pytorch.py"), "compile"],
+  jax: [python, at("../peers/jax_.py")],
+  numpy: [python, at("../peers/numpy_.py")],
   "jax-js": [process.execPath, at("../peers/jax-js.mjs"), "WORKLOAD"],
   tfjs: [process.execPath, at("../peers/tfjs.mjs"), "WORKLOAD"],
   onnxruntime: [process.execPath, at("../peers/onnxruntime.mjs"), "WORKLOAD"],
@@ -45,7 +51,7 @@ const OURS = ["eager", "compiled"]
  * Between two measurements: some thread pools look for work on every core for a while after their last call, which would be the next one's
  * loss.
  */
-const SETTLE_MS = 50
+const SETTLE_MS = Number(values.settle ?? 50)
 
 interface Cell {
   readonly best: number
@@ -63,23 +69,41 @@ interface Row {
   readonly ofCeiling?: number
 }
 
+const isKept = (name: string): boolean => !!contestants[name] && !contestants[name].includes("WORKLOAD")
+/** Those that serve one row after another. */
+const kept: Record<string, Contestant> = {}
+const leave = (contestant: Contestant): void => {
+  if (!isKept(contestant.name)) contestant.end()
+}
+
 const medianOf = (values: readonly number[]): number => values.toSorted((a, b) => a - b)[values.length >> 1]
 
-async function measureRow(workload: Workload): Promise<Row> {
-  const names = Object.keys(contestants).filter((name) => !values.only || values.only.includes(name))
+async function measureRow(workload: Workload): Promise<Row | undefined> {
+  const names = Object.keys(contestants)
+    .filter((name) => !values.only || values.only.includes(name))
+    .sort((a, b) => Number(OURS.includes(a)) - Number(OURS.includes(b)))
   const cells: Record<string, Cell | string> = {}
   const running: Contestant[] = []
   let floor = ceilings?.start(workload) ?? null
   await floor?.hear()
   // One after another, so that setting up disturbs nobody's measurement.
   for (const name of names) {
-    const command = contestants[name].map((part) => (part === "WORKLOAD" ? workload.name : part))
-    const contestant = new Contestant(name, command)
-    const { missing } = await contestant.hear()
+    if (values.compared && OURS.includes(name) && !running.some((each) => !OURS.includes(each.name))) {
+      floor?.end()
+      return undefined
+    }
+    const contestant =
+      kept[name] ??
+      new Contestant(
+        name,
+        contestants[name].map((part) => (part === "WORKLOAD" ? workload.name : part)),
+      )
+    if (isKept(name)) kept[name] = contestant
+    const { missing } = await (isKept(name) ? contestant.prepare(workload.name) : contestant.hear())
     if (missing === undefined) running.push(contestant)
     else {
       cells[name] = missing
-      contestant.end()
+      leave(contestant)
     }
   }
   const rounds = Number(values.rounds ?? workload.rounds ?? 25)
@@ -88,7 +112,7 @@ async function measureRow(workload: Workload): Promise<Row> {
       await setTimeout(SETTLE_MS)
       if (await contestant.measure()) continue
       // Measurements from before it stopped have no partners in the rounds after.
-      contestant.end()
+      leave(contestant)
       if (contestant === floor) floor = null
       else {
         cells[contestant.name] = `stopped in round ${round + 1}`
@@ -105,7 +129,7 @@ async function measureRow(workload: Workload): Promise<Row> {
       worst: Math.max(...taken),
       taken,
     }
-    contestant.end()
+    leave(contestant)
   }
   const bestOf = (wanted: (name: string) => boolean): Contestant | undefined =>
     running
@@ -125,7 +149,11 @@ async function measureRow(workload: Workload): Promise<Row> {
   }
 }
 
-const chosen = workloads.filter(({ name }) => positionals.every((text) => name.includes(text)))
+const first =
+  values.from === undefined ? 0 : workloads.findIndex(({ name }) => name.includes(values.from as string))
+const chosen = workloads.filter(
+  ({ name }, i) => i >= first && positionals.every((text) => name.includes(text)),
+)
 if (chosen.length === 0) {
   console.error(
     `No workload's name contains ${positionals.join(" and ")}. They are:\n${workloads.map(({ name }) => `  ${name}`).join("\n")}`,
@@ -164,6 +192,7 @@ function show({ workload, cells, timesBestPeer, ofCeiling }: Row): Record<string
 const rows: Row[] = []
 for (const workload of chosen) {
   const row = await measureRow(workload)
+  if (!row) continue
   rows.push(row)
   const shown = show(row)
   console.log(
@@ -173,6 +202,7 @@ for (const workload of chosen) {
   )
 }
 console.table(Object.fromEntries(rows.map((row) => [row.workload.name, show(row)])))
+for (const contestant of Object.values(kept)) contestant.end()
 if (values.json)
   writeFileSync(
     values.json,

@@ -12,7 +12,7 @@ export type Measured = () => unknown
 /** A measurement takes at least this long. */
 const LEAST_MS = 15
 /** Before the first one, a contestant runs this long: JavaScript is compiled while it runs. */
-const WARM_UP_MS = 500
+const WARM_UP_MS = Number(process.env.BENCH_WARM_UP_MS ?? 500)
 
 const say = (message: object): void => {
   process.stdout.write(`${JSON.stringify(message)}\n`)
