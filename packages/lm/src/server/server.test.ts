@@ -6,7 +6,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as lm from "@lazuli/lm"
 import OpenAI from "openai"
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest"
+import { afterAll, beforeAll, describe, expect, type Mock, test, vi } from "vitest"
 import "@lazuli/backend-cpu"
 import { writeCheckpoint } from "../../test/checkpoints"
 
@@ -130,6 +130,22 @@ test("unexpected errors are reported to the server, not to the client", async ()
   expect(errors.map(String)).toEqual(["TypeError: a secret", "TypeError: a secret"])
   expect((await app.request("/v1/none")).status).toBe(404)
   expect(errors.length).toBe(2)
+})
+
+test("a stream that its client does not read is ended", async () => {
+  const { app, batch } = lm.createServer(model, { maxStallMs: 100 })
+  const body = JSON.stringify({ prompt: "the", max_tokens: 5, stream: true })
+  const ask = async (): Promise<{ destroy: Mock; response: Response }> => {
+    const destroy = vi.fn()
+    const response = await app.request("/v1/completions", { method: "POST", body }, { outgoing: { destroy } })
+    return { destroy, response }
+  }
+  const [read, unread] = [await ask(), await ask()]
+  expect(await read.response.text()).toContain("[DONE]")
+  await vi.waitFor(() => expect(unread.destroy).toHaveBeenCalledOnce())
+  expect(read.destroy).not.toHaveBeenCalled()
+  expect(batch?.stats()).toMatchObject({ active: 0, waiting: 0 })
+  expect(() => lm.createServer(model, { maxStallMs: 0 })).toThrow(/maxStallMs must be a positive integer/)
 })
 
 test("by default caches may use half of the free memory on a CPU", async () => {

@@ -4,7 +4,7 @@
  */
 import { createHash, randomUUID, timingSafeEqual } from "node:crypto"
 import { freemem } from "node:os"
-import { serve as listen, type ServerType } from "@hono/node-server"
+import { type HttpBindings, serve as listen, type ServerType } from "@hono/node-server"
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe, LazuliError } from "@lazuli/core/engine"
 import { type Context, Hono } from "hono"
@@ -50,6 +50,8 @@ export interface ServerOptions extends BatchOptions {
   readonly maxPromptTokens?: number
   /** Maximum number of bytes for keys and values; on CPUs, half of the free memory by default. */
   readonly maxCacheBytes?: number
+  /** Milliseconds after which a stream that its client does not read is ended; 60,000 by default. */
+  readonly maxStallMs?: number
   /** Called with unexpected errors, whose messages clients do not see. */
   readonly onError?: (error: unknown) => void
 }
@@ -86,7 +88,7 @@ const digest = (text: string): Buffer => createHash("sha256").update(text).diges
  */
 export function createServer(model: LoadedModel, options: ServerOptions = {}): LanguageServer {
   const { maxBodyBytes = 2 ** 20, apiKey } = options
-  for (const name of ["maxBodyBytes", "maxTokens", "maxPromptTokens", "maxWaiting"] as const) {
+  for (const name of ["maxBodyBytes", "maxTokens", "maxPromptTokens", "maxWaiting", "maxStallMs"] as const) {
     const { [name]: value = 1 } = options
     if (!Number.isSafeInteger(value) || value < 1)
       throw new ArgumentError(
@@ -411,16 +413,27 @@ class RequestHandler {
       c,
       async (out) => {
         out.onAbort(abort)
-        if (first) await out.writeSSE(shape([first]))
+        const send = async (event: { data: string }): Promise<void> => {
+          const stalled = setTimeout(() => {
+            abort()
+            ;(c.env as Partial<HttpBindings> | undefined)?.outgoing?.destroy()
+          }, this.options.maxStallMs ?? 60_000)
+          try {
+            await out.writeSSE(event)
+          } finally {
+            clearTimeout(stalled)
+          }
+        }
+        if (first) await send(shape([first]))
         let written = 0
         for await (const piece of pieces) {
           written++
           this.counts.generatedTokens++
           if (piece.text !== "" || piece.finish !== null || logprobs !== undefined)
-            await out.writeSSE(shape([format.chunk(piece)]))
+            await send(shape([format.chunk(piece)]))
         }
-        if (countsTokens) await out.writeSSE(shape([], { usage: usage(written) }))
-        await out.writeSSE({ data: "[DONE]" })
+        if (countsTokens) await send(shape([], { usage: usage(written) }))
+        await send({ data: "[DONE]" })
       },
       async (error, out: SSEStreamingApi) => {
         if (controller.signal.aborted) return
