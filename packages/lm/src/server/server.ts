@@ -3,7 +3,7 @@
  * share one batch.
  */
 import { createHash, randomUUID, timingSafeEqual } from "node:crypto"
-import { freemem } from "node:os"
+import { freemem, platform, totalmem } from "node:os"
 import { type HttpBindings, serve as listen, type ServerType } from "@hono/node-server"
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe, LazuliError } from "@lazuli/core/engine"
@@ -173,7 +173,9 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
 function cacheLimit({ network }: LoadedModel, options: ServerOptions): number | undefined {
   if (options.maxCacheBytes !== undefined || network instanceof EncoderNetwork) return options.maxCacheBytes
   if (mx.defaultDevice().type === "gpu" || compilesBatches(network, options)) return undefined
-  return Math.floor(Math.min(freemem(), process.constrainedMemory() || Infinity) / 2)
+  // macOS counts cached files as used.
+  const free = platform() === "darwin" ? totalmem() : freemem()
+  return Math.floor(Math.min(free, process.constrainedMemory() || Infinity) / 2)
 }
 
 async function readBody(c: Context): Promise<Readonly<Record<string, unknown>>> {
