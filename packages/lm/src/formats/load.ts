@@ -119,7 +119,7 @@ function commonDtype(weights: Weights): mx.Dtype {
 }
 
 /** Creates a config's network with these weights. */
-export function assemble(config: Settings, given: Weights, dtype?: mx.Dtype): Network {
+function assemble(config: Settings, given: Weights, dtype?: mx.Dtype): Network {
   const family = familyOf(config)
   const network = family.make(config)
   const weights = family.sanitize?.(given, config) ?? given

@@ -29,7 +29,7 @@ function prefixOf(cache: Cache, length: number): Cache {
 }
 
 /** The length of the longest common prefix. */
-export function commonPrefix(a: readonly number[], b: readonly number[]): number {
+function commonPrefix(a: readonly number[], b: readonly number[]): number {
   let n = 0
   while (n < a.length && n < b.length && a[n] === b[n]) n++
   return n

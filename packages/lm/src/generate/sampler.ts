@@ -40,7 +40,7 @@ const RANGES: Readonly<Record<string, readonly [number, number]>> = {
 }
 
 /** @throws ArgumentError for options out of range */
-export function checkSampling(op: string, options: SamplingOptions): void {
+function checkSampling(op: string, options: SamplingOptions): void {
   for (const [name, [min, max]] of Object.entries(RANGES)) {
     const value = options[name as keyof SamplingOptions]
     if (value === undefined) continue

@@ -88,7 +88,7 @@ function blockOf(name: string): number | null {
 }
 
 /** Replaces modules by path. */
-export function replaceModules(network: Network, by: ReadonlyMap<string, nn.Module>): void {
+function replaceModules(network: Network, by: ReadonlyMap<string, nn.Module>): void {
   for (const [path, module] of by) {
     const names = path.split(".")
     let holder = network as unknown as Record<string, unknown>
