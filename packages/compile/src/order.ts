@@ -5,6 +5,7 @@ import {
   type Application,
   applicationOf,
   exchangesOutOfOrder,
+  gatheredLate,
   isExchange,
   type Node,
   type Primitive,
@@ -13,11 +14,15 @@ import {
 /** True if a node is a leaf of a traced graph: one of its inputs. */
 export const isLeaf = (node: Node): boolean => node.primitive === null
 
+/** True if an application's result shows its input's memory. */
+export const isView = (application: Application): boolean => application.primitive.rules.view !== undefined
+
 /** The applications that the roots need, inputs first, and exchanges in their order. Leaves are not among them. */
 export function inOrder(roots: readonly Node[], leaf: (node: Node) => boolean): Application[] {
   const order = asNeeded(roots, leaf)
   const first = exchangesOutOfOrder(order)
-  return first === null ? order : asNeeded([...first, ...roots], leaf)
+  if (first === null) return order
+  return gatheredLate(asNeeded([...first, ...roots], leaf), ({ inputs }) => inputs, isView)
 }
 
 function asNeeded(roots: readonly Node[], leaf: (node: Node) => boolean): Application[] {

@@ -103,6 +103,27 @@ describe("exchanges with other processes", () => {
       }),
     )
   })
+  test("that take memory come just before their readers, and those of gradients as soon as they can", () => {
+    const gather = definePrimitive({
+      name: "@me/plan-order/gather",
+      api: 1,
+      facts: { exchanges: true },
+      infer: ([x]) => ({ ...x, shape: [2 * x.shape[0], ...x.shape.slice(1)] }),
+      decompose: ([x]) => mx.concatenate([x, x]),
+    })
+    const parts = [0, 1, 2, 3].map(() => leaf([8, 16]))
+    let x = leaf([4, 16])
+    const activations = parts.map((part) => {
+      x = mx.tanh(x.matmul(gather([part])))
+      return x
+    })
+    const sums = activations.toReversed().map((each) => exchange([each.T.matmul(each)]))
+    const order: readonly Node[] = planOrder(sums.reverse().map(({ node }) => node))
+    const kinds = order.map((node) => primitiveOf(node).name.replace("@me/plan-order/", ""))
+    expect(kinds.filter((kind) => /gather|matmul|exchange/.test(kind)).join(" ")).toBe(
+      `${"gather matmul ".repeat(4)}${"matmul exchange ".repeat(4)}`.trim(),
+    )
+  })
   test("are read when the work beside them is done", () => {
     const { order, updates } = step(64)
     const last = Math.max(...order.filter(isExchange).map((node) => order.indexOf(node)))

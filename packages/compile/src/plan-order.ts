@@ -4,9 +4,7 @@
  * with other processes come in an order that is the same in all of them.
  */
 import { type Application, applicationOf, type Node, outputsOf } from "@lazuli/core/engine"
-import { exchangesBefore, inOrder, isLeaf } from "./order"
-
-const isView = (application: Application): boolean => application.primitive.rules.view !== undefined
+import { exchangesBefore, inOrder, isLeaf, isView } from "./order"
 
 /** Applications that take memory, what they read of others' memory, and who still has to read it. */
 class Work {

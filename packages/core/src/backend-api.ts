@@ -113,6 +113,7 @@ export * from "./graph/errors"
 export {
   exchanges,
   exchangesOutOfOrder,
+  gatheredLate,
   hasExchangingDerivatives,
   inPlaceOf,
   isExchange,

@@ -5,7 +5,7 @@
 import { backendFor, countFallback } from "../graph/backend"
 import { onStream } from "../graph/device"
 import { DeviceError, RegistryError, TransformError } from "../graph/errors"
-import { exchanges, exchangesOutOfOrder, inPlaceOf } from "../graph/exchanges"
+import { exchanges, exchangesOutOfOrder, gatheredLate, inPlaceOf } from "../graph/exchanges"
 import { type Application, Array, Mark, type Node, type Primitive, withoutHandles } from "../graph/graph"
 import { decompose } from "../graph/primitive"
 import { format, sameShape } from "../graph/shape"
@@ -42,7 +42,12 @@ export function schedule(roots: readonly Node[]): Application[] {
   try {
     const order = traverse(roots)
     const first = exchanges.exist ? exchangesOutOfOrder(order) : null
-    return first === null ? order : traverse([...first, ...roots])
+    if (first === null) return order
+    const needs = (node: Application): readonly Node[] =>
+      node.alias === null ? node.inputs : aliasesOf(node)
+    const isView = ({ alias, primitive }: Application): boolean =>
+      alias !== null || primitive.rules.view !== undefined
+    return gatheredLate(traverse([...first, ...roots]), needs, isView)
   } finally {
     scheduling = false
   }

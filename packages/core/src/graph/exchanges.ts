@@ -80,6 +80,49 @@ function exchangesIn<A extends object>(applications: readonly A[]): A[] {
   return applications.filter((each) => orders.has(each)).sort((a, b) => compare(orderOf(a), orderOf(b)))
 }
 
+interface Sized {
+  readonly inputs: readonly Sized[]
+  readonly outputs: readonly Sized[] | null
+  readonly nbytes: number
+}
+const bytesOf = (nodes: readonly Sized[]): number => nodes.reduce((sum, { nbytes }) => sum + nbytes, 0)
+
+/**
+ * An order in which exchanges that take more memory than they read, such as gathered parameters, come just before their first reader. They
+ * and the other exchanges stay in the same order. `needs` are the nodes that an application comes after; views go with their readers.
+ */
+export function gatheredLate<A extends Sized>(
+  order: readonly A[],
+  needs: (application: A) => readonly Sized[],
+  isView: (application: A) => boolean,
+): A[] {
+  /** Those that move. */
+  const late = new Set<Sized>()
+  const firstReader = new Map<Sized, number>()
+  order.forEach((each, i) => {
+    const needed = needs(each).map((node) => node.outputs?.[0] ?? node)
+    for (const application of needed)
+      if (late.has(application) && !firstReader.has(application)) firstReader.set(application, i)
+    const moves = isExchange(each)
+      ? bytesOf(each.outputs ?? [each]) > bytesOf(each.inputs)
+      : isView(each) && needed.some((application) => late.has(application))
+    if (moves) late.add(each)
+  })
+  /** By position in the order, the position before which an application goes. */
+  const places = order.map((_, i) => i)
+  let next = order.length
+  for (let i = order.length - 1; i >= 0; i--) {
+    if (late.has(order[i])) places[i] = places[firstReader.get(order[i]) ?? i]
+    if (!isExchange(order[i])) continue
+    places[i] = Math.min(places[i], next)
+    next = places[i]
+  }
+  return order
+    .map((each, i) => ({ each, place: places[i], stays: Number(places[i] === i) }))
+    .sort((a, b) => a.place - b.place || a.stays - b.stays)
+    .map(({ each }) => each)
+}
+
 /** The nodes that do not depend on a pending exchange: those that may be evaluated at a time that differs between processes. */
 export function withoutExchanges<N extends Pending>(nodes: readonly N[]): N[] {
   if (!exchanges.exist) return [...nodes]

@@ -7,7 +7,7 @@ import { checkpoint } from "@lazuli/transforms"
 import { check, named, optional } from "../arguments"
 import { type Model, Module, type ModuleFilter } from "../module"
 import { withParameters } from "../with-parameters"
-import { aGroup, groupOf } from "./sharded"
+import { aGroup, copiedPart, groupOf } from "./sharded"
 
 type Group = mx.distributed.Group
 
@@ -81,8 +81,7 @@ export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown> ex
     const each = Math.ceil(x.shape[0] / this._group.size())
     const missing = each * this._group.size() - x.shape[0]
     const whole = missing === 0 ? x : mx.concatenate([x, mx.zeros([missing, ...x.shape.slice(1)], x.dtype)])
-    // A copy: a view would keep the full parameter alive.
-    return mx.contiguous(mx.split(whole, this._group.size())[this._group.rank()])
+    return copiedPart(whole, 0, this._group)
   }
 
   /**

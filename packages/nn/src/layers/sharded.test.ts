@@ -56,6 +56,29 @@ test("a fully sharded module calls its module, in the dtype asked for, and gradi
   expect(`${plain}`).toMatch(/numShardedParams=4/)
 })
 
+test("a member's part of a parameter does not keep the rest in memory", () => {
+  class Second extends mx.distributed.Group {
+    override size = (): number => 2
+    override rank = (): number => 1
+  }
+  const pair = new Second()
+  const [linear, narrow] = [new nn.Linear(4, 8), new nn.Linear(4, 7)]
+  mx.eval(linear.parameters(), narrow.parameters())
+  const rows = mx.contiguous(linear.weight.index(mx.s(4, 8)))
+  const layers = {
+    shard: nn.shardLinear(linear, "all-to-sharded", { group: pair }),
+    full: new nn.FullyShardedModule(linear, { group: pair }),
+    padded: new nn.FullyShardedModule(narrow, { group: pair }),
+  }
+  for (const [name, layer] of Object.entries(layers)) {
+    const parts = mx.treeFlatten(layer.parameters()) as [string, mx.Array][]
+    mx.eval(parts.map(([, part]) => part))
+    for (const [path, part] of parts) expect(part.node.storage?.nbytes, `${name}, ${path}`).toBe(part.nbytes)
+  }
+  const { weight } = layers.full.module as nn.Linear
+  expect(mx.arrayEqual(weight, rows).item()).toBe(true)
+})
+
 test("gradients of a group of one", () => {
   const grads = { w: mx.array([3, 4]), b: [mx.array([0])] }
   for (const average of [

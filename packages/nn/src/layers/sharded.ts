@@ -62,6 +62,12 @@ function shardOptions(
   return [groupOf(op, group), segments as Segments]
 }
 
+/** This member's part of an array that the group's size divides. A copy: a view would keep all of the array in memory. */
+export function copiedPart(x: mx.Array, axis: number, group: Group): mx.Array {
+  const each = x.shape[axis] / group.size()
+  return mx.take(x, mx.arange(each * group.rank(), each * (group.rank() + 1), 1, mx.int32), axis)
+}
+
 /** This member's part of a parameter: of each of its segments along an axis. */
 function partOf(x: mx.Array, axis: number, group: Group, segments: Segments = 1): mx.Array {
   const size = group.size()
@@ -76,7 +82,7 @@ function partOf(x: mx.Array, axis: number, group: Group, segments: Segments = 1)
         "shardLinear",
         `an axis of size ${segment.shape[axis]}, of a parameter of shape ${format(x.shape)}, cannot be divided among ${size} members`,
       )
-    return mx.split(segment, size, axis)[group.rank()]
+    return copiedPart(segment, axis, group)
   })
   return parts.length === 1 ? parts[0] : mx.concatenate(parts, axis)
 }
