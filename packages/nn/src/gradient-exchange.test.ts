@@ -7,16 +7,19 @@ import * as nn from "./index"
 
 const ran: string[] = []
 /** The array itself, which notes when it is computed. */
-const noted = definePrimitive({
-  name: "gradient-exchange-test/noted",
-  api: 1,
-  params: { what: "string" },
-  infer: ([x]) => x,
-  reference: ([x], [out], { what }) => {
-    ran.push(what)
-    out.data.set(x.data)
-  },
-})
+const notes = (name: string, exchanges: boolean) =>
+  definePrimitive({
+    name: `gradient-exchange-test/${name}`,
+    api: 1,
+    params: { what: "string" },
+    facts: { exchanges },
+    infer: ([x]) => x,
+    reference: ([x], [out], { what }) => {
+      ran.push(what)
+      out.data.set(x.data)
+    },
+  })
+const [noted, exchanged] = [notes("noted", false), notes("exchanged", true)]
 
 /** Two members with the same arrays. */
 class Twins extends mx.distributed.Group {
@@ -24,7 +27,7 @@ class Twins extends mx.distributed.Group {
   override rank = (): number => 0
   override size = (): number => 2
   override exchange(x: mx.Array | null, { op }: Exchange): mx.Array {
-    return noted([(x as mx.Array).multiply(2)], { what: `${op} ${this.exchanges++}` })
+    return exchanged([(x as mx.Array).multiply(2)], { what: `${op} ${this.exchanges++}` })
   }
 }
 

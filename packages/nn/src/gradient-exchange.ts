@@ -49,25 +49,16 @@ function bucketsOf(arrays: readonly mx.Array[], most: number): mx.Array[][] {
   return buckets
 }
 
-/** Averages a bucket over the members, in one all-reduce that is evaluated after `after`; returns also its own result. */
-function averageTogether(
-  arrays: readonly mx.Array[],
-  group: mx.distributed.Group,
-  after: mx.Array | null,
-): { averages: mx.Array[]; exchanged: mx.Array } {
+/** A bucket's averages over the members, by one all-reduce. */
+function averageTogether(arrays: readonly mx.Array[], group: mx.distributed.Group): mx.Array[] {
   const flat = arrays.map((x) => x.flatten())
-  // An empty slice of it in front creates the dependency: inputs are evaluated in order.
-  if (after !== null) flat.unshift(after.index(mx.s(0, 0)))
-  const exchanged = mx.distributed.allSum(flat.length === 1 ? flat[0] : mx.concatenate(flat), { group })
-  const average = exchanged.divide(group.size())
+  const sum = mx.distributed.allSum(flat.length === 1 ? flat[0] : mx.concatenate(flat), { group })
+  const average = sum.divide(group.size())
   let at = 0
-  const averages = arrays.map((x) =>
-    average.index(mx.s(at, (at += x.node.size))).reshape(x.node.shape as number[]),
-  )
-  return { averages, exchanged }
+  return arrays.map((x) => average.index(mx.s(at, (at += x.node.size))).reshape(x.node.shape as number[]))
 }
 
-function averaged<T>(gradients: T, group: mx.distributed.Group, most: number, overlaps: boolean): T {
+function averaged<T>(gradients: T, group: mx.distributed.Group, most: number): T {
   const averages = new Map<mx.Array, mx.Array>()
   const arrays: mx.Array[] = []
   forEachLeaf(gradients, (leaf) => {
@@ -76,22 +67,15 @@ function averaged<T>(gradients: T, group: mx.distributed.Group, most: number, ov
       arrays.push(leaf)
     }
   })
-  // When overlapping with the backward pass, the all-reduces form a chain that starts with the last layers, whose gradients are available
-  // first: users of the first layers' averages follow all of them, and the backward pass waits for none.
-  const last = new Map<mx.Dtype, mx.Array>()
-  for (const bucket of bucketsOf(arrays, most).reverse()) {
-    const { dtype } = bucket[0]
-    const after = overlaps ? (last.get(dtype) ?? null) : null
-    const { averages: its, exchanged } = averageTogether(bucket, group, after)
-    last.set(dtype, exchanged)
-    its.forEach((average, i) => averages.set(bucket[i], average))
-  }
+  // The last layers' gradients are available first, and exchanges run in the order of their calls.
+  for (const bucket of bucketsOf(arrays, most).reverse())
+    averageTogether(bucket, group).forEach((average, i) => averages.set(bucket[i], average))
   return mapLeaves(gradients, (leaf) => (leaf instanceof mx.Array ? averages.get(leaf) : leaf)) as T
 }
 
 /** Calls `body` with the given stream, if any, as the current one. */
-const onStream = <T>(stream: mx.StreamLike | undefined, body: (isGiven: boolean) => T): T =>
-  stream === undefined || stream === null ? body(false) : mx.stream(stream, () => body(true))
+const onStream = <T>(stream: mx.StreamLike | undefined, body: () => T): T =>
+  stream === undefined || stream === null ? body() : mx.stream(stream, body)
 
 const BUCKET = 32 * 1024 * 1024
 
@@ -130,9 +114,7 @@ export function averageGradients<T>(
   return ofTrees("averageGradients", () =>
     group.size() === 1
       ? withOwnArrays(gradients, gradients)
-      : onStream(given.communicationStream, (overlaps) =>
-          averaged(gradients, group, given.allReduceSize ?? BUCKET, overlaps),
-        ),
+      : onStream(given.communicationStream, () => averaged(gradients, group, given.allReduceSize ?? BUCKET)),
   )
 }
 
