@@ -25,7 +25,7 @@ export function optionsFor(program: string): string[] {
       "launch",
       `Node ${process.versions.node} cannot run "${program}", which is TypeScript`,
       {
-        hint: "Run `npm install --save-dev tsx`, which is then used, or take Node 22.18 or newer",
+        hint: "Run `npm install --save-dev tsx`, which is then used, or take Node 22.12 or newer",
       },
     )
   }
