@@ -11,7 +11,9 @@ import ts from "typescript"
 const root = join(dirname(fileURLToPath(import.meta.url)), "..")
 const page = join(root, "docs/distributed.md")
 const before = readFileSync(page, "utf8")
-const { ranks } = JSON.parse(readFileSync(join(root, "benchmarks/collectives.json"), "utf8"))
+const { machines } = JSON.parse(readFileSync(join(root, "benchmarks/collectives.json"), "utf8"))
+/** The machine to which the model is fitted. */
+const { ranks } = machines.at(-1)
 
 /** The page's own function. */
 const [source] = /interface Link[\s\S]*?\n}\n/.exec(before) ?? []
@@ -51,7 +53,9 @@ const table = (head, rows) =>
     .toSpliced(1, 0, `|${"---|".repeat(head.length)}`)
     .join("\n")
 
-function measured() {
+const measured = () => machines.map(({ name, ranks }) => `On ${name}:\n\n${tablesOf(ranks)}`).join("\n\n")
+
+function tablesOf(ranks) {
   return Object.entries(ranks)
     .map(([n, backends]) => {
       const names = Object.keys(backends)

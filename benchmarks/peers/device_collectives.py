@@ -18,9 +18,9 @@ if size > 1:
 megabytes = int(sys.argv[1]) if len(sys.argv) > 1 else 100
 
 
-def timed(calls, rounds, body):
+def timed(calls, rounds, body, warm=3):
     least = float("inf")
-    for i in range(rounds + 3):
+    for i in range(rounds + warm):
         if size > 1:
             dist.barrier()
         torch.cuda.synchronize()
@@ -28,7 +28,7 @@ def timed(calls, rounds, body):
         for _ in range(calls):
             body()
         torch.cuda.synchronize()
-        if i >= 3:
+        if i >= warm:
             least = min(least, (time.perf_counter() - begin) * 1e3 / calls)
     return least
 
@@ -36,7 +36,7 @@ def timed(calls, rounds, body):
 results = {"ranks": size}
 if size > 1:
     x = torch.ones(megabytes * 250_000)
-    ms = timed(10, 5, lambda: dist.all_reduce(x))
+    ms = timed(10, 20, lambda: dist.all_reduce(x), 60)
     results[f"all-reduce of {megabytes} MB, ms"] = ms
     results["bus bandwidth, GB/s"] = megabytes / 1000 * 2 * (size - 1) / size / (ms / 1000)
 model = Gpt().to(torch.bfloat16)

@@ -1,5 +1,7 @@
 // All-reduce between GPUs by NCCL, and data parallel training of a model of GPT-2 small's size, as a rank of a job:
-// `npx lazuli launch -n 2 benchmarks/dist/device-collectives.js [megabytes]`; beside it benchmarks/peers/device_collectives.py.
+// `npx lazuli launch -n 2 benchmarks/dist/device-collectives.js [megabytes]`; beside it benchmarks/peers/device_collectives.py. After the
+// megabytes, `steps` measures only steps, with gradients averaged and not, as each rank sees them, and `memory` what steps of fully sharded
+// parameters take, in a process that has done nothing else.
 import "@lazuli/backend-cpu"
 import "@lazuli/backend-cuda"
 import { compile } from "@lazuli/compile"
@@ -13,20 +15,22 @@ const megabytes = Number(process.argv[2] ?? 100)
 const group = mx.distributed.init({ backend: "nccl" })
 const size = group.size()
 
-/** Milliseconds of a call, the least of some rounds of several. */
-function timed(calls: number, rounds: number, body: () => void): number {
+/** Milliseconds of a call, the least of some rounds of several, after others in which JavaScript is compiled. */
+function timed(calls: number, rounds: number, body: () => void, warm = 3): number {
   let least = Number.POSITIVE_INFINITY
-  for (let i = 0; i < rounds + 3; i++) {
+  for (let i = 0; i < rounds + warm; i++) {
     mx.eval(mx.distributed.barrier())
     const begin = performance.now()
     for (let k = 0; k < calls; k++) body()
     mx.synchronize()
-    if (i >= 3) least = Math.min(least, (performance.now() - begin) / calls)
+    if (i >= warm) least = Math.min(least, (performance.now() - begin) / calls)
   }
   return least
 }
 
-function gptStep(dtype: mx.Dtype): number {
+const averaged = <T>(gradients: T): T => nn.averageGradients(gradients)
+
+function gptStep(dtype: mx.Dtype, average = averaged): number {
   mx.random.seed(1)
   const model = new Gpt()
   model.setDtype(dtype)
@@ -38,7 +42,7 @@ function gptStep(dtype: mx.Dtype): number {
   const step = compile(
     (x: mx.Array, y: mx.Array): mx.Array => {
       const [loss, gradients] = lossAndGradient(x, y)
-      optimizer.update(model, nn.averageGradients(gradients))
+      optimizer.update(model, average(gradients))
       return loss
     },
     { inputs: state, outputs: state, donate: true },
@@ -52,7 +56,7 @@ function gptStep(dtype: mx.Dtype): number {
  * Megabytes at most, in steps of a model of bfloat16 whose parts the members hold, and at the end of one; and those of what does not
  * depend on the batch: all parameters, gradients and moments, and the largest layer.
  */
-function gptMemory(): Record<string, number> {
+function gptMemory(batch: number): Record<string, number> {
   mx.random.seed(1)
   const model = new Gpt()
   model.setDtype(mx.bfloat16)
@@ -66,16 +70,26 @@ function gptMemory(): Record<string, number> {
   const optimizer = new AdamW({ learningRate: 1e-4 })
   optimizer.init(model)
   const lossAndGradient = nn.valueAndGrad(model, (x: mx.Array, y: mx.Array) => model.loss(x, y))
-  const tokens = mx.random.randint(0, GPT_WORDS, [GPT_BATCH, GPT_LENGTH])
+  const tokens = mx.random.randint(0, GPT_WORDS, [batch, GPT_LENGTH])
   mx.eval(tokens, model.parameters(), optimizer.state)
+  // Collects arrays that the program has dropped, which count until then.
+  mx.memoryReport()
   mx.clearCache()
   mx.resetPeakMemory()
+  const state = [model.state, optimizer.state]
+  const step = compile(
+    (x: mx.Array, y: mx.Array): mx.Array => {
+      const [loss, gradients] = lossAndGradient(x, y)
+      optimizer.update(model, gradients)
+      return loss
+    },
+    { inputs: state, outputs: state, donate: true },
+  )
   for (let i = 0; i < 3; i++) {
-    const [, gradients] = lossAndGradient(tokens, tokens)
-    optimizer.update(model, gradients)
-    mx.eval(model.parameters(), optimizer.state)
+    mx.eval(step(tokens, tokens), state)
+    mx.synchronize()
+    mx.memoryReport()
   }
-  mx.synchronize()
   const megabytesOf = (bytes: number): number => Math.round(bytes / 1e6)
   return {
     "at most, MB": megabytesOf(mx.getPeakMemory()),
@@ -92,27 +106,49 @@ function allReduce(bytes: number, dtype: mx.Dtype): number {
   mx.eval(x)
   const calls = 10
   return (
-    timed(1, 5, () => {
-      let y = mx.distributed.allSum(x)
-      // Without what JavaScript still holds, their memory is used again, as PyTorch's sums are in place.
-      for (let i = 1; i < calls; i++) {
-        const next = mx.distributed.allSum(y)
+    timed(
+      1,
+      20,
+      () => {
+        let y = mx.distributed.allSum(x)
+        // Without what JavaScript still holds, their memory is used again, as PyTorch's sums are in place.
+        for (let i = 1; i < calls; i++) {
+          const next = mx.distributed.allSum(y)
+          y.dispose()
+          y = next
+        }
+        mx.eval(y)
         y.dispose()
-        y = next
-      }
-      mx.eval(y)
-      y.dispose()
-    }) / calls
+      },
+      60,
+    ) / calls
   )
 }
-if (size > 1) {
-  const ms = allReduce(megabytes * 1_000_000, mx.float32)
-  results[`all-reduce of ${megabytes} MB, ms`] = ms
-  // As NCCL's tests count: what each link carries.
-  results["bus bandwidth, GB/s"] = ((megabytes / 1000) * 2 * (size - 1)) / size / (ms / 1000)
-  results["all-reduce of the gradients, ms"] = allReduce(2 * 134_000_000, mx.bfloat16)
+function steps(): void {
+  const apart = gptStep(mx.bfloat16, (gradients) => gradients)
+  const together = gptStep(mx.bfloat16)
+  console.log(JSON.stringify({ rank: group.rank(), "step, each alone, ms": apart, "step, ms": together }))
 }
-results["GPT-2 small step, bf16, ms"] = gptStep(mx.bfloat16)
-if (group.rank() === 0) console.log(JSON.stringify({ ranks: size, ...results }))
-const memory = gptMemory()
-if (group.rank() === 0) console.log(JSON.stringify(memory))
+
+function everything(): void {
+  if (size > 1) {
+    const ms = allReduce(megabytes * 1_000_000, mx.float32)
+    results[`all-reduce of ${megabytes} MB, ms`] = ms
+    // As NCCL's tests count: what each link carries.
+    results["bus bandwidth, GB/s"] = ((megabytes / 1000) * 2 * (size - 1)) / size / (ms / 1000)
+    results["all-reduce of the gradients, ms"] = allReduce(2 * 134_000_000, mx.bfloat16)
+  }
+  results["GPT-2 small step, bf16, ms"] = gptStep(mx.bfloat16)
+  if (group.rank() === 0) console.log(JSON.stringify({ ranks: size, ...results }))
+}
+
+const parts: Record<string, () => void> = {
+  steps,
+  memory() {
+    for (const batch of [GPT_BATCH, 1]) {
+      const memory = gptMemory(batch)
+      if (group.rank() === 0) console.log(JSON.stringify({ ranks: size, batch, ...memory }))
+    }
+  },
+}
+;(parts[process.argv[3]] ?? everything)()

@@ -3,6 +3,7 @@
 // root. 0 stands for no limit, and no namespaces. LAZULI_DISABLE_COMPILE=1 runs steps that are not compiled.
 import { execFileSync, spawn } from "node:child_process"
 import { randomBytes } from "node:crypto"
+import { availableParallelism } from "node:os"
 import * as mx from "@lazuli/core"
 import "@lazuli/backend-cpu"
 import { compile } from "@lazuli/compile"
@@ -13,8 +14,19 @@ import { SGD } from "@lazuli/nn/optimizers"
 const here = process.argv[1]
 const [LAYERS, WIDTH, BATCH, BUCKET] = [16, 512, 192, 1 << 20]
 
-/** Milliseconds of a step and of its parts, as this rank sees them. */
-function measure(): Record<string, number> {
+interface Parts {
+  readonly forward: number
+  readonly compute: number
+  readonly communication: number
+  readonly step: number
+}
+interface Measured {
+  readonly times: Parts
+  readonly busy: Parts
+}
+
+/** Milliseconds of a step and of its parts, as this rank sees them, and those of processor time. */
+function measure(): Measured {
   const group = mx.distributed.init(true)
   const communicationStream = mx.newStream(mx.cpu)
   mx.random.seed(1)
@@ -47,18 +59,26 @@ function measure(): Record<string, number> {
     step: () => mx.eval(together(x), model.parameters()),
   }
   const times: Record<string, number[]> = {}
+  // Of processors.
+  const busy: Record<string, number[]> = {}
   // By turns, so that what else the machine does meets all alike.
   for (let i = 0; i < 12; i++)
     for (const [name, run] of Object.entries(parts)) {
       mx.eval(mx.distributed.barrier(null, { group }))
+      const before = process.cpuUsage()
       const begin = performance.now()
       run()
       mx.synchronize()
-      if (i >= 2) (times[name] ??= []).push(performance.now() - begin)
+      const took = performance.now() - begin
+      const { user, system } = process.cpuUsage(before)
+      if (i < 2) continue
+      ;(times[name] ??= []).push(took)
+      ;(busy[name] ??= []).push((user + system) / 1000)
     }
-  return Object.fromEntries(
-    Object.entries(times).map(([name, laps]) => [name, laps.sort((a, b) => a - b)[laps.length >> 1]]),
-  )
+  const median = (laps: number[]): number => laps.sort((a, b) => a - b)[laps.length >> 1]
+  const mediansOf = (all: Record<string, number[]>): Parts =>
+    Object.fromEntries(Object.entries(all).map(([name, laps]) => [name, median(laps)])) as unknown as Parts
+  return { times: mediansOf(times), busy: mediansOf(busy) }
 }
 
 const run = (command: string, ...args: string[]): string => execFileSync(command, args, { encoding: "utf8" })
@@ -122,11 +142,26 @@ async function compare(ranks: number, megabits: number): Promise<void> {
         return new Promise<string>((resolve) => child.once("close", () => resolve(out)))
       }),
     )
-    const { forward, compute, communication, step } = JSON.parse(outputs[0]) as Record<string, number>
+    const { times, busy } = JSON.parse(outputs[0]) as Measured
+    const { forward, compute, communication, step } = times
     const [most, sum] = [Math.max(compute, communication), compute + communication]
-    const numbers = [forward, compute, communication, step, step / most, step / sum]
+    // A forward pass runs beside no exchange, and processors that all ranks share are busy with both parts.
+    const beside = forward + Math.max(compute - forward, communication)
+    const worked = ((busy.compute + busy.communication) * ranks) / Math.max(ranks, availableParallelism())
+    const least = Math.max(beside, worked)
+    const milliseconds = [
+      forward,
+      compute,
+      communication,
+      busy.compute + busy.communication,
+      step,
+      busy.step,
+      least,
+    ]
+    const shares = [step / most, step / sum, step / least]
     const name = megabits > 0 ? `${megabits} Mbit/s` : "no limit"
-    console.log([name.padEnd(14), ...numbers.map((n, i) => n.toFixed(i < 4 ? 1 : 2).padStart(15))].join(""))
+    const cells = [...milliseconds.map((n) => n.toFixed(1)), ...shares.map((n) => n.toFixed(2))]
+    console.log([name.padEnd(14), ...cells.map((cell) => cell.padStart(15))].join(""))
   } finally {
     end()
   }
@@ -138,7 +173,8 @@ if (mode === "rank") {
   if (mx.distributed.init().rank() === 0) console.log(JSON.stringify(times))
 } else {
   console.log(`${mode} ranks, ${LAYERS} layers of ${WIDTH}: median milliseconds`)
-  const columns = ["forward", "compute", "communication", "step", "/ larger", "/ sum"]
+  const columns = ["forward", "compute", "communication", "their CPU", "step", "its CPU", "least"]
+  columns.push("/ larger", "/ sum", "/ least")
   console.log(["".padEnd(14), ...columns.map((name) => name.padStart(15))].join(""))
   for (const rate of rates.length > 0 ? rates : ["0", "400", "4000"])
     await compare(Number(mode), Number(rate))
