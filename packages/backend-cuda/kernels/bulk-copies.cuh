@@ -32,8 +32,19 @@ inline void copy_bulk(Shared to, const void* from, int bytes, Shared barrier) {
                : "memory");
 }
 inline void show_stage() {}
+/* True of one lane of a warp: compilers take what it alone computes from values of the warp as one value. */
+inline bool is_chosen() {
+  u32 chosen;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(chosen));
+  return chosen != 0;
+}
 inline void meet_consumers() { asm volatile("bar.sync 1, " LZ_CONSUMERS ";" ::: "memory"); }
 inline void join_consumers() {}
+/* Sums that warps leave for the first one, which says when it has read them: of two places, with barriers of their own. */
+inline void give_sums(int at) { asm volatile("bar.arrive %0, " LZ_CONSUMERS ";" ::"r"(2 + at) : "memory"); }
+inline void await_sums(int at) { asm volatile("bar.sync %0, " LZ_CONSUMERS ";" ::"r"(2 + at) : "memory"); }
+inline void free_sums(int at) { asm volatile("bar.arrive %0, " LZ_CONSUMERS ";" ::"r"(4 + at) : "memory"); }
+inline void await_free(int at) { asm volatile("bar.sync %0, " LZ_CONSUMERS ";" ::"r"(4 + at) : "memory"); }
 inline void fetch_ahead(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 
 inline float plus(float a, float b) { return __fadd_rn(a, b); }
@@ -55,8 +66,13 @@ inline void leave(Shared) {}
 inline void expect_bytes(Shared, int) {}
 inline void copy_bulk(Shared to, const void* from, int bytes, Shared) { memcpy((void*)to, from, bytes); }
 inline void show_stage() { __syncthreads(); }
+inline bool is_chosen() { return threadIdx.x % 32 == 0; }
 inline void meet_consumers() { __syncthreads(); }
 inline void join_consumers() { __syncthreads(); }
+inline void give_sums(int) { __syncthreads(); }
+inline void await_sums(int) { __syncthreads(); }
+inline void free_sums(int) {}
+inline void await_free(int) {}
 inline void fetch_ahead(const void*) {}
 
 inline float plus(float a, float b) { return a + b; }

@@ -6,8 +6,9 @@
  * that it has by itself: x may be the RMS norm of what is given, and results may end with one more row that is
  * added, or be silu(gate) · up of two matrices, of which a tile then has 8 rows each. Before this text stand,
  * besides those of packed-codes.cuh, LZ_PARTS (matrices, at most 3), LZ_STAGES, LZ_BLOCKS (blocks that a
- * processor is to have at once), LZ_TABLES (tiles whose numbers are there at once), LZ_NORM (0, 1, or 2 where
- * the norm is written as well) and LZ_END (0, 1 for a row that is added, 2 for silu). */
+ * processor is to have at once), LZ_TABLES (tiles whose numbers are there at once: all those that so many
+ * stages one after another may be of), LZ_NORM (0, 1, or 2 where the norm is written as well) and LZ_END (0, 1
+ * for a row that is added, 2 for silu). */
 #define LZ_KERNELS
 #include "joined-matrices.cuh"
 #include "bulk-copies.cuh"
@@ -194,10 +195,10 @@ inline u16 gated(float gate, float up) {
 
 extern "C" __global__ void __launch_bounds__(288, LZ_BLOCKS) packed_row(const u16* x, LZ_MATRICES, const __grid_constant__ Sizes sizes, const u16* added, const u16* scales, u16* normed, const __grid_constant__ float eps) {
   extern __shared__ Chunk arena[];
-  /* Of two tiles: a warp adds up the sums of one while others are at the next. */
+  /* Of two tiles: a warp adds up the sums of one while others, which do not wait for it, are at the next. */
   __shared__ float parts[2][WARPS][ROWS];
   __shared__ u64 full[STAGES], empty[STAGES];
-  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+  const int lane = int(threadIdx.x) % 32, warp = __shfl_sync(~0u, int(threadIdx.x) / 32, 0);
   const int k = sizes.k, groups = k / LZ_GROUP, per_tile = (groups + GROUPS - 1) / GROUPS;
   int tiles = 0;
 #pragma unroll
@@ -224,25 +225,33 @@ extern "C" __global__ void __launch_bounds__(288, LZ_BLOCKS) packed_row(const u1
   if (warp == WARPS) {
     if (!sizes.early) await_earlier();
     if (LZ_NORM) join_consumers();
-    const int bytes = k / 8 * LZ_BITS, row = lane % ROWS, half = IS_GATED ? row / TILE_ROWS : 0;
+    const int bytes = k / 8 * LZ_BITS;
+    /* One lane copies, to addresses that are the same for all: those of lanes would be taken one after another. */
+    const bool copies = is_chosen();
     for (int tile = int(blockIdx.x); tile < tiles; tile += int(gridDim.x)) {
-      Matrix m = matrix_of(tile);
-#if LZ_END == 2
-      if (half == 1) m = {weights1, scales1, biases1, y0, sizes.rows[0], tile};
-#endif
+      const Matrix m = matrix_of(tile);
       const int first = m.tile * TILE_ROWS, there = m.rows - first < TILE_ROWS ? m.rows - first : TILE_ROWS;
-      const char* weights = (const char*)m.weights + (long long)(first + row % TILE_ROWS) * bytes;
-      const char* numbers = (const char*)((lane < ROWS ? m.scales : m.biases) + (long long)first * groups);
       for (int stage = 0; stage < per_tile; stage++) {
         const int some = bytes - stage * ROW_BYTES < ROW_BYTES ? bytes - stage * ROW_BYTES : ROW_BYTES;
         const Shared barrier = is_full + 8 * slot;
         await_empty(is_empty + 8 * slot, phase ^ 1);
-        if (lane == 0) expect_bytes(barrier, (IS_GATED ? 2 : 1) * there * (some + (stage == 0 ? 2 * line : 0)));
-        __syncwarp();
-        if (lane < ROWS && row % TILE_ROWS < there)
-          copy_bulk(stages + slot * STAGE_BYTES + row * ROW_PITCH, weights + stage * ROW_BYTES, some, barrier);
-        if (stage == 0 && row % TILE_ROWS == 0)
-          copy_bulk(tables + table * table_bytes + lane * line, numbers, there * line, barrier);
+        const auto copy = [&](const u16* weights, const u16* scales, const u16* biases, int at) {
+          const char* from = (const char*)weights + (long long)first * bytes + stage * ROW_BYTES;
+          const Shared to = stages + slot * STAGE_BYTES + at * ROW_PITCH;
+#pragma unroll 4
+          for (int r = 0; r < there; r++) copy_bulk(to + r * ROW_PITCH, from + (long long)r * bytes, some, barrier);
+          if (stage > 0) return;
+          const Shared numbers = tables + table * table_bytes + at * line;
+          copy_bulk(numbers, scales + (long long)first * groups, there * line, barrier);
+          copy_bulk(numbers + ROWS * line, biases + (long long)first * groups, there * line, barrier);
+        };
+        if (copies) {
+          expect_bytes(barrier, (IS_GATED ? 2 : 1) * there * (some + (stage == 0 ? 2 * line : 0)));
+          copy(m.weights, m.scales, m.biases, 0);
+#if LZ_END == 2
+          copy(weights1, scales1, biases1, TILE_ROWS);
+#endif
+        }
         show_stage();
         advance();
       }
@@ -262,9 +271,9 @@ extern "C" __global__ void __launch_bounds__(288, LZ_BLOCKS) packed_row(const u1
   take_row(own, totals, x, groups, per_tile, {scales, normed, eps});
   const char* weights = (const char*)arena + lane / 4 * ROW_PITCH + warp * 128 + lane % 4 * WORDS * 4;
   const char* numbers = (const char*)arena + STAGES * STAGE_BYTES + lane / 4 * line + warp * TOGETHER * 2;
-  int at = 0;
-  for (int tile = int(blockIdx.x); tile < tiles; tile += int(gridDim.x)) {
+  for (int tile = int(blockIdx.x), turn = 0; tile < tiles; tile += int(gridDim.x), turn++) {
     const Matrix m = matrix_of(tile);
+    const int at = turn % 2;
     const int row = m.tile * TILE_ROWS + lane;
     const bool gives = warp == 0 && lane < TILE_ROWS && row < m.rows;
     u16 more = 0;
@@ -278,8 +287,10 @@ extern "C" __global__ void __launch_bounds__(288, LZ_BLOCKS) packed_row(const u1
       if (lane == 0) leave(is_empty + 8 * slot);
       advance();
     }
+    if (warp > 0 && turn >= 2) await_free(at);
     if (lane % 4 == 0) parts[at][warp][lane / 4] = sums[0], parts[at][warp][8 + lane / 4] = sums[1];
-    meet_consumers();
+    if (warp > 0) give_sums(at);
+    else await_sums(at);
     if (gives) {
       float sum[2] = {};
 #pragma unroll
@@ -290,7 +301,8 @@ extern "C" __global__ void __launch_bounds__(288, LZ_BLOCKS) packed_row(const u1
       else if (LZ_END == 1) m.y[row] = narrow(plus(float_of(narrow(sum[0])), float_of(more)));
       else m.y[row] = narrow(sum[0]);
     }
-    at ^= 1;
+    __syncwarp();
+    if (warp == 0 && tile + 2 * int(gridDim.x) < tiles) free_sums(at);
     if (++table == TABLES) table = 0;
   }
 }

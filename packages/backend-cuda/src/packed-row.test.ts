@@ -10,6 +10,8 @@ import { cudaNative } from "./native"
 const made = new Set<string>()
 /** Names of launches, by pipeline. */
 const names = new Map<number, string>()
+/** Of packed_row's kernels: stages, and tiles whose numbers are there at once. */
+const forms: number[][] = []
 beforeAll(() => {
   mx.setBackend("cuda", "gpu")
   mx.setDefaultDevice(mx.gpu)
@@ -24,6 +26,8 @@ beforeAll(() => {
     const pipeline = newPipeline.apply(this, call)
     const { source } = call[0] as unknown as { source: string }
     const [, norm, end] = /LZ_NORM (\d)\n#define LZ_END (\d)/.exec(source) ?? []
+    const [, ...form] = /LZ_STAGES (\d+)\n#define LZ_TABLES (\d+)/.exec(source) ?? []
+    if (form.length > 0) forms.push(form.map(Number))
     names.set((pipeline as unknown as { id: number }).id, norm ? `${call[1]} ${norm} ${end}` : call[1])
     return pipeline
   })
@@ -64,6 +68,20 @@ it.each([
   },
   120_000,
 )
+
+it("keeps the numbers of all tiles that stages one after another are of", () => {
+  const [k, groupSize, perTile, turns] = [4096, 32, 2, 12]
+  const packed = mx.quantize(wave([turns * 16 * cudaRuntime.facts.processors, k], mx.float16, 1), {
+    groupSize,
+  }) as [mx.Array, mx.Array, mx.Array]
+  const before = forms.length
+  mx.eval(mx.quantizedMatmul(wave([1, k], mx.float16, 2), ...packed, { groupSize }))
+  expect(forms.length).toBe(before + 1)
+  const [stages, tables] = forms[before]
+  // From the second stage of one tile on.
+  const tiles = new Set(Array.from({ length: stages }, (_, i) => Math.floor((i + 1) / perTile)))
+  expect(tables).toBe(Math.min(tiles.size, turns))
+}, 120_000)
 
 it("of several matrices is one launch of a compiled function", () => {
   const widths = [rowsFor(), 130, 40 * 16]

@@ -18,8 +18,13 @@ import {
 } from "./few-matrices"
 import { nativeSource, TYPE_DEFINITIONS } from "./native-source"
 
-/** Stages at most and at least, blocks of a processor, threads; measured on an H200. */
-const [MOST_STAGES, LEAST_STAGES, RESIDENT, THREADS] = [4, 2, 2, 288]
+/** Stages at least, threads. */
+const [LEAST_STAGES, THREADS] = [2, 288]
+/**
+ * With so few tiles of a processor it has one block, which takes x once and copies far ahead, and else two, whose warps work while others
+ * wait; stages at most of each. Measured on an H200.
+ */
+const [FEW_TILES, FEW, MANY] = [3, { resident: 1, most: 8 }, { resident: 2, most: 4 }]
 /** With fewer tiles of a processor the other kernel is as fast; where weights are read early, with fewer stages. */
 const [MANY_TILES, MANY_STAGES] = [4, 3]
 /** Bytes of shared memory of a processor, those that a block may ask for, and those that it has besides what it asks for. */
@@ -86,8 +91,9 @@ function formOf({ products, ending }: PackedRow, facts: Facts): Form | null {
     const shared = stages * stage + tables * 4 * ROWS * groups + 2 * all * groupSize + 4 * all
     return { stages, tables, blocks, shared, resident, tiles, perTile }
   }
-  for (let resident = RESIDENT; resident > 0; resident--)
-    for (let stages = MOST_STAGES; stages >= LEAST_STAGES; stages--) {
+  const { most, resident: best } = tiles <= FEW_TILES * facts.processors ? FEW : MANY
+  for (let resident = best; resident > 0; resident--)
+    for (let stages = most; stages >= LEAST_STAGES; stages--) {
       const form = sizesFor(stages, resident)
       if (form.shared <= Math.min(BLOCK_SHARED, HOPPER_SHARED / resident) - OWN_SHARED) return form
     }
