@@ -53,6 +53,8 @@ export class CachedPrograms {
   private readonly replay: Replay
   private readonly figures = { calls: 0, traces: 0 }
   private last: CachedProgram | null = null
+  /** Calls that another program served than the one before them, or none. */
+  private changes = 0
   /** Calls that {@link recall} lets pass: the more, the more often it found nothing in a row. */
   private waits = 0
   private fruitless = 0
@@ -90,12 +92,16 @@ export class CachedPrograms {
     if (last !== null) {
       const fitting = fitsCall(last, args, given) ? last : this.recall(args, given)
       if (fitting !== null && (isStateless || this.stateFits(fitting))) {
-        if (fitting !== last) this.cache.use((this.last = fitting))
+        if (fitting !== last) {
+          this.changes++
+          this.cache.use((this.last = fitting))
+        }
         return fitting.single
           ? this.replay.single(fitting, given)
           : this.replay.call(fitting, given, args, leaves.arrays, leaves)
       }
     }
+    this.changes++
     // The function may call itself, and may put other containers into the state.
     leaves.forget()
     const held = arrayLeaves(inputs)
@@ -192,7 +198,7 @@ export class CachedPrograms {
   private isPassing(key: ProgramKey): boolean {
     const mayPass =
       (this.options.shapeless === true && this.shapeless.mayPass(key)) || this.numbers.mayPass(key)
-    return mayPass && this.first.isFirst(key)
+    return mayPass && this.first.isFirst(key, this.changes, this.cache.isFull)
   }
 
   /** A call without a cached program, for sizes or numbers that may not come again. */

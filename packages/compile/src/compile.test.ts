@@ -60,6 +60,17 @@ test("a number that changes at every call runs the function as it is written, un
   warn.mockRestore()
 })
 
+test("more numbers in turn than programs are kept drop none of them, and those that come again soon get one", () => {
+  const warn = vi.spyOn(process, "emitWarning").mockImplementation(() => {})
+  const f = compile((x: mx.Array, n: number) => x.add(n))
+  const call = (n: number): void => expect(f(mx.array([1]), n).tolist()).toEqual([1 + n])
+  for (let k = 0; k < 500; k++) call(k % 100)
+  expect(f.stats()).toEqual({ calls: 500, traces: 64, programs: 64 })
+  for (let k = 0; k < 30; k++) call(1000 + (k % 10))
+  expect(f.stats()).toMatchObject({ traces: 74, programs: 64 })
+  warn.mockRestore()
+})
+
 test("a number that stays the same does not keep new sizes from being traced", () => {
   const f = compile((x: mx.Array, n: number) => x.add(n))
   const warn = vi.spyOn(process, "emitWarning").mockImplementation(() => {})

@@ -20,14 +20,20 @@ function digestOf(key: string): number {
 
 /** The keys of calls that were met once. */
 export class FirstCalls {
-  private readonly met = new Set<number>()
+  /** By digest the number of changes of programs by then. */
+  private readonly met = new Map<number, number>()
 
-  /** True for a key's first call. Those that are met again are planned, and anew once their program was dropped for others. */
-  isFirst({ sizes, suffix }: ProgramKey): boolean {
+  /**
+   * True for a key's first call. Those that are met again are planned, and anew once their program was dropped for others; where as many
+   * programs are kept as may be, only those that are met again before as many changes: other programs would be dropped before they serve.
+   */
+  isFirst({ sizes, suffix }: ProgramKey, changes: number, isFull: boolean): boolean {
     const digest = digestOf(sizes + suffix)
-    if (this.met.delete(digest)) return false
-    this.met.add(digest)
-    if (this.met.size > MANY_KEYS) this.met.delete(this.met.values().next().value as number)
+    const before = this.met.get(digest)
+    this.met.delete(digest)
+    if (before !== undefined && (!isFull || changes - before < MAX_PROGRAMS)) return false
+    this.met.set(digest, changes)
+    if (this.met.size > MANY_KEYS) this.met.delete(this.met.keys().next().value as number)
     return true
   }
 }

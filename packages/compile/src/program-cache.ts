@@ -20,6 +20,11 @@ export class ProgramCache {
     return this.entries.size
   }
 
+  /** True if another program takes the place of the least recently used. */
+  get isFull(): boolean {
+    return this.entries.size >= MAX_PROGRAMS
+  }
+
   /** The cached program for a key, which counts as used; undefined where there is none. */
   find(key: ProgramKey): CachedProgram | undefined {
     const { sizes, suffix } = key
