@@ -261,6 +261,8 @@ export class Batcher {
       const at = list.indexOf(row)
       if (at < 0) continue
       list.splice(at, 1)
+      // The reader may keep the row.
+      row.cache = []
       row.pieces.fail(reason)
     }
   }
@@ -419,6 +421,7 @@ export class Batcher {
       this.prefixes.add([...row.tokens, ...row.written], row.cache)
     }
     this.active.splice(this.active.indexOf(row), 1)
+    row.cache = []
   }
 
   private stepAlone(row: Row): mx.Array {

@@ -144,6 +144,11 @@ test("a stream that its client does not read is ended", async () => {
   expect(await read.response.text()).toContain("[DONE]")
   await vi.waitFor(() => expect(unread.destroy).toHaveBeenCalledOnce())
   expect(read.destroy).not.toHaveBeenCalled()
+  // A client that leaves does not wait for that.
+  const left = await ask()
+  await left.response.body?.cancel()
+  await new Promise((resolve) => setTimeout(resolve, 300))
+  expect(left.destroy).not.toHaveBeenCalled()
   expect(batch?.stats()).toMatchObject({ active: 0, waiting: 0 })
   expect(() => lm.createServer(model, { maxStallMs: 0 })).toThrow(/maxStallMs must be a positive integer/)
 })

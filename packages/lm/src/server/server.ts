@@ -414,9 +414,15 @@ class RequestHandler {
     return streamSSE(
       c,
       async (out) => {
-        out.onAbort(abort)
+        let stalled: NodeJS.Timeout | undefined
+        out.onAbort(() => {
+          // A write to a client that has left never ends, and its timer would keep the request's memory.
+          clearTimeout(stalled)
+          abort()
+        })
         const send = async (event: { data: string }): Promise<void> => {
-          const stalled = setTimeout(() => {
+          if (out.aborted) return
+          stalled = setTimeout(() => {
             abort()
             ;(c.env as Partial<HttpBindings> | undefined)?.outgoing?.destroy()
           }, this.options.maxStallMs ?? 60_000)
