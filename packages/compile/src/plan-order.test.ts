@@ -103,7 +103,7 @@ describe("exchanges with other processes", () => {
       }),
     )
   })
-  test("that take memory come just before their readers, and those of gradients as soon as they can", () => {
+  test("that take memory come a layer ahead of their readers where they run beside other work, and those of gradients as soon as they can", () => {
     const gather = definePrimitive({
       name: "@me/plan-order/gather",
       api: 1,
@@ -111,18 +111,26 @@ describe("exchanges with other processes", () => {
       infer: ([x]) => ({ ...x, shape: [2 * x.shape[0], ...x.shape.slice(1)] }),
       decompose: ([x]) => mx.concatenate([x, x]),
     })
-    const parts = [0, 1, 2, 3].map(() => leaf([8, 16]))
+    const layers = [0, 1, 2, 3].map(() => ({ bias: leaf([2, 16]), weight: leaf([8, 16]) }))
     let x = leaf([4, 16])
-    const activations = parts.map((part) => {
-      x = mx.tanh(x.matmul(gather([part])))
+    const activations = layers.map(({ bias, weight }) => {
+      const added = gather([bias])
+      x = mx.tanh(x.matmul(gather([weight])).add(added))
       return x
     })
     const sums = activations.toReversed().map((each) => exchange([each.T.matmul(each)]))
-    const order: readonly Node[] = planOrder(sums.reverse().map(({ node }) => node))
-    const kinds = order.map((node) => primitiveOf(node).name.replace("@me/plan-order/", ""))
-    expect(kinds.filter((kind) => /gather|matmul|exchange/.test(kind)).join(" ")).toBe(
-      `${"gather matmul ".repeat(4)}${"matmul exchange ".repeat(4)}`.trim(),
-    )
+    const roots = sums.reverse().map(({ node }) => node)
+    const kindOf = (node: Node): string => primitiveOf(node).name.replace("@me/plan-order/", "")
+    const kinds = (isBeside: boolean): string =>
+      planOrder(roots, new Map(), (node) => isBeside && /gather|exchange/.test(kindOf(node)))
+        .map(kindOf)
+        .filter((kind) => /gather|matmul|exchange/.test(kind))
+        .join(" ")
+    const rest = "matmul exchange ".repeat(4).trim()
+    const both = "gather gather "
+    expect(kinds(true)).toBe(`${both}${`${both}matmul `.repeat(3)}matmul ${rest}`)
+    // Products free gathered memory, and nothing runs beside gathers.
+    expect(kinds(false)).toBe(`${`${both}matmul `.repeat(4)}${rest}`)
   })
   test("are read when the work beside them is done", () => {
     const { order, updates } = step(64)

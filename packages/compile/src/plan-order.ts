@@ -15,15 +15,13 @@ class Work {
   private readonly pinned: ReadonlySet<Node>
   readonly done = new Set<Node>()
   private readonly next = new Map<Application, Application>()
-  /** Exchanges beside other work, of arrays that nothing else reads, into no more memory. */
-  private readonly inPlace: ReadonlySet<Node>
 
-  /** `replaced` has inputs by the outputs that take their place. */
+  /** `replaced` has inputs by the outputs that take their place. `beside` are exchanges that run beside other work. */
   constructor(
     applications: readonly Application[],
     outputs: readonly Node[],
     private readonly replaced: ReadonlyMap<Node, Node>,
-    beside: ReadonlySet<Application>,
+    private readonly beside: ReadonlySet<Node>,
     after: ReadonlyMap<Application, Application>,
   ) {
     const inputs = new Set(replaced.values())
@@ -42,7 +40,6 @@ class Work {
       this.missing.set(application, awaited.size)
       for (const owner of owners) this.readersOf(owner).add(application)
     }
-    this.inPlace = new Set([...beside].filter((exchange) => this.isInPlace(exchange)))
   }
 
   /** The node whose memory a node shows. */
@@ -66,19 +63,10 @@ class Work {
     return bytes
   }
 
-  private isInPlace(exchange: Application): boolean {
-    const bytes = outputsOf(exchange).reduce((sum, { nbytes }) => sum + nbytes, 0)
-    const isLastReader = (owner: Node): boolean => this.readersOf(owner).size === 1 && !this.pinned.has(owner)
-    return (
-      exchange.inputs.reduce((sum, { nbytes }) => sum + nbytes, 0) >= bytes &&
-      (this.reads.get(exchange) as readonly Node[]).every(isLastReader)
-    )
-  }
-
   /** True if it lets go of memory, and would not wait for an exchange that other work could run beside. */
   pays(application: Application): boolean {
     if (this.gain(application) <= 0) return false
-    return !this.reads.get(application)?.some((owner) => this.inPlace.has(applicationOf(owner)))
+    return !this.reads.get(application)?.some((owner) => this.beside.has(applicationOf(owner)))
   }
 
   isReady(application: Application): boolean {

@@ -88,8 +88,9 @@ interface Sized {
 const bytesOf = (nodes: readonly Sized[]): number => nodes.reduce((sum, { nbytes }) => sum + nbytes, 0)
 
 /**
- * An order in which exchanges that take more memory than they read, such as gathered parameters, come just before their first reader. They
- * and the other exchanges stay in the same order. `needs` are the nodes that an application comes after; views go with their readers.
+ * An order in which exchanges that take more memory than they read, such as gathered parameters, come late: before the first reader of
+ * those before them, beside whose work they can run. All exchanges stay in the same order, so gathers that follow gradients' exchanges do
+ * not pass them. `needs` are the nodes that an application comes after; views go with their readers.
  */
 export function gatheredLate<A extends Sized>(
   order: readonly A[],
@@ -117,6 +118,13 @@ export function gatheredLate<A extends Sized>(
     places[i] = Math.min(places[i], next)
     next = places[i]
   }
+  // Those before one reader, such as a layer's parameters, go together before the reader of the ones before them.
+  let [before, here] = [-1, -1]
+  order.forEach((each, i) => {
+    if (!isExchange(each) || !late.has(each)) return
+    if (places[i] !== here) [before, here] = [here, places[i]]
+    if (before >= 0) places[i] = Math.max(i, before)
+  })
   return order
     .map((each, i) => ({ each, place: places[i], stays: Number(places[i] === i) }))
     .sort((a, b) => a.place - b.place || a.stays - b.stays)
