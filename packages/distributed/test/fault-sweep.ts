@@ -1,14 +1,16 @@
 /**
- * `npm run faults -- [runs] [limit] [seed] [first]`: jobs of two to four ranks to which something happens at a random moment, one after the
- * other. Every rank must then throw an error that names a rank within the limit, or come to a right end; no process, port or shared memory
- * may be left. A run depends on the seed and its own number alone: `first` continues an interrupted sweep, or repeats one run.
+ * `npm run faults -- [runs] [limit] [seed] [first] [faults]`: jobs of two to four ranks to which something happens at a random moment, one
+ * after the other. Every rank must then throw an error that names a rank within the limit, or come to a right end; no process, port or
+ * shared memory may be left. A run depends on the seed and its own number alone: `first` continues an interrupted sweep, or repeats a run,
+ * and `faults`, as in `kill,stop`, leaves out the runs with others.
  */
 import { readdirSync } from "node:fs"
 import { connect } from "node:net"
 import { type Harm, startRelay } from "./relay"
 import { programOf, runJob } from "./run-job"
 
-const [runs = 900, limit = 0.3, seed = 1, first = 0] = process.argv.slice(2).map(Number)
+const [runs = 900, limit = 0.3, seed = 1, first = 0] = process.argv.slice(2, 6).map(Number)
+const wanted = process.argv[6]?.split(",")
 /** Seconds that a loaded machine may add to the limit. */
 const SLACK = 2
 const STEPS = 400
@@ -80,13 +82,25 @@ const isOpen = (port: number): Promise<boolean> =>
     socket.once("connect", tell(true)).once("error", tell(false))
   })
 
-/** One job; the problems that it had, and the seconds from the fault to the last error. */
-async function trial(
-  program: string,
-  number: number,
-): Promise<{ fault: Fault; met: boolean; took: number; problems: string[] }> {
+/** Draws the fault of a run, and begins its random numbers. */
+function faultOf(number: number): Fault {
   state = Math.imul(seed + 1, 0x9e3779b1) ^ Math.imul(number + 1, 0x85ebca6b)
-  const fault = FAULTS[random(FAULTS.length)]
+  return FAULTS[random(FAULTS.length)]
+}
+
+interface Trial {
+  readonly kind: string
+  /** True if all ranks joined. */
+  readonly met: boolean
+  /** True if the fault came when the other ranks needed nothing more of the victim. */
+  readonly late: boolean
+  /** Seconds from the fault to the last error. */
+  readonly took: number
+  readonly problems: string[]
+}
+
+async function trial(program: string, number: number): Promise<Trial> {
+  const fault = faultOf(number)
   const ranks = 2 + random(3)
   const isSignal = fault === "kill" || fault === "stop"
   const backend = isSignal && process.platform === "linux" && random(2) === 0 ? "shm" : "ring"
@@ -97,6 +111,17 @@ async function trial(
   const said: Said[][] = Array.from({ length: ranks }, () => [])
   let joined = 0
   let struck = 0
+  let resumed = false
+  const lastOf = (lines: readonly Said[]): Said | undefined => lines[lines.length - 1]
+  const areOthersDone = (): boolean => said.every((lines, rank) => rank === victim || lastOf(lines)?.done)
+  // A victim that is stopped when the others are done keeps nobody waiting but the launcher, and must come to a right end once it goes on.
+  const resume = (): void => {
+    const { pid } = said[victim][0]
+    if (fault !== "stop" || struck === 0 || resumed || pid === undefined || !areOthersDone() || !isAlive(pid))
+      return
+    resumed = true
+    process.kill(pid, "SIGCONT")
+  }
   const stop = new AbortController()
   // A loaded machine may take long over all steps; it hangs where none is done.
   let heard = clock()
@@ -111,23 +136,25 @@ async function trial(
       const it = JSON.parse(line) as Said
       heard = clock()
       said[rank].push({ ...it, at: heard })
+      if (it.done) resume()
       if (!it.joined || ++joined < ranks || !isSignal) return
       setTimeout(() => {
         struck = clock()
         const pid = said[victim][0].pid as number
         if (isAlive(pid)) process.kill(pid, fault === "kill" ? "SIGKILL" : "SIGSTOP")
+        resume()
       }, moment)
     },
   })
   clearInterval(guard)
   relay?.close()
   const problems: string[] = []
-  if (stop.signal.aborted) problems.push("it hung")
+  if (stop.signal.aborted) problems.push(`it hung after ${JSON.stringify(said.map(lastOf))}`)
   let took = 0
   said.forEach((lines, rank) => {
-    const last = lines[lines.length - 1]
+    const last = lastOf(lines)
     if (lines.some(({ wrong }) => wrong !== undefined)) problems.push(`rank ${rank} had a wrong sum`)
-    if (isSignal && rank === victim) return
+    if (isSignal && rank === victim && !resumed) return
     if (last?.done) return
     if (last?.name !== "DistributedError" || last.rank === undefined)
       problems.push(`rank ${rank} ended with ${JSON.stringify(last)}`)
@@ -143,7 +170,8 @@ async function trial(
       if (port !== undefined && (await isOpen(port))) problems.push(`port ${port} is left`)
     }
   if (sharedMemory() !== "") problems.push(`shared memory is left: ${sharedMemory()}`)
-  return { fault: `${fault} by ${backend}` as Fault, met: joined === ranks, took, problems }
+  const kind = `${fault} by ${backend}`
+  return { kind, met: joined === ranks, late: isSignal && areOthersDone(), took, problems }
 }
 
 const program = await programOf("fault-rank")
@@ -152,21 +180,26 @@ let failures = 0
 let done = 0
 /** Runs in which all ranks joined. */
 let together = 0
+let late = 0
 let stopped = false
 for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => (stopped = true))
 for (let i = first; i < first + runs && !stopped; i++) {
-  const { fault, met, took, problems } = await trial(program, i)
+  if (wanted && !wanted.includes(faultOf(i))) continue
+  const { kind, met, late: isLate, took, problems } = await trial(program, i)
   if (met) together++
-  const entry = counts.get(fault) ?? { runs: 0, slowest: 0 }
-  counts.set(fault, { runs: entry.runs + 1, slowest: Math.max(entry.slowest, took) })
+  if (isLate) late++
+  const entry = counts.get(kind) ?? { runs: 0, slowest: 0 }
+  counts.set(kind, { runs: entry.runs + 1, slowest: Math.max(entry.slowest, took) })
   done++
   if (problems.length > 0) {
     failures++
-    console.log(`run ${i}, ${fault}: ${problems.join("; ")}`)
+    console.log(`run ${i}, ${kind}: ${problems.join("; ")}`)
   }
   if (done % 50 === 0) console.log(`${done} runs, ${failures} failed`)
 }
-for (const [fault, { runs: n, slowest }] of [...counts].sort())
-  console.log(`${fault.padEnd(18)} ${String(n).padStart(4)} runs, slowest ${slowest.toFixed(2)} s`)
-console.log(`${done} runs with a limit of ${limit} s, all ranks joined in ${together}: ${failures} failed`)
+for (const [kind, { runs: n, slowest }] of [...counts].sort())
+  console.log(`${kind.padEnd(18)} ${String(n).padStart(4)} runs, slowest ${slowest.toFixed(2)} s`)
+console.log(
+  `${done} runs with a limit of ${limit} s, all ranks joined in ${together}, ${late} signals came late: ${failures} failed`,
+)
 process.exitCode = failures > 0 ? 1 : 0
