@@ -127,8 +127,8 @@ function splitOf(pre: JsonObject): string {
   const [first] = parts
   if (parts.length === 1 && first.use_regex !== false) return "gpt-2"
   if (first?.type === "Digits" && first.individual_digits === true) return "smollm"
-  const pattern = part(first?.pattern).Regex
-  const found = Object.entries(SPLITS).find(([, regex]) => regex === pattern)
+  const patterns = parts.slice(0, -1).map(({ pattern }) => part(pattern).Regex)
+  const found = Object.entries(SPLITS).find(([, splits]) => String(splits) === String(patterns))
   if (found) return found[0]
   throw new FormatError("save", "llama.cpp has no name for the tokenizer's pre-tokenizer")
 }

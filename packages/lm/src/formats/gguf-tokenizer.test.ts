@@ -3,6 +3,7 @@ import { expect, test } from "vitest"
 import { Tokenizer } from "../text/tokenizer"
 import { GgufMetadata } from "./gguf-metadata"
 import { ggufTokenizer } from "./gguf-tokenizer"
+import { tokenizerMetadata } from "./gguf-tokenizer-write"
 
 const TOKENS = ["a", "b", "c", "1", "2", "ab", "abc", "12"]
 
@@ -25,6 +26,14 @@ test("names of pre-tokenizers that split alike are known", () => {
   // They separate digits.
   for (const pre of ["qwen2", "deepseek-r1-qwen", "stablelm2", "smollm", "starcoder", "tekken"])
     expect([pre, tokensOf(pre, "12")]).toEqual([pre, ["1", "2"]])
+})
+
+test("without a name, or by the default one, numbers are cut after three digits", () => {
+  for (const pre of ["default", null])
+    expect([pre, tokensOf(pre, "1212a")]).toEqual([pre, ["12", "1", "2", "a"]])
+  expect(tokensOf("gpt-2", "1212a")).toEqual(["12", "12", "a"])
+  const metadata = tokenizerMetadata(tokenizerOf(null), TOKENS.length)
+  expect(metadata["tokenizer.ggml.pre"]).toBe("default")
 })
 
 test("Llama 3 and Mistral have tokens that no merge makes", () => {

@@ -11,19 +11,28 @@ export const TOKEN_TYPES = { normal: 1, unknown: 2, control: 3, userDefined: 4, 
 /** The mark before beginnings of words in BERT's vocabulary. */
 export const WORD = "▁"
 
-/** Patterns of byte-level pre-tokenizers, by llama.cpp's names. */
-export const SPLITS: Readonly<Record<string, string>> = {
-  "llama-bpe":
+/** Patterns of byte-level pre-tokenizers, by llama.cpp's names. Each splits the pieces that the ones before it left. */
+export const SPLITS: Readonly<Record<string, readonly string[]>> = {
+  "llama-bpe": [
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-  qwen2:
+  ],
+  qwen2: [
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-  tekken:
+  ],
+  tekken: [
     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+  ],
+  // Also where a file has no name.
+  default: [
+    "[\\p{P}$+<=>^~|]+",
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)",
+    "\\p{N}+",
+    "[0-9]{3}",
+  ],
 }
 
 /** Other names of pre-tokenizers, with those that split in the same way: "gpt-2", "smollm" and the names of {@link SPLITS}. */
 const SAME: Readonly<Record<string, string>> = {
-  default: "gpt-2",
   "phi-2": "gpt-2",
   olmo: "gpt-2",
   mpt: "gpt-2",
@@ -168,20 +177,26 @@ function byteLevel(
   pre: string,
   ignoresMerges: boolean,
 ): JsonObject | null {
-  const split = SPLITS[pre]
+  const splits = SPLITS[pre]
   const digits = pre === "smollm"
-  if (split === undefined && !digits && pre !== "gpt-2") return null
+  if (splits === undefined && !digits && pre !== "gpt-2") return null
   const bytes = {
     type: "ByteLevel",
     add_prefix_space: false,
     trim_offsets: true,
-    use_regex: split === undefined,
+    use_regex: splits === undefined,
   }
-  const pattern = { type: "Split", pattern: { Regex: split ?? "" }, behavior: "Isolated", invert: false }
-  const first = digits ? { type: "Digits", individual_digits: true } : split === undefined ? null : pattern
+  const parts: JsonObject[] = digits
+    ? [{ type: "Digits", individual_digits: true }]
+    : (splits ?? []).map((Regex) => ({
+        type: "Split",
+        pattern: { Regex },
+        behavior: "Isolated",
+        invert: false,
+      }))
   return {
     normalizer: null,
-    pre_tokenizer: first === null ? bytes : { type: "Sequence", pretokenizers: [first, bytes] },
+    pre_tokenizer: parts.length === 0 ? bytes : { type: "Sequence", pretokenizers: [...parts, bytes] },
     decoder: { ...bytes, use_regex: true },
     model: { ...model(vocab, merges, null), ignore_merges: ignoresMerges },
   }
