@@ -24,6 +24,11 @@ test("waiting requests are computed together, and each gets its own results", as
   ])
 })
 
+test("a request of nothing ends at once, also while another runs", async () => {
+  const { queue } = doubling()
+  expect(await Promise.all([queue.run([1]), queue.run([])])).toEqual([[2], []])
+})
+
 test("a large request shares each computation with the ones after it", async () => {
   const { queue, computed } = doubling()
   const large = Array.from({ length: 256 }, (_, i) => i)

@@ -28,6 +28,7 @@ export class MergingQueue<T, R> {
 
   /** The results of a request's items. @throws BusyError if the queue is full */
   async run(items: readonly T[]): Promise<R[]> {
+    if (items.length === 0) return []
     if (this.requests.length > this.maxWaiting) throw new BusyError("the queue is full")
     return new Promise<R[]>((resolve, reject) => {
       this.requests.push({ items, results: [], resolve, reject })

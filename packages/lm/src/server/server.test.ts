@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync } from "node:fs"
 import { connect } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { lifetimes } from "@lazuli/core/engine"
 import * as lm from "@lazuli/lm"
 import OpenAI from "openai"
 import { afterAll, beforeAll, describe, expect, type Mock, test, vi } from "vitest"
@@ -151,6 +152,29 @@ test("a stream that its client does not read is ended", async () => {
   expect(left.destroy).not.toHaveBeenCalled()
   expect(batch?.stats()).toMatchObject({ active: 0, waiting: 0 })
   expect(() => lm.createServer(model, { maxStallMs: 0 })).toThrow(/maxStallMs must be a positive integer/)
+})
+
+test("streams that have ended leave nothing", async () => {
+  const own = lm.createServer(model)
+  const batch = own.batch as lm.Batcher
+  const signals: WeakRef<AbortSignal>[] = []
+  const stream = batch.stream.bind(batch)
+  batch.stream = (tokens, options) => {
+    if (options?.signal) signals.push(new WeakRef(options.signal))
+    return stream(tokens, options)
+  }
+  const address = await own.listen(0)
+  for (let i = 0; i < 20; i++) {
+    const body = JSON.stringify({ prompt: "the", max_tokens: 2, stream: true })
+    const answer = await fetch(`${address}/v1/completions`, { method: "POST", body })
+    expect(await answer.text()).toContain("[DONE]")
+  }
+  await vi.waitFor(() => {
+    lifetimes.collectGarbage()
+    expect(signals.filter((signal) => signal.deref()).length).toBeLessThan(5)
+  }, 5000)
+  expect(signals.length).toBe(20)
+  await own.close()
 })
 
 test("by default caches may use half of the free memory on a CPU", async () => {

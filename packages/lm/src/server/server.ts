@@ -241,6 +241,20 @@ interface Usage {
   readonly total_tokens: number
 }
 
+const disconnect = (controller: AbortController): void =>
+  controller.abort(new BusyError("the client disconnected"))
+
+/**
+ * Aborts when a request's client disconnects. A function of its own, since its listener must not reach the request: Node's `Request` keeps
+ * listeners of its signal until it is freed, which they would prevent.
+ */
+function untilDisconnected(client: AbortSignal): AbortController {
+  const controller = new AbortController()
+  if (client.aborted) disconnect(controller)
+  client.addEventListener("abort", () => disconnect(controller), { once: true })
+  return controller
+}
+
 /** Handles the requests of each endpoint. */
 class RequestHandler {
   private readonly embeddings: MergingQueue<readonly number[], Float32Array>
@@ -386,11 +400,7 @@ class RequestHandler {
     const max = this.options.maxPromptTokens ?? 32_768
     if (tokens.length > max)
       throw new RequestError(400, `the prompt has ${tokens.length} tokens, the maximum is ${max}`)
-    // Requests of clients that disconnect are aborted.
-    const controller = new AbortController()
-    const abort = (): void => controller.abort(new BusyError("the client disconnected"))
-    if (c.req.raw.signal.aborted) abort()
-    c.req.raw.signal.addEventListener("abort", abort, { once: true })
+    const controller = untilDisconnected(c.req.raw.signal)
     const pieces = this.batch.stream(tokens, { ...options, logprobs, signal: controller.signal })
     this.counts.requests++
     this.counts.promptTokens += tokens.length
@@ -418,12 +428,12 @@ class RequestHandler {
         out.onAbort(() => {
           // A write to a client that has left never ends, and its timer would keep the request's memory.
           clearTimeout(stalled)
-          abort()
+          disconnect(controller)
         })
         const send = async (event: { data: string }): Promise<void> => {
           if (out.aborted) return
           stalled = setTimeout(() => {
-            abort()
+            disconnect(controller)
             ;(c.env as Partial<HttpBindings> | undefined)?.outgoing?.destroy()
           }, this.options.maxStallMs ?? 60_000)
           try {
