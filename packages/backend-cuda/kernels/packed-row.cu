@@ -5,9 +5,9 @@
  * the order of few-rows.cu, so that results have the same bits. Work around the products is done with the bits
  * that it has by itself: x may be the RMS norm of what is given, and results may end with one more row that is
  * added, or be silu(gate) · up of two matrices, of which a tile then has 8 rows each. Before this text stand,
- * besides those of packed-codes.cuh, LZ_PARTS (matrices, at most 3), LZ_STAGES, LZ_BLOCKS (blocks that a
- * processor is to have at once), LZ_TABLES (tiles whose numbers are there at once: all those that so many
- * stages one after another may be of), LZ_NORM (0, 1, or 2 where the norm is written as well) and LZ_END (0, 1
+ * besides those of packed-codes.cuh, LZ_PARTS (matrices, at most 3), LZ_STAGES, LZ_BLOCKS (resident blocks of
+ * a processor), LZ_TABLES (tiles whose scales and biases are kept: as many as LZ_STAGES consecutive stages can
+ * belong to), LZ_NORM (0, 1, or 2 where the norm is written as well) and LZ_END (0, 1
  * for a row that is added, 2 for silu). */
 #define LZ_KERNELS
 #include "joined-matrices.cuh"

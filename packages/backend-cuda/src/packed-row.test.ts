@@ -10,7 +10,7 @@ import { cudaNative } from "./native"
 const made = new Set<string>()
 /** Names of launches, by pipeline. */
 const names = new Map<number, string>()
-/** Of packed_row's kernels: stages, and tiles whose numbers are there at once. */
+/** Of packed_row's kernels: stages, and tiles whose scales and biases are kept. */
 const forms: number[][] = []
 beforeAll(() => {
   mx.setBackend("cuda", "gpu")

@@ -38,7 +38,7 @@ export interface CompileStats {
 
 const isAbstract = (a: Array): boolean => (a.node.mark & Mark.Abstract) !== 0
 
-/** Where more programs take turns than are remembered, looks at them are so rare. */
+/** The most calls between two looks at recent programs, where more programs take turns than are remembered. */
 const LONGEST_WAIT = 63
 
 /** The cached programs of one compiled function. */
@@ -53,9 +53,9 @@ export class CachedPrograms {
   private readonly replay: Replay
   private readonly figures = { calls: 0, traces: 0 }
   private last: CachedProgram | null = null
-  /** Calls that another program served than the one before them, or none. */
+  /** Calls for which the program was not that of the call before. */
   private changes = 0
-  /** Calls that {@link recall} lets pass: the more, the more often it found nothing in a row. */
+  /** Calls that {@link recall} still skips: more of them the more often in a row it has found nothing. */
   private waits = 0
   private fruitless = 0
 

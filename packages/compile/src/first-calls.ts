@@ -24,8 +24,8 @@ export class FirstCalls {
   private readonly met = new Map<number, number>()
 
   /**
-   * True for a key's first call. Those that are met again are planned, and anew once their program was dropped for others; where as many
-   * programs are kept as may be, only those that are met again before as many changes: other programs would be dropped before they serve.
+   * True for a key's first call, which is not worth a plan. A full cache plans a key only if it comes back within {@link MAX_PROGRAMS}
+   * changes of program: later than that, the cache would have dropped the program before it served again.
    */
   isFirst({ sizes, suffix }: ProgramKey, changes: number, isFull: boolean): boolean {
     const digest = digestOf(sizes + suffix)

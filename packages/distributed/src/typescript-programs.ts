@@ -1,6 +1,6 @@
 /**
- * Programs in TypeScript: Node runs them by itself from 22.18 on, by an option before that, and not at all in 20, where tsx does it if the
- * program's project has it.
+ * Programs in TypeScript: Node runs them by itself from 22.18 on, with an option from 22.12 on, and not at all in 20, where tsx does it if
+ * the program's project has it.
  */
 import { createRequire } from "node:module"
 import { extname, resolve } from "node:path"

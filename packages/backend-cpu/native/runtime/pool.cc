@@ -92,6 +92,8 @@ Pool& pool() {
       p.looking_ = 0;
       p.errand_ = Pool::kNone;
       for (auto& job : p.inside_) job = nullptr;
+      // The parent's threads, which the child must not move.
+      for (auto& id : p.ids_) id = 0;
       for (auto& brought : p.brought_) brought = false;
       for (auto& job : p.jobs_) job.state = 0;
     });
