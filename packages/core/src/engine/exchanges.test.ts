@@ -1,6 +1,7 @@
 /** Exchanges with other processes: their order within an evaluation, and that nothing evaluates them by itself. */
+import * as fc from "fast-check"
 import { afterEach, expect, test } from "vitest"
-import { withoutExchanges } from "../graph/exchanges"
+import { gatheredLate, noteExchange, withoutExchanges } from "../graph/exchanges"
 import * as mx from "../index"
 import { definePrimitive } from "../plugin"
 
@@ -58,4 +59,45 @@ test("the search for exchanges looks at each input a few times at most", () => {
   const joined = { ...pending, inputs }
   expect(withoutExchanges([joined])).toEqual([joined])
   expect(looks).toBeLessThan(3000)
+})
+
+test("gathers that move stay behind what they read and before their readers, and exchanges in their order", () => {
+  interface Work {
+    readonly kind: "gather" | "sum" | "view" | "other"
+    readonly inputs: readonly Work[]
+    readonly outputs: null
+    readonly nbytes: number
+  }
+  const drawn = fc.array(
+    fc.record({
+      kind: fc.constantFrom<Work["kind"]>("gather", "sum", "view", "other"),
+      inputs: fc.array(fc.nat(), { minLength: 1, maxLength: 2 }),
+    }),
+    { minLength: 1, maxLength: 16 },
+  )
+  const parameter: Work = { kind: "other", inputs: [], outputs: null, nbytes: 1 }
+  fc.assert(
+    fc.property(drawn, (program) => {
+      const order: Work[] = []
+      for (const { kind, inputs } of program) {
+        const read = inputs.map((i) => [parameter, ...order][i % (order.length + 1)])
+        const nbytes = kind === "gather" ? 1 + read.reduce((sum, { nbytes }) => sum + nbytes, 0) : 1
+        const work: Work = { kind, inputs: read, outputs: null, nbytes }
+        if (kind === "gather" || kind === "sum") noteExchange(work)
+        order.push(work)
+      }
+      const late = gatheredLate(
+        order,
+        ({ inputs }) => inputs,
+        ({ kind }) => kind === "view",
+      )
+      expect(late.length).toBe(order.length)
+      for (const work of late)
+        for (const input of work.inputs)
+          if (input !== parameter) expect(late.indexOf(input)).toBeLessThan(late.indexOf(work))
+      const exchanges = (all: readonly Work[]): Work[] => all.filter(({ kind }) => /gather|sum/.test(kind))
+      expect(exchanges(late)).toEqual(exchanges(order))
+    }),
+    { numRuns: 1000 },
+  )
 })

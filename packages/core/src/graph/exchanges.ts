@@ -97,33 +97,39 @@ export function gatheredLate<A extends Sized>(
   needs: (application: A) => readonly Sized[],
   isView: (application: A) => boolean,
 ): A[] {
+  const needed = order.map((each) => needs(each).map((node) => node.outputs?.[0] ?? node))
   /** Those that move. */
   const late = new Set<Sized>()
-  const firstReader = new Map<Sized, number>()
   order.forEach((each, i) => {
-    const needed = needs(each).map((node) => node.outputs?.[0] ?? node)
-    for (const application of needed)
-      if (late.has(application) && !firstReader.has(application)) firstReader.set(application, i)
     const moves = isExchange(each)
       ? bytesOf(each.outputs ?? [each]) > bytesOf(each.inputs)
-      : isView(each) && needed.some((application) => late.has(application))
+      : isView(each) && needed[i].some((application) => late.has(application))
     if (moves) late.add(each)
   })
   /** By position in the order, the position before which an application goes. */
   const places = order.map((_, i) => i)
-  let next = order.length
-  for (let i = order.length - 1; i >= 0; i--) {
-    if (late.has(order[i])) places[i] = places[firstReader.get(order[i]) ?? i]
-    if (!isExchange(order[i])) continue
-    places[i] = Math.min(places[i], next)
-    next = places[i]
+  /** Calls `place` from the end on, with the place of an application's first reader, if it has one. */
+  const backwards = (place: (i: number, reader: number | undefined) => void): void => {
+    const readers = new Map<Sized, number>()
+    for (let i = order.length - 1; i >= 0; i--) {
+      place(i, readers.get(order[i]))
+      for (const each of needed[i]) readers.set(each, Math.min(places[i], readers.get(each) ?? places[i]))
+    }
   }
+  let next = order.length
+  backwards((i, reader) => {
+    if (late.has(order[i])) places[i] = reader ?? i
+    if (isExchange(order[i])) next = places[i] = Math.min(places[i], next)
+  })
   // Those before one reader, such as a layer's parameters, go together before the reader of the ones before them.
   let [before, here] = [-1, -1]
   order.forEach((each, i) => {
     if (!isExchange(each) || !late.has(each)) return
     if (places[i] !== here) [before, here] = [here, places[i]]
     if (before >= 0) places[i] = Math.max(i, before)
+  })
+  backwards((i, reader) => {
+    if (late.has(order[i]) && !isExchange(order[i])) places[i] = reader ?? i
   })
   return order
     .map((each, i) => ({ each, place: places[i], stays: Number(places[i] === i) }))
