@@ -1,15 +1,18 @@
-/** Ranks add up arrays until rank 1 does what the first argument says. The others print what they were told, and when. */
+/**
+ * Ranks add up arrays until rank 1 does what the first argument says, in the step that the second says. The others print what they were
+ * told.
+ */
 import "@lazuli/backend-cpu"
 import * as mx from "@lazuli/core"
 import { leave } from "@lazuli/distributed"
 
-const [, , fault, steps = "5"] = process.argv
+const [, , fault, steps = "5", total = "1000"] = process.argv
 const began = performance.now()
 let at = began
 try {
   const group = mx.distributed.init(true)
   const culprit = group.rank() === 1
-  for (let step = 0; step < 1000; step++) {
+  for (let step = 0; step < Number(total); step++) {
     const due = step === Number(steps)
     if (due) at = performance.now()
     if (due && culprit) {
