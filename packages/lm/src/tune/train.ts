@@ -5,7 +5,7 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe, determinism, FormatError } from "@lazuli/core/engine"
+import { ArgumentError, describe, determinism, FormatError, isPlainObject } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
 import { AdamW } from "@lazuli/nn/optimizers"
 import { Pass } from "../models/attend"
@@ -269,18 +269,25 @@ function store(
 function restore(folder: string, network: CausalNetwork, optimizer: AdamW, identity: Identity): number {
   const file = join(folder, "run.json")
   if (!existsSync(file)) return 0
-  let run: Identity & { step: number }
+  let run: Partial<Identity> & { step?: number }
   try {
     run = JSON.parse(readFileSync(file, "utf8")) as typeof run
   } catch (cause) {
     throw new FormatError("train", `${file} is not valid JSON`, { cause })
   }
-  for (const [key, value] of Object.entries(identity))
-    if (run[key as keyof Identity] !== value)
-      throw new FormatError(
-        "train",
-        `${file} is from a run with ${key} ${run[key as keyof Identity]}, not ${value}`,
-      )
+  if (!isPlainObject(run) || !Number.isSafeInteger(run.step))
+    throw new FormatError("train", `${file} is not the state of a run`)
+  const keys = Object.keys(identity) as (keyof Identity)[]
+  const missing = keys.filter((key) => !(key in run))
+  if (missing.length > 0)
+    throw new FormatError(
+      "train",
+      `${file} was written by an earlier version of Lazuli, without ${missing.join(", ")}: the run cannot be continued`,
+      { hint: "Start again in another folder" },
+    )
+  for (const key of keys)
+    if (run[key] !== identity[key])
+      throw new FormatError("train", `${file} is from a run with ${key} ${run[key]}, not ${identity[key]}`)
   const arrays = mx.load(join(folder, `state-${run.step}.safetensors`), "safetensors")
   const part = (prefix: string): [string, mx.Array][] =>
     Object.entries(arrays)
@@ -288,5 +295,5 @@ function restore(folder: string, network: CausalNetwork, optimizer: AdamW, ident
       .map(([name, array]) => [name.slice(prefix.length), array])
   network.update(mx.treeUnflatten(part("parameters.")) as object)
   optimizer.state = mx.treeUnflatten(part("optimizer.")) as typeof optimizer.state
-  return run.step
+  return run.step!
 }

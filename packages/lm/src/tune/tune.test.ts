@@ -1,5 +1,5 @@
 /** Adapters: training, resuming, fusing, and file formats. */
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs"
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as mx from "@lazuli/core"
@@ -130,6 +130,28 @@ test("a stopped run continues bit for bit", async () => {
   expect(readdirSync(at("parts")).sort()).toEqual(["run.json", "state-6.safetensors"])
   await run("often", [4], { saveEvery: 1 })
   expect(readdirSync(at("often")).sort()).toEqual(["run.json", "state-4.safetensors"])
+})
+
+test("states that are damaged or of an earlier version are not continued", async () => {
+  const { model, network } = await fresh()
+  lm.addAdapters(network, { rank: 4 })
+  const run = (): Promise<void> =>
+    lm.train(network, lm.readDataset(file, model.tokenizer!), { steps: 1, state: at("earlier") })
+  await run()
+  const record = join(at("earlier"), "run.json")
+  const { batchSize: _, adapters: __, ...earlier } = JSON.parse(readFileSync(record, "utf8"))
+  for (const [text, reason] of [
+    [
+      JSON.stringify(earlier),
+      /by an earlier version of Lazuli, without batchSize, adapters: .* another folder/,
+    ],
+    ["null", /run.json is not the state of a run/],
+    [JSON.stringify({ ...earlier, step: "../1" }), /is not the state of a run/],
+    ["{", /is not valid JSON/],
+  ] as const) {
+    writeFileSync(record, text)
+    await expect(run()).rejects.toThrow(reason)
+  }
 })
 
 test("a run is not continued with other adapters", async () => {
