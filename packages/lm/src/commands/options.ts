@@ -59,7 +59,7 @@ export const addGeneration = (command: Command): Command =>
     .option("--stop <text>", "stop string; may be repeated", collect)
     .option("--seed <n>", "random seed", integer)
     .option("--ignore-eos", "continue after end-of-text tokens")
-    .option("--cache-bits <n>", "quantize keys and values to 4 or 8 bits", integer)
+    .option("--cache-bits <n>", "quantize keys and values to 6 or 8 bits", integer)
     .option("--max-context <n>", "limit attention to the last n tokens", integer)
     .option("--draft <model>", "smaller model with the same tokenizer, for speculative decoding")
     .option("--draft-tokens <n>", "tokens to draft at a time", integer)

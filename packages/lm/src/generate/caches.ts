@@ -13,14 +13,14 @@ import {
 } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
 import { PagedCache } from "../models/paged-cache"
-import { type CacheFormat, QuantizedCache } from "../models/quantized-cache"
+import { CACHE_BITS, type CacheFormat, QuantizedCache } from "../models/quantized-cache"
 import { RotatingCache, rotatingCapacity, SLACK } from "../models/rotating-cache"
 
 /** Options of a cache. */
 export interface CacheOptions {
   /**
-   * Quantizes keys and values to 8 bits, or to 4, which is much less exact; not by default, and never in layers with a sliding window,
-   * which keep little.
+   * Quantizes keys and values to 8 or 6 bits; not by default, and never in layers with a sliding window, which keep little. 6 bits change
+   * the distribution of the next token by a KL divergence of up to 0.006, 8 bits by 1e-4, in the mean over tokens of random models.
    */
   readonly cacheBits?: number
   /** Group size of a quantized cache: by default 64 if it divides the head's dimension, and otherwise 32. */
@@ -68,8 +68,10 @@ export function makeCache(network: CausalNetwork, options: CacheOptions = {}): C
 }
 
 function formatOf(bits: number, { headDim }: LayerShape, { cacheGroupSize }: CacheOptions): CacheFormat {
-  if (bits !== 4 && bits !== 8)
-    throw new ArgumentError("stream", `cacheBits must be 4 or 8, received ${bits}`)
+  if (!CACHE_BITS.includes(bits))
+    throw new ArgumentError("stream", `cacheBits must be 6 or 8, received ${describe(bits)}`, {
+      hint: "Keys and values of fewer bits change the text too much",
+    })
   const groupSize = cacheGroupSize ?? (headDim % 64 === 0 ? 64 : 32)
   if (headDim % groupSize !== 0)
     throw new ArgumentError(
@@ -124,6 +126,9 @@ function itemsizeOf(network: CausalNetwork): number {
 
 const FORMAT = "lazuli-lm-cache"
 
+const areCounts = (numbers: object): boolean =>
+  Object.values(numbers).every((value) => Number.isSafeInteger(value) && value >= 0)
+
 /**
  * Saves a prompt cache and its tokens as a safetensors file.
  * @param tokens - the tokens in the cache
@@ -168,7 +173,7 @@ export function loadPromptCache(file: string): { cache: Cache; tokens: number[] 
   }
   if (
     !Array.isArray(layers) ||
-    !layers.every((layer) => isPlainObject(layer) && isPlainObject(layer.numbers))
+    !layers.every((layer) => isPlainObject(layer) && isPlainObject(layer.numbers) && areCounts(layer.numbers))
   )
     throw new FormatError("loadPromptCache", `${file} is not a prompt cache`)
   const cache = (layers as Omit<CacheState, "arrays">[]).map(({ kind, numbers }, i): LayerCache => {
@@ -181,6 +186,11 @@ export function loadPromptCache(file: string): { cache: Cache; tokens: number[] 
     if (kind === "plain") return new PlainCache().restore(state)
     if (kind === "rotating") return new RotatingCache(numbers.window).restore(state)
     if (kind === "paged") return new PagedCache(numbers.size, numbers.window || null).restore(state)
+    if (kind === "quantized" && !CACHE_BITS.includes(numbers.bits))
+      throw new FormatError(
+        "loadPromptCache",
+        `${file} has keys and values of ${numbers.bits} bits, which are not supported`,
+      )
     if (kind === "quantized")
       return new QuantizedCache({ bits: numbers.bits, groupSize: numbers.groupSize }).restore(state)
     throw new FormatError("loadPromptCache", `${file} has a cache of unknown kind "${kind}"`)

@@ -3,7 +3,7 @@
  * rotating-cache.ts, quantized-cache.ts and paged-cache.ts.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError } from "@lazuli/core/engine"
+import { ArgumentError, FormatError } from "@lazuli/core/engine"
 import { type AttentionRules, attend, masked, type Pass } from "./attend"
 
 /** The key-value cache of one layer. */
@@ -31,6 +31,14 @@ export interface CacheState {
   readonly kind: string
   readonly numbers: Readonly<Record<string, number>>
   readonly arrays: Readonly<Record<string, mx.Array>>
+}
+
+/** @throws FormatError unless saved arrays [batch, heads, length, features] have these names, or there are none for no tokens */
+export function checkSaved(arrays: CacheState["arrays"], names: readonly string[], length: number): void {
+  const fits = (name: string): boolean => arrays[name]?.ndim === 4 && arrays[name].shape[2] === length
+  const isEmpty = length === 0 && Object.keys(arrays).length === 0
+  if (!isEmpty && !names.every(fits))
+    throw new FormatError("loadPromptCache", "the keys and values do not match the number of tokens")
 }
 
 /** The sizes of a layer that its cache depends on. */
@@ -224,8 +232,7 @@ export class PlainCache implements LayerCache {
 
   /** Restores the contents from {@link state}. */
   restore({ numbers, arrays }: CacheState): this {
-    if (arrays.keys && arrays.keys.shape[2] !== numbers.offset)
-      throw new ArgumentError("loadPromptCache", "the keys do not match the number of tokens")
+    checkSaved(arrays, ["keys", "values"], numbers.offset)
     this.offset = numbers.offset
     this.keys = arrays.keys?.index("...") ?? null
     this.values = arrays.values?.index("...") ?? null

@@ -5,7 +5,7 @@
 import * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
 import { type AttentionRules, attend, type Pass } from "./attend"
-import { type CacheState, type LayerCache, tokens } from "./cache"
+import { type CacheState, checkSaved, type LayerCache, tokens } from "./cache"
 import { SLACK } from "./rotating-cache"
 
 /** A page of one layer. Only the cache that owns it replaces its arrays. */
@@ -141,9 +141,8 @@ export class PagedCache implements LayerCache {
     const { keys, values } = arrays
     this.offset = numbers.offset
     this.dropped = numbers.dropped
-    const held = keys ? keys.shape[2] : 0
-    if (held % this.size !== 0 || this.dropped * this.size + held < this.offset)
-      throw new ArgumentError("loadPromptCache", "the keys do not match the number of tokens")
+    const held = Math.ceil(this.offset / this.size - this.dropped) * this.size
+    checkSaved(arrays, ["keys", "values"], held)
     for (let at = 0; at < held; at += this.size) {
       const part = (x: mx.Array): mx.Array => mx.contiguous(x.index(...tokens(at, at + this.size)))
       this.pages.push({ keys: part(keys), values: part(values) })

@@ -1,14 +1,18 @@
 /**
- * A cache with quantized keys and values: about a quarter of the memory at 4 bits, with some loss of accuracy.
+ * A cache with quantized keys and values: 8.5 bits for each number at 8 bits, 6.5 at 6 (in groups of 64, with 16-bit scales), with some
+ * loss of accuracy.
  */
 import * as mx from "@lazuli/core"
 import type { AttentionRules, Pass } from "./attend"
-import { type CacheState, type LayerCache, put, shared, tokens } from "./cache"
+import { type CacheState, checkSaved, type LayerCache, put, shared, tokens } from "./cache"
 
 /** Packed values, scales and biases. */
 type Packed = readonly [mx.Array, mx.Array, mx.Array]
 type Buffers = readonly [mx.Array | null, mx.Array | null, mx.Array | null]
 const NONE: Buffers = [null, null, null]
+
+/** The numbers of bits that change the next token's distribution by a KL divergence of at most 0.01 (docs/decisions/0019). */
+export const CACHE_BITS: readonly number[] = [6, 8]
 
 /** The format of a quantized cache. */
 export interface CacheFormat {
@@ -108,6 +112,8 @@ export class QuantizedCache implements LayerCache {
 
   /** Restores the contents from {@link state}. */
   restore({ numbers, arrays }: CacheState): this {
+    const names = ["keys", "values"].flatMap((name) => [0, 1, 2].map((i) => `${name}${i}`))
+    checkSaved(arrays, names, numbers.offset)
     this.offset = numbers.offset
     const read = (name: string): Buffers =>
       [0, 1, 2].map((i) => arrays[`${name}${i}`]?.index("...") ?? null) as unknown as Buffers

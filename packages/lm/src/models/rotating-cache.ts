@@ -3,7 +3,16 @@
  */
 import type * as mx from "@lazuli/core"
 import type { AttentionRules, Pass } from "./attend"
-import { attendWithin, type CacheState, capacityFor, type LayerCache, put, shared, tokens } from "./cache"
+import {
+  attendWithin,
+  type CacheState,
+  capacityFor,
+  checkSaved,
+  type LayerCache,
+  put,
+  shared,
+  tokens,
+} from "./cache"
 
 /** Tokens kept beyond the window, so that as many can be trimmed. */
 export const SLACK = 64
@@ -83,6 +92,7 @@ export class RotatingCache implements LayerCache {
 
   /** Restores the contents from {@link state}. */
   restore({ numbers, arrays }: CacheState): this {
+    checkSaved(arrays, ["keys", "values"], numbers.offset - numbers.first)
     this.offset = numbers.offset
     this.first = numbers.first
     this.keys = arrays.keys?.index("...") ?? null
