@@ -46,6 +46,19 @@ export function gpuTests(): void {
     300_000,
   )
 
+  test("by default a server's caches may use half of the device's free memory", async () => {
+    await on(mx.gpu, async () => {
+      const { app, batch } = lm.createServer(await lm.load(folder), { maxTokens: 2 ** 40 })
+      const body = JSON.stringify({ prompt: "the", max_tokens: 2 ** 40 })
+      const response = await app.request("/v1/completions", { method: "POST", body })
+      expect([response.status, await response.text()]).toEqual([
+        400,
+        expect.stringContaining("do not fit maxCacheBytes"),
+      ])
+      batch?.close()
+    })
+  })
+
   test("learns with adapters what the CPU learns", async () => {
     const data = join(scratch, "data.jsonl")
     writeFileSync(data, ["the end", "in the end"].map((text) => JSON.stringify({ text })).join("\n"))

@@ -45,11 +45,11 @@ export function addServe(program: Command, terminal: Terminal): void {
     .option("--max-body-bytes <n>", "maximum size of a request body", integer, 2 ** 20)
     .option(
       "--max-cache-bytes <n>",
-      "memory limit for keys and values; on CPUs half of the free memory by default",
+      "memory limit for keys and values; half of the free memory by default",
       integer,
     )
     .option("--prefix-bytes <n>", "memory for caches of earlier prompts", integer, 2 ** 28)
-    .option("--cache-bits <n>", "quantize keys and values to 4 or 8 bits", integer)
+    .option("--cache-bits <n>", "quantize keys and values to 6 or 8 bits", integer)
     .option("--max-context <n>", "limit attention to the last n tokens", integer)
     .option("--page-tokens <n>", "store keys and values in pages of n tokens, shared by prompts", integer)
     .option("--exact", "make outputs bit-for-bit independent of concurrent requests; slower")

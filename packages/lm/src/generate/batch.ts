@@ -5,7 +5,7 @@ import * as mx from "@lazuli/core"
 import { ArgumentError, describe } from "@lazuli/core/engine"
 import type { LoadedModel } from "../formats/load"
 import { type AttentionRules, Pass } from "../models/attend"
-import { type Cache, cacheArrays, cacheLength, heldBytes, type LayerCache } from "../models/cache"
+import { type Cache, cacheArrays, cacheLength, heldBytes, type LayerCache, PlainCache } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
 import { type CacheOptions, makeCache, maxCacheSize } from "./caches"
 import { checkOptions, type GenerateOptions, limitOptions } from "./options"
@@ -55,6 +55,8 @@ interface Row {
   /** Maximum size of its cache in bytes. */
   readonly reserved: number
   cache: Cache
+  /** Number of processed tokens of the prompt. */
+  processed: number
   /** The next token, once the prompt is processed: element `at` of an array that rows share, or an array of its own. */
   next: (Proposal & { readonly at?: number }) | null
   /** The generated tokens. */
@@ -157,7 +159,7 @@ export class Batcher {
   private readonly active: Row[] = []
   private readonly prefixes: PrefixStore | null
   private readonly budget: number
-  /** Shared buffers of compiled steps; null with `maxCacheBytes`, which is enforced row by row. */
+  /** Shared buffers of compiled steps, if all layers have plain caches. */
   private readonly slots: Slots<Row> | null
   /** Settles once the next tokens are computed. */
   private computing: Promise<void> = Promise.resolve()
@@ -171,10 +173,10 @@ export class Batcher {
     this.network = causal("batch", model)
     checkBatch(options)
     // Throws for invalid cache options.
-    makeCache(this.network, options)
+    const empty = makeCache(this.network, options)
     this.prefixes = options.prefixBytes ? new PrefixStore(options.prefixBytes) : null
-    this.budget = options.maxCacheBytes ?? Number.MAX_SAFE_INTEGER
-    const shares = options.maxCacheBytes === undefined && !options.exact
+    this.budget = options.maxCacheBytes ?? Infinity
+    const shares = !options.exact && empty.length > 0 && empty.every((layer) => layer instanceof PlainCache)
     this.slots = shares && compilesBatches(this.network, options) ? new Slots(this.network) : null
   }
 
@@ -221,6 +223,7 @@ export class Batcher {
       pieces: new PieceQueue(),
       reserved,
       cache: [],
+      processed: 0,
       next: null,
       written: [],
     }
@@ -296,22 +299,41 @@ export class Batcher {
   }
 
   private admit(): void {
-    let room = this.budget - this.active.reduce((sum, row) => sum + row.reserved, 0)
     while (this.active.length < (this.options.maxRows ?? 16)) {
       const row = this.waiting[0]
-      if (!row || row.reserved > room) return
+      if (!row) return
+      // Alone, a row fits.
+      if (this.active.length === 0) this.slots?.clear()
+      else if (this.maxBytes([...this.active, row]) > this.budget) return
       this.waiting.shift()
       row.cache = this.prefixes?.find(row.tokens) ?? makeCache(this.network, this.options)
-      room -= row.reserved
+      row.processed = cacheLength(row.cache)
       this.active.push(row)
     }
   }
 
+  /** The largest size of the caches of rows. */
+  private maxBytes(rows: readonly Row[]): number {
+    const total = (of: readonly Row[]): number => of.reduce((sum, { reserved }) => sum + reserved, 0)
+    const { slots } = this
+    if (!slots) return total(rows)
+    // Rows have their own caches until they are processed, in order, and then slots.
+    const processed = rows.filter(({ next }) => next !== null)
+    const others = rows.filter(({ next }) => next === null)
+    const sizes = [...processed, ...others].map(({ reserved }) => reserved)
+    return Math.max(
+      ...Array.from({ length: others.length + 1 }, (_, i) => {
+        return slots.maxBytes(sizes.slice(0, processed.length + i)) + total(others.slice(i))
+      }),
+    )
+  }
+
   /** Processes the next chunk of a prompt. */
   private async prefillNext(row: Row): Promise<void> {
-    const from = cacheLength(row.cache)
+    const from = row.processed
     const to = Math.min(row.tokens.length, from + (this.options.prefillStep ?? 256))
     const logits = prefillChunk(this.network, row.tokens.slice(from, to), row.cache, to === row.tokens.length)
+    row.processed = to
     const next = logits && row.sampler.propose(logits)
     await mx.asyncEval([next?.arrays ?? [], ...cacheArrays(row.cache)])
     if (!next || !this.active.includes(row)) return
@@ -366,12 +388,11 @@ export class Batcher {
   /** Starts the step after tokens that are not computed yet; null if a row needs their values first. */
   private stepAhead(rows: readonly Row[]): ReadonlyMap<Row, Row["next"]> | null {
     const { slots } = this
-    if (slots === null || !rows.every((row) => slots.takes(row) && !row.sampler.remembers)) return null
+    if (slots === null || rows.some((row) => row.sampler.remembers)) return null
     const ends = (row: Row): boolean => row.written.length + 1 >= (row.options.maxTokens ?? 256)
     const continuing = rows.filter((row) => !ends(row))
     if (continuing.length === 0) return null
-    if (this.prefixes)
-      for (const row of rows) if (ends(row) && slots.slotOf(row) >= 0) row.cache = slots.leave(row)
+    for (const row of rows) if (ends(row)) this.keep(row)
     return this.propose(continuing, tokensAhead)
   }
 
@@ -390,13 +411,12 @@ export class Batcher {
     tokens: (slots: readonly (Row | null)[]) => mx.Array,
   ): Map<Row, NonNullable<Row["next"]>> {
     const { slots } = this
-    const inSlots = slots !== null && rows.every((row) => slots.takes(row))
-    const logits = inSlots ? slots.step(rows, tokens) : this.stepTogether(rows)
+    const logits = slots ? slots.step(rows, tokens) : this.stepTogether(rows)
     const likeliest = mx.argmax(logits, -1)
     let chosen: ArrayLike<number> | null = null
     const next = new Map<Row, NonNullable<Row["next"]>>()
     rows.forEach((row, i) => {
-      const at = inSlots ? slots.slotOf(row) : i
+      const at = slots ? slots.slotOf(row) : i
       const read = (): ReturnType<Proposal["read"]> => {
         chosen ??= likeliest.toTypedArray() as Uint32Array
         return row.sampler.accept(chosen[at])
@@ -415,12 +435,17 @@ export class Batcher {
   }
 
   private finish(row: Row): void {
-    // The next turn of a conversation continues after the output.
-    if (this.prefixes) {
-      if (this.slots && this.slots.slotOf(row) >= 0) row.cache = this.slots.leave(row)
-      this.prefixes.add([...row.tokens, ...row.written], row.cache)
-    }
+    this.keep(row)
     this.active.splice(this.active.indexOf(row), 1)
+  }
+
+  /** Stores a row's cache: the next turn of a conversation continues after the output. */
+  private keep(row: Row): void {
+    const { prefixes, slots } = this
+    if (prefixes) {
+      const cache = slots && slots.slotOf(row) >= 0 ? slots.leave(row) : row.cache
+      if (cache.length > 0) prefixes.add([...row.tokens, ...row.written], cache)
+    }
     row.cache = []
   }
 

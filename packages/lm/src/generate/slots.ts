@@ -15,6 +15,9 @@ import {
 import type { CausalNetwork } from "../models/network"
 import { programOf } from "./steps"
 
+/** Number of slots for this many rows. */
+const slotsFor = (rows: number): number => 2 ** Math.ceil(Math.log2(rows))
+
 /** A row that may have a slot. While it does, its own cache is empty. */
 export interface SlotRow {
   cache: Cache
@@ -32,9 +35,11 @@ export class Slots<R extends SlotRow> {
     return this.layers.reduce((sum, { keys, values }) => sum + keys.nbytes + values.nbytes, 0)
   }
 
-  /** True if the row's cache is here or can be moved here. */
-  takes(row: R): boolean {
-    return this.rows.includes(row) || row.cache.every((layer) => layer instanceof PlainCache)
+  /** The largest size with these rows, given the largest sizes of their own caches. */
+  maxBytes(sizes: readonly number[]): number {
+    if (sizes.length === 0) return this.nbytes
+    const { length } = this.rows
+    return Math.max(length, slotsFor(sizes.length)) * Math.max(length && this.nbytes / length, ...sizes)
   }
 
   slotOf(row: R): number {
@@ -47,11 +52,11 @@ export class Slots<R extends SlotRow> {
    */
   step(rows: readonly R[], lastOf: (slots: readonly (R | null)[]) => mx.Array): mx.Array {
     this.rows = this.rows.map((row) => (row && rows.includes(row) ? row : null))
-    for (const row of rows) if (!this.rows.includes(row)) this.join(row, rows.length)
-    this.shrink(rows.length)
     this.rows.forEach((row, i) => {
       if (!row) this.lengths[i] = 0
     })
+    for (const row of rows) if (!this.rows.includes(row)) this.join(row, rows.length)
+    this.shrink(rows.length)
     this.makeRoom(Math.max(...this.lengths) + 1)
     const [logits, layers] = programOf(this.network, this.layers)(
       lastOf(this.rows).expandDims(1),
@@ -69,7 +74,7 @@ export class Slots<R extends SlotRow> {
   leave(row: R): Cache {
     const slot = this.slotOf(row)
     const length = this.lengths[slot]
-    const own = (buffer: mx.Array): mx.Array => mx.contiguous(this.part(buffer, slot))
+    const own = (buffer: mx.Array): mx.Array => mx.contiguous(this.part(buffer, slot, capacityFor(length)))
     this.rows[slot] = null
     const cache = this.layers.map(({ keys, values }) =>
       new PlainCache().take({ keys: own(keys), values: own(values) }, length),
@@ -94,15 +99,20 @@ export class Slots<R extends SlotRow> {
     }
   }
 
-  private part(buffer: mx.Array, slot: number): mx.Array {
-    return buffer.index(mx.s(slot, slot + 1))
+  /** The first tokens of a slot. */
+  private part(buffer: mx.Array, slot: number, length: number): mx.Array {
+    return buffer.index(mx.s(slot, slot + 1), ":", mx.s(0, length))
+  }
+
+  private get room(): number {
+    return this.layers[0]?.keys.shape[2] ?? 0
   }
 
   private join(row: R, expected: number): void {
     const own = row.cache.flatMap((layer) => (layer instanceof PlainCache ? (layer.buffers() ?? []) : []))
     const length = cacheLength(row.cache)
     row.cache = []
-    if (!this.rows.includes(null)) this.resize(2 ** Math.ceil(Math.log2(expected)), own)
+    if (!this.rows.includes(null)) this.resize(slotsFor(expected), own, Math.max(length, ...this.lengths))
     this.makeRoom(length)
     const slot = this.rows.indexOf(null)
     this.rows[slot] = row
@@ -117,18 +127,21 @@ export class Slots<R extends SlotRow> {
     )
   }
 
-  /** Frees memory when most slots are unused. */
+  /** Frees memory when most slots, or most of their capacity, are unused. */
   private shrink(needed: number): void {
-    if (this.rows.length < 4 * needed) return
-    this.resize(2 ** Math.ceil(Math.log2(needed)), this.layers)
+    const longest = Math.max(...this.lengths)
+    if (this.rows.length >= 4 * needed || this.room >= 4 * capacityFor(longest + 1))
+      this.resize(Math.min(this.rows.length, slotsFor(needed)), this.layers, longest)
   }
 
-  /** Changes the number of slots, and keeps those in use; `like` gives the shapes of layers. */
-  private resize(count: number, like: readonly Buffers[]): void {
+  /** Changes the number and the capacity of slots, and keeps those in use; `like` gives the shapes of layers. */
+  private resize(count: number, like: readonly Buffers[], longest: number): void {
     const kept = this.rows.flatMap((row, i) => (row ? [i] : []))
+    const room = capacityFor(longest + 1)
+    this.makeRoom(longest + 1)
     const resized = (given: mx.Array | undefined, shape: mx.Array): mx.Array => {
-      const [, heads, room, features] = (given ?? shape).shape
-      const parts = given ? kept.map((slot) => this.part(given, slot)) : []
+      const [, heads, , features] = shape.shape
+      const parts = given ? kept.map((slot) => this.part(given, slot, room)) : []
       return mx.concatenate(
         [...parts, mx.zeros([count - kept.length, heads, room, features], shape.dtype)],
         0,
@@ -147,7 +160,7 @@ export class Slots<R extends SlotRow> {
   }
 
   private makeRoom(length: number): void {
-    const room = this.layers[0]?.keys.shape[2] ?? 0
+    const { room } = this
     if (length <= room) return
     const larger = (buffer: mx.Array): mx.Array => grown(buffer, room, capacityFor(length))
     this.replace(this.layers.map(({ keys, values }) => ({ keys: larger(keys), values: larger(values) })))

@@ -2,10 +2,12 @@
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import * as mx from "@lazuli/core"
 import * as lm from "@lazuli/lm"
 import { afterAll, describe, expect, test } from "vitest"
 import "@lazuli/backend-cpu"
 import { writeCheckpoint } from "../../test/checkpoints"
+import { maxCacheSize } from "./caches"
 
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-steps-"))
 afterAll(() => rmSync(scratch, { recursive: true }))
@@ -67,6 +69,51 @@ describe.each([
     expect(batch.stats().cacheBytes).toBe(0)
     batch.close()
   })
+})
+
+test("shared buffers shrink when a long row has left", async () => {
+  const model = await modelOf("llama")
+  const network = model.network as lm.CausalNetwork
+  const batch = new lm.Batcher(model, { compile: true })
+  const long = written(batch.stream(promptOf(1000), { ...settings, maxTokens: 3 }))
+  const short: number[] = []
+  const bytes: number[] = []
+  for await (const { token } of batch.stream(promptOf(9), { ...settings, maxTokens: 40 })) {
+    short.push(token)
+    bytes.push(batch.stats().cacheBytes)
+  }
+  await long
+  expect(Math.max(...bytes)).toBe(2 * maxCacheSize(network, 1003, 256))
+  expect(bytes.slice(-10)).toEqual(Array.from({ length: 10 }, () => maxCacheSize(network, 49, 256)))
+  expect(short).toEqual(await alone("llama", promptOf(9), { maxTokens: 40 }))
+  batch.close()
+})
+
+test("a network without layers runs in compiled batches", async () => {
+  class Successor extends lm.CausalNetwork {
+    readonly vocabulary = 8
+    layerShapes(): lm.LayerShape[] {
+      return []
+    }
+    override get takesPositions(): boolean {
+      return true
+    }
+    hidden(tokens: mx.Array): mx.Array {
+      return tokens.expandDims(-1)
+    }
+    logits(hidden: mx.Array): mx.Array {
+      return hidden.add(1).equal(mx.arange(8)).astype(mx.float32)
+    }
+  }
+  const batch = new lm.Batcher(
+    { ...(await modelOf("llama")), network: new Successor(), tokenizer: null },
+    { compile: true },
+  )
+  for (const length of [1, 300]) {
+    const prompt = Array.from({ length }, () => 2)
+    expect(await written(batch.stream(prompt, { maxTokens: 3, ignoreEos: true }))).toEqual([3, 4, 5])
+  }
+  batch.close()
 })
 
 test("the cache does not contain the token computed ahead", async () => {

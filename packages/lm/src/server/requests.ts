@@ -103,7 +103,7 @@ export function checkKnown(body: Body, kind: keyof typeof KNOWN): void {
 }
 
 /** The generation options of a request. */
-export function generationOf(body: Body, maxTokens: number): GenerateOptions {
+export function generationOf(body: Body, maxTokens: number, vocabulary: number): GenerateOptions {
   const key = (body.max_completion_tokens ?? null) === null ? "max_tokens" : "max_completion_tokens"
   const asked = given<number>(body, key, "a positive integer", isCount)
   if (asked !== undefined && asked > maxTokens) throw invalid(key, `at most ${maxTokens}`)
@@ -117,17 +117,26 @@ export function generationOf(body: Body, maxTokens: number): GenerateOptions {
     frequencyPenalty: given(body, "frequency_penalty", "a number from -2 to 2", between(-2, 2)),
     repetitionPenalty: given(body, "repetition_penalty", "a number from 0.01 to 10", between(0.01, 10)),
     seed: given(body, "seed", "an integer", Number.isSafeInteger),
-    logitBias: given(body, "logit_bias", "an object of numbers by token", isBias),
+    logitBias: given(
+      body,
+      "logit_bias",
+      `an object of numbers by token, of ${vocabulary}`,
+      isBias(vocabulary),
+    ),
     stop: given<string | string[]>(body, "stop", "a string or at most 4 of them", isStop),
   }
 }
 
 const isStop = (v: unknown): boolean =>
   isText(v) || (Array.isArray(v) && v.length <= 4 && v.every((text) => isText(text)))
-const isBias = (v: unknown): boolean =>
-  isPlainObject(v) &&
-  Object.entries(v as Body).length <= 300 &&
-  Object.entries(v as Body).every(([key, bias]) => /^\d+$/.test(key) && between(-100, 100)(bias))
+const isBias =
+  (vocabulary: number) =>
+  (v: unknown): boolean =>
+    isPlainObject(v) &&
+    Object.entries(v as Body).length <= 300 &&
+    Object.entries(v as Body).every(
+      ([key, bias]) => /^\d+$/.test(key) && Number(key) < vocabulary && between(-100, 100)(bias),
+    )
 
 /** True if the response is streamed. */
 export const streams = (body: Body): boolean =>

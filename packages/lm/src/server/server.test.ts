@@ -177,8 +177,8 @@ test("streams that have ended leave nothing", async () => {
   await own.close()
 })
 
-test("by default caches may use half of the free memory on a CPU", async () => {
-  const { app } = lm.createServer(model, { maxTokens: 2 ** 40 })
+test.each([false, true])("by default caches may use half of the free memory: compile %s", async (compile) => {
+  const { app } = lm.createServer(model, { maxTokens: 2 ** 40, compile })
   const body = JSON.stringify({ prompt: "the", max_tokens: 2 ** 40 })
   const response = await app.request("/v1/completions", { method: "POST", body })
   expect([response.status, await response.text()]).toEqual([
@@ -227,6 +227,7 @@ describe("rejected are", () => {
       /a text part/,
     ],
     ["wild temperatures", { ...asked, temperature: 9 }, /temperature/],
+    ["biases of unknown tokens", { ...asked, logit_bias: { 288: 1 } }, /^400 logit_bias must .* of 288/],
     [
       "calls of tools in messages",
       { ...asked, messages: [...messages, { role: "assistant", content: "", tool_calls: [{ id: "a" }] }] },
@@ -333,7 +334,8 @@ test("concurrent requests get the answers of single ones, clients may disconnect
 }, 60_000)
 
 test("tokens outside the vocabulary are bad requests, for embeddings too", async () => {
-  const reason = /^400 .* has no token 288/
+  // Without the name of a function.
+  const reason = /^400 the vocabulary of 288 has no token 288/
   await expect(client.embeddings.create({ model: "llama", input: [1, 288] })).rejects.toThrow(reason)
   await expect(client.completions.create({ model: "llama", prompt: [1, 288] })).rejects.toThrow(reason)
 })

@@ -14,7 +14,6 @@ import type { LoadedModel } from "../formats/load"
 import { Batcher, type BatchOptions, BusyError } from "../generate/batch"
 import { checkTexts, embed, encodePairs, scorePairs, type TokenPair } from "../generate/embed"
 import { type Prompt, promptTokens } from "../generate/prompts"
-import { compilesBatches } from "../generate/steps"
 import type { FinishReason, Piece } from "../generate/writer"
 import { EncoderNetwork } from "../models/network"
 import { chatPage } from "./chat-page"
@@ -48,7 +47,7 @@ export interface ServerOptions extends BatchOptions {
   readonly maxTokens?: number
   /** Maximum number of prompt tokens per request; 32,768 by default. */
   readonly maxPromptTokens?: number
-  /** Maximum number of bytes for keys and values; on CPUs, half of the free memory by default. */
+  /** Maximum number of bytes for keys and values; half of the device's free memory by default. */
   readonly maxCacheBytes?: number
   /** Milliseconds after which a stream that its client does not read is ended; 60,000 by default. */
   readonly maxStallMs?: number
@@ -100,7 +99,7 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
   const name = options.name ?? model.name
   const generates = !(model.network instanceof EncoderNetwork)
   const batch = generates
-    ? new Batcher(model, { ...options, maxCacheBytes: cacheLimit(model, options) })
+    ? new Batcher(model, { ...options, maxCacheBytes: options.maxCacheBytes ?? Math.floor(freeMemory() / 2) })
     : null
   const counts: Counts = { requests: 0, refused: 0, promptTokens: 0, generatedTokens: 0 }
   const created = Math.floor(Date.now() / 1000)
@@ -166,16 +165,15 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
   }
 }
 
-/**
- * The limit of a batch's caches. On GPUs there is none by default: an allocation that fails there is an error, where on CPUs the system
- * would end the process.
- */
-function cacheLimit({ network }: LoadedModel, options: ServerOptions): number | undefined {
-  if (options.maxCacheBytes !== undefined || network instanceof EncoderNetwork) return options.maxCacheBytes
-  if (mx.defaultDevice().type === "gpu" || compilesBatches(network, options)) return undefined
+/** Bytes of the default device's memory that are not in use. */
+function freeMemory(): number {
+  if (mx.defaultDevice().type === "gpu") {
+    const { maxRecommendedWorkingSetSize, memorySize = Infinity } = mx.deviceInfo()
+    return Math.max(0, (maxRecommendedWorkingSetSize ?? memorySize) - mx.getActiveMemory())
+  }
   // macOS counts cached files as used.
   const free = platform() === "darwin" ? totalmem() : freemem()
-  return Math.floor(Math.min(free, process.constrainedMemory() || Infinity) / 2)
+  return Math.min(free, process.constrainedMemory() || Infinity)
 }
 
 async function readBody(c: Context): Promise<Readonly<Record<string, unknown>>> {
@@ -198,12 +196,15 @@ function answerError(error: unknown, c: Context): Response {
 const isExpected = (error: unknown): boolean =>
   error instanceof RequestError || error instanceof BusyError || error instanceof LazuliError
 
+/** A message without the name of the function, which callers over HTTP do not know. */
+const factOf = ({ op, message }: LazuliError): string => message.slice(`[${op}] `.length)
+
 /** Maps an error to one for the client, which does not see the messages of unexpected ones. */
 function asRequestError(error: unknown): RequestError {
   if (error instanceof RequestError) return error
   if (error instanceof BusyError) return new RequestError(429, error.message, "rate_limit_error")
-  if (error instanceof ArgumentError) return new RequestError(400, error.message)
-  if (error instanceof LazuliError) return new RequestError(503, error.message, "server_error")
+  if (error instanceof ArgumentError) return new RequestError(400, factOf(error))
+  if (error instanceof LazuliError) return new RequestError(503, factOf(error), "server_error")
   return new RequestError(500, "internal server error", "server_error")
 }
 
@@ -394,7 +395,7 @@ class RequestHandler {
   ): Promise<Response> {
     this.checkModel(body)
     if (!this.batch) throw new RequestError(400, "the model is an encoder, which does not generate text")
-    const options = generationOf(body, this.options.maxTokens ?? 1024)
+    const options = generationOf(body, this.options.maxTokens ?? 1024, this.batch.vocabulary)
     const [isStreamed, countsTokens] = [streams(body), includesUsage(body)]
     const tokens = promptTokens(this.model, prompt)
     const max = this.options.maxPromptTokens ?? 32_768
