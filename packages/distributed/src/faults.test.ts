@@ -94,9 +94,9 @@ test("the time in which a process is stopped is no part of its wait for a device
 
 const mpirun = "/usr/bin/mpirun"
 /** The exit of a job that mpirun does not end when a rank fails, and what its ranks print. */
-function underMpi(fault: string): Promise<string[]> {
+function underMpi(fault: string, way: string): Promise<string[]> {
   const options = ["--allow-run-as-root", "--oversubscribe", "--enable-recovery", "-n", "3"]
-  const own = { LAZULI_BACKEND: "mpi", LAZULI_TIME_LIMIT: String(LIMIT), LAZULI_QUIET: "1" }
+  const own = { LAZULI_BACKEND: "mpi", LAZULI_MPI: way, LAZULI_TIME_LIMIT: String(LIMIT), LAZULI_QUIET: "1" }
   const idle = ["--mca", "mpi_yield_when_idle", "1"]
   const child = spawn(mpirun, [...options, ...idle, process.execPath, program, fault], {
     env: { ...process.env, LAZULI_NUM_THREADS: "1", ...own },
@@ -111,10 +111,12 @@ function underMpi(fault: string): Promise<string[]> {
   return new Promise((resolve) => child.once("close", () => resolve(out.trim().split("\n"))))
 }
 
-test.runIf(existsSync(mpirun)).each(["kill", "stop", "count"])(
-  "%s by mpi, under mpirun --enable-recovery",
-  async (fault) => {
-    const told = (await underMpi(fault))
+test
+  .runIf(existsSync(mpirun))
+  .each(["memory", "messages"].flatMap((way) => ["kill", "stop", "count"].map((fault) => ({ fault, way }))))(
+  "$fault by mpi with $way, under mpirun --enable-recovery",
+  async ({ fault, way }) => {
+    const told = (await underMpi(fault, way))
       .filter((line) => line.startsWith("{"))
       .map((line) => JSON.parse(line))
     expect(told.length).toBeGreaterThanOrEqual(2)

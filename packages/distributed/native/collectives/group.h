@@ -55,7 +55,8 @@ class Transport {
 
 std::unique_ptr<Transport> make_ring(const Group& group);
 // The same algorithms with messages of another kind.
-std::unique_ptr<Transport> make_direct(const char* name, std::unique_ptr<Exchange> exchange);
+std::unique_ptr<Transport> make_direct(const Group& group, const char* name,
+                                       std::unique_ptr<Exchange> exchange);
 // Null where the members cannot share memory.
 std::unique_ptr<Transport> make_shared_memory(Group& group);
 // Null where there is no MPI, or another number of processes in it.

@@ -69,7 +69,7 @@ constexpr int64_t kMost = int64_t(1) << 30;
 class Mpi : public Transport {
  public:
   Mpi(const Group& group, MpiHandle comm)
-      : messages_(make_direct("mpi", make_mpi_exchange(group, comm))), comm_(comm) {}
+      : messages_(make_direct(group, "mpi", make_mpi_exchange(group, comm))), comm_(comm) {}
   const char* name() const override { return "mpi"; }
 
   void run(Group& group, const Work& work, uint64_t sequence) override {
@@ -176,15 +176,12 @@ bool started = false;
 // All members of the job, apart from what else the process does with MPI.
 MpiHandle everybody = nullptr;
 
-// True if messages are to go directly: LAZULI_MPI says "messages" or "collectives". On one host MPI's own
-// algorithms are no faster, and need a thread that waits for them.
-bool goes_directly(const Group& group) {
+// The way that LAZULI_MPI asks for: "memory", "messages" or "collectives". On one host MPI's own algorithms
+// are slower than both others, and need a thread that waits for them.
+std::string way_of(const Group& group) {
   const char* asked = std::getenv("LAZULI_MPI");
-  if (asked && *asked) return std::strcmp(asked, "collectives") != 0;
-  const char* mine = group.world().member(group.world().rank()).seat.host;
-  for (int r = 0; r < group.size(); r++)
-    if (std::strcmp(group.world().member(group.world_rank(r)).seat.host, mine) != 0) return false;
-  return true;
+  if (asked && *asked) return asked;
+  return group.members_here() == group.size() ? "memory" : "collectives";
 }
 
 }  // namespace
@@ -193,7 +190,10 @@ bool mpi_is_there() { return mpi_library() != nullptr; }
 
 void finish_mpi(bool failed) {
   // With ranks that are gone it would wait for them.
-  if (started && !failed) mpi_library()->finalize();
+  if (started && !failed) {
+    free_mpi_memory();
+    mpi_library()->finalize();
+  }
   started = false;
 }
 
@@ -218,9 +218,14 @@ std::unique_ptr<Transport> make_mpi(Group& group) {
     if (mpi->comm_dup(mpi->world, &everybody) != 0) return nullptr;
     mpi->comm_set_errhandler(everybody, mpi->errors_return);
   }
+  const std::string way = way_of(group);
   // A part of the job has no communicator of its own.
-  if (!whole || goes_directly(group)) return make_direct("mpi", make_mpi_exchange(group, everybody));
-  return std::make_unique<Mpi>(group, everybody);
+  if (whole && way == "collectives") return std::make_unique<Mpi>(group, everybody);
+  auto messages = make_direct(group, "mpi", make_mpi_exchange(group, everybody));
+  if (!whole || way != "memory") return messages;
+  Memories memories = share_mpi_memory(group, everybody);
+  if (memories.empty()) return messages;
+  return make_shared_memory(group, "mpi", std::move(messages), std::move(memories));
 }
 
 }  // namespace lazuli::dist

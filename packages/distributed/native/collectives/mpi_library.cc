@@ -37,8 +37,12 @@ bool open(MpiLibrary& it) {
   find(it.alltoall, "MPI_Alltoall");
   find(it.bcast, "MPI_Bcast");
   find(it.barrier, "MPI_Barrier");
+  find(it.win_allocate_shared, "MPI_Win_allocate_shared");
+  find(it.win_shared_query, "MPI_Win_shared_query");
+  find(it.win_free, "MPI_Win_free");
   find(it.world, "ompi_mpi_comm_world");
   find(it.errors_return, "ompi_mpi_errors_return");
+  find(it.no_info, "ompi_mpi_info_null");
   find(it.byte, "ompi_mpi_byte");
   find(it.reductions[0], "ompi_mpi_op_sum");
   find(it.reductions[1], "ompi_mpi_op_max");

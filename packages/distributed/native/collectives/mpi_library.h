@@ -3,6 +3,7 @@
 #ifndef LAZULI_DISTRIBUTED_MPI_LIBRARY_H
 #define LAZULI_DISTRIBUTED_MPI_LIBRARY_H
 
+#include <cstdint>
 #include <string>
 
 namespace lazuli::dist {
@@ -36,7 +37,10 @@ struct MpiLibrary {
   int (*alltoall)(const void*, int, MpiHandle, void*, int, MpiHandle, MpiHandle);
   int (*bcast)(void*, int, MpiHandle, int, MpiHandle);
   int (*barrier)(MpiHandle);
-  MpiHandle world, errors_return, byte;
+  int (*win_allocate_shared)(intptr_t, int, MpiHandle, MpiHandle, void*, MpiHandle*);
+  int (*win_shared_query)(MpiHandle, int, intptr_t*, int*, void*);
+  int (*win_free)(MpiHandle*);
+  MpiHandle world, errors_return, no_info, byte;
   MpiHandle types[14], reductions[3];
 
   // @throws std::runtime_error for a code that is not success

@@ -1,4 +1,5 @@
-// Collectives by messages: small arrays go from everybody to everybody, large ones around a ring in pieces.
+// Collectives by messages: small arrays go from everybody to everybody, or between ever more distant pairs,
+// large ones around a ring in pieces.
 #include <cstring>
 
 #include "collectives/exchange.h"
@@ -9,6 +10,9 @@ namespace {
 
 // Below this many bytes one exchange with everybody costs less than 2 (n − 1) steps.
 constexpr size_t kSmall = 8 * 1024;
+// Up to so many bytes, members of one host exchange their sums in pairs, if their number is a power of two: a
+// message there costs its sender the receiver's part of the work as well, so that few messages are faster.
+constexpr size_t kInPairs = 64 * 1024;
 // Up to so many bytes, and members, two steps between all cost less than those around the ring.
 constexpr size_t kMiddle = 1024 * 1024;
 constexpr int kFew = 16;
@@ -19,7 +23,11 @@ struct Part {
 
 class Ring : public Transport {
  public:
-  Ring(const char* name, std::unique_ptr<Exchange> exchange) : name_(name), exchange_(std::move(exchange)) {}
+  Ring(const Group& group, const char* name, std::unique_ptr<Exchange> exchange)
+      : name_(name), exchange_(std::move(exchange)) {
+    const int n = group.size();
+    goes_in_pairs_ = n > 2 && (n & (n - 1)) == 0 && group.members_here() == n;
+  }
   const char* name() const override { return name_; }
 
   void run(Group& group, const Work& work, uint64_t sequence) override {
@@ -31,7 +39,9 @@ class Ring : public Transport {
     char* out = static_cast<char*>(work.out);
     switch (work.kind) {
       case Kind::allReduce:
-        if (bytes <= kSmall)
+        if (goes_in_pairs_ && bytes <= kInPairs)
+          reduce_in_pairs(exchange, work, bytes, n, me);
+        else if (bytes <= kSmall)
           reduce_small(exchange, group, work, bytes);
         else if (n == 2 && bytes <= kMiddle && work.reduction == Reduction::sum)
           reduce_pair(exchange, work, bytes, 1 - me);
@@ -110,6 +120,7 @@ class Ring : public Transport {
  private:
   const char* const name_;
   const std::unique_ptr<Exchange> exchange_;
+  bool goes_in_pairs_ = false;
   Scratch parts_;
 
   static size_t rounded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -140,6 +151,22 @@ class Ring : public Transport {
     if (bytes) std::memcpy(all + size_t(me) * room, work.in, bytes);
     exchange.run();
     combine(work, static_cast<char*>(work.out), all, bytes, room, n);
+  }
+
+  // Members at a distance that doubles from step to step exchange what they have. Both reduce it with the
+  // lower rank's first, so that all have the same bits.
+  void reduce_in_pairs(Exchange& exchange, const Work& work, size_t bytes, int n, int me) {
+    char* received = parts_.take(rounded(bytes));
+    const void* mine = work.in;
+    for (int distance = 1; distance < n; distance *= 2) {
+      const int other = me ^ distance;
+      exchange.send(other, mine, bytes);
+      exchange.receive(other, received, bytes);
+      exchange.run();
+      reduce(work.reduction, work.dtype, work.out, me < other ? mine : received, me < other ? received : mine,
+             work.count);
+      mine = work.out;
+    }
   }
 
   // A sum of two is the same either way around.
@@ -199,11 +226,12 @@ class Ring : public Transport {
 }  // namespace
 
 std::unique_ptr<Transport> make_ring(const Group& group) {
-  return make_direct("ring", make_socket_exchange(group));
+  return make_direct(group, "ring", make_socket_exchange(group));
 }
 
-std::unique_ptr<Transport> make_direct(const char* name, std::unique_ptr<Exchange> exchange) {
-  return std::make_unique<Ring>(name, std::move(exchange));
+std::unique_ptr<Transport> make_direct(const Group& group, const char* name,
+                                       std::unique_ptr<Exchange> exchange) {
+  return std::make_unique<Ring>(group, name, std::move(exchange));
 }
 
 }  // namespace lazuli::dist

@@ -8,8 +8,8 @@
 #include <climits>
 #include <cstring>
 
-#include "collectives/group.h"
 #include "collectives/patience.h"
+#include "collectives/shared_memory.h"
 
 #ifdef __linux__
 #include <fcntl.h>
@@ -46,15 +46,15 @@ long futex(std::atomic<uint32_t>* word, int operation, uint32_t value, const tim
 
 class SharedMemory : public Transport {
  public:
-  SharedMemory(const Group& group, std::vector<Segment*> segments)
+  SharedMemory(const Group& group, const char* name, std::unique_ptr<Transport> messages, Memories memories)
       : own_(group.rank()),
-        messages_(make_ring(group)),
-        segments_(std::move(segments)),
-        patience_(group.is_crowded()) {}
-  ~SharedMemory() override {
-    for (Segment* segment : segments_) munmap(segment, sizeof(Segment));
+        name_(name),
+        messages_(std::move(messages)),
+        memories_(std::move(memories)),
+        patience_(group.is_crowded()) {
+    for (const auto& each : memories_) segments_.push_back(static_cast<Segment*>(each.get()));
   }
-  const char* name() const override { return "shm"; }
+  const char* name() const override { return name_; }
 
   void run(Group& group, const Work& work, uint64_t sequence) override {
     if (work.kind == Kind::send || work.kind == Kind::recv) return messages_->run(group, work, sequence);
@@ -273,10 +273,12 @@ class SharedMemory : public Transport {
   }
 
   const int own_;
-  std::unique_ptr<Transport> messages_;
-  std::vector<Segment*> segments_;
-  uint32_t round_ = 0;    // before this operation
-  uint32_t current_ = 0;  // that is being taken
+  const char* const name_;
+  const std::unique_ptr<Transport> messages_;
+  const Memories memories_;
+  std::vector<Segment*> segments_;  // in them
+  uint32_t round_ = 0;              // before this operation
+  uint32_t current_ = 0;            // that is being taken
   Patience patience_;
 };
 
@@ -286,26 +288,31 @@ struct Address {
   int32_t good;
 };
 
-Segment* map(int fd) {
+// Null where that fails.
+std::shared_ptr<void> map(int fd) {
   void* memory = mmap(nullptr, sizeof(Segment), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  return memory == MAP_FAILED ? nullptr : static_cast<Segment*>(memory);
+  if (memory == MAP_FAILED) return nullptr;
+  return {memory, [](void* it) { munmap(it, sizeof(Segment)); }};
 }
 
 }  // namespace
 
+size_t shared_memory_size() { return sizeof(Segment); }
+
+std::unique_ptr<Transport> make_shared_memory(const Group& group, const char* name,
+                                              std::unique_ptr<Transport> messages, Memories memories) {
+  return std::make_unique<SharedMemory>(group, name, std::move(messages), std::move(memories));
+}
+
 std::unique_ptr<Transport> make_shared_memory(Group& group) {
   // All members come here, and agree in the end.
-  World& world = group.world();
-  bool good = true;
-  for (int r = 0; r < group.size(); r++)
-    good = good && std::strcmp(world.member(group.world_rank(r)).seat.host,
-                               world.member(group.world_rank(0)).seat.host) == 0;
+  bool good = group.members_here() == group.size();
   if (!good) return nullptr;
   const int fd = memfd_create("lazuli", MFD_CLOEXEC);
   good = fd >= 0 && ftruncate(fd, sizeof(Segment)) == 0;
-  std::vector<Segment*> segments(size_t(group.size()), nullptr);
-  if (good) segments[size_t(group.rank())] = map(fd);
-  const Address mine{getpid(), fd, good && segments[size_t(group.rank())]};
+  Memories memories(size_t(group.size()));
+  if (good) memories[size_t(group.rank())] = map(fd);
+  const Address mine{getpid(), fd, good && memories[size_t(group.rank())]};
   const auto tell = [&](const Address& address) {
     const std::string all =
         group.gather(std::string(reinterpret_cast<const char*>(&address), sizeof address));
@@ -320,22 +327,24 @@ std::unique_ptr<Transport> make_shared_memory(Group& group) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%lld/fd/%d", (long long)theirs.pid, theirs.fd);
     const int opened = theirs.good ? open(path, O_RDWR | O_CLOEXEC) : -1;
-    segments[size_t(r)] = opened >= 0 ? map(opened) : nullptr;
+    if (opened >= 0) memories[size_t(r)] = map(opened);
     if (opened >= 0) close(opened);
-    good = segments[size_t(r)] != nullptr;
+    good = memories[size_t(r)] != nullptr;
   }
   for (const Address& each : tell({0, 0, good})) good = good && each.good;
   if (fd >= 0) close(fd);
-  if (!good) {
-    for (Segment* segment : segments)
-      if (segment) munmap(segment, sizeof(Segment));
-    return nullptr;
-  }
-  return std::make_unique<SharedMemory>(group, std::move(segments));
+  if (!good) return nullptr;
+  return make_shared_memory(group, "shm", make_ring(group), std::move(memories));
 }
 
 #else
 
+size_t shared_memory_size() { return 0; }
+
+std::unique_ptr<Transport> make_shared_memory(const Group&, const char*, std::unique_ptr<Transport>,
+                                              Memories) {
+  return nullptr;
+}
 std::unique_ptr<Transport> make_shared_memory(Group&) { return nullptr; }
 
 #endif
