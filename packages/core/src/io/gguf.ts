@@ -139,8 +139,8 @@ export function readGguf(file: BoundedFile, formats = blockFormats): Gguf {
     throw file.error("is not a GGUF file")
   const version = header.u32()
   if (version !== 2 && version !== 3) throw file.error(`has unsupported version ${version}`)
-  const tensorCount = header.count(24, "claims")
-  const keyCount = header.count(13, "claims")
+  const tensorCount = header.count(24, "claims a list of tensors")
+  const keyCount = header.count(13, "claims metadata")
   const metadata = new Map<string, GgufValue>()
   for (let i = 0; i < keyCount; i++) {
     const key = header.text()

@@ -88,8 +88,10 @@ export function readWeights(folder: string, onProgress?: Progress): Weights {
 function eosIds(folder: string, config: Settings): number[] {
   const given =
     readIfThere(join(folder, "generation_config.json"))?.eos_token_id ?? config.values.eos_token_id
-  const list = Array.isArray(given) ? given : [given]
-  return list.filter((id): id is number => typeof id === "number")
+  const list: unknown[] = [given ?? []].flat()
+  const isId = (id: unknown): id is number => Number.isSafeInteger(id)
+  if (list.every(isId)) return list
+  throw new FormatError("load", `${folder}: "eos_token_id" must be a token id or a list of them`)
 }
 
 /** Reads a folder's tokenizer; null if it has none. */

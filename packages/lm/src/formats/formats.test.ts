@@ -37,6 +37,36 @@ test("an index with files outside the folder, or missing ones, is rejected", asy
   await expect(lm.load(folder)).rejects.toThrow(/model-9.safetensors, listed in .* is missing/)
 })
 
+test.each([
+  [{ hidden_act: "constructor" }, /the activation "constructor" is not supported/],
+  [
+    { num_attention_heads: 3, head_dim: null },
+    /"hidden_size" 64 is not divisible by "num_attention_heads" 3/,
+  ],
+  [{ num_key_value_heads: 3 }, /"num_attention_heads" 4 is not divisible by "num_key_value_heads" 3/],
+  [{ num_hidden_layers: 1e9 }, /"num_hidden_layers" must be a positive integer of at most 10000/],
+  [{ head_dim: 1e15 }, /"head_dim" must be a positive integer of at most 65536/],
+  [{ rope_theta: 0 }, /"rope_theta" must be a positive number/],
+  [{ rope_scaling: { rope_type: "yarn", factor: -2 } }, /"factor" must be a positive number/],
+  [{ sliding_window: 4, layer_types: ["full_attention"] }, /"layer_types" must be .* for each layer/],
+  [{ layer_types: ["full_attention", "linear_attention"] }, /received full_attention, linear_attention/],
+  [{ eos_token_id: "257" }, /"eos_token_id" must be a token id or a list/],
+] as const)("the config %j is refused", async (values, reason) => {
+  const config = { ...tiny.llama.config, ...values }
+  const folder = writeCheckpoint("llama", at("refused"), 1, { ...tiny.llama, config })
+  const refused = expect(lm.load(folder)).rejects
+  await refused.toThrow(reason)
+  await expect(lm.load(folder)).rejects.toBeInstanceOf(mx.FormatError)
+})
+
+test("integers in place of weights are refused", async () => {
+  const folder = writeCheckpoint("llama", at("integers"))
+  const file = join(folder, "model.safetensors")
+  const weights = mx.load(file, "safetensors")
+  mx.saveSafetensors(file, { ...weights, "model.norm.weight": mx.ones([64], mx.int32) })
+  await expect(lm.load(folder)).rejects.toThrow(/"model.norm.weight" are int32, not floating-point/)
+})
+
 test("weights of other quantization methods are refused by name", async () => {
   const config = { ...tiny.llama.config, quantization_config: { quant_method: "gptq", bits: 4 } }
   const folder = writeCheckpoint("llama", at("gptq"), 1, { ...tiny.llama, config })

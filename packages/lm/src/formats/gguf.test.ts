@@ -1,5 +1,5 @@
 /** GGUF files: saving, loading, quantized weights, and llama.cpp's recorded log-probabilities (test/llama-cpp.ts). */
-import { mkdtempSync, readFileSync, rmSync } from "node:fs"
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
@@ -264,6 +264,15 @@ describe("rejected are", () => {
   ] as const)("%s, for which llama.cpp would compute something else", async (name, reason) => {
     const model = await lm.load(writeCheckpoint(name, at(`refused-${name}`)))
     expect(() => lm.save(model, at("refused.gguf"))).toThrow(reason)
+  })
+
+  test("numbers of heads that do not divide the rows", async () => {
+    lm.save(await lm.load(writeCheckpoint("llama", at("heads"))), at("heads.gguf"))
+    const bytes = readFileSync(at("heads.gguf"))
+    const key = "llama.attention.head_count"
+    bytes.writeUInt32LE(3, bytes.indexOf(key) + key.length + 4)
+    writeFileSync(at("heads.gguf"), bytes)
+    await expect(lm.load(at("heads.gguf"))).rejects.toThrow(/64 rows of queries or keys do not have 3 heads/)
   })
 
   test("a type for a folder, and adapters that are not fused", async () => {

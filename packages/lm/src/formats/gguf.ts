@@ -2,7 +2,7 @@
  * Reads models from GGUF files: config, weights with Hugging Face names, and tokenizer. Quantized weights stay quantized.
  */
 import * as mx from "@lazuli/core"
-import { asPath, readGguf, withFile } from "@lazuli/core/engine"
+import { asPath, FormatError, readGguf, withFile } from "@lazuli/core/engine"
 import type { Weights } from "../models/network"
 import { type Json, type JsonObject, Settings } from "../models/settings"
 import { Tokenizer } from "../text/tokenizer"
@@ -158,9 +158,12 @@ function convertLayout(
 
 /** Reorders the rows of each head from interleaved pairs to halves: 0, 2, 4, … 1, 3, 5, … */
 function deinterleave(array: mx.Array, heads: number): mx.Array {
-  const rest = array.shape.slice(1)
+  const [rows, ...rest] = array.shape
+  const pairs = rows / heads / 2
+  if (!Number.isSafeInteger(pairs))
+    throw new FormatError("load", `${rows} rows of queries or keys do not have ${heads} heads of pairs`)
   return array
-    .reshape([heads, array.shape[0] / heads / 2, 2, ...rest])
+    .reshape([heads, pairs, 2, ...rest])
     .swapaxes(1, 2)
     .reshape(array.shape)
 }

@@ -161,6 +161,25 @@ test("a file that is shorter than the Hub says is an error", async () => {
   short.entry.size -= 10
 })
 
+test("names, revisions and checksums do not leave the cache", async () => {
+  const cacheDir = join(scratch, "within")
+  for (const name of ["a/..", "../a", "a/b/c", "-a/b", "a/..b"])
+    await expect(lm.load(name, { cacheDir, offline: true }), name).rejects.toThrow(
+      /nor a name on the Hub|neither/,
+    )
+  for (const revision of ["..", "../../x", "/x", "", "a\0"])
+    await expect(lm.load("tiny/llama", { cacheDir, offline: true, revision }), revision).rejects.toThrow(
+      /expected a branch, a tag or a commit/,
+    )
+  const config = files.find(({ path }) => path === "config.json")!
+  const { oid } = config.entry
+  config.entry.oid = "../../../stolen"
+  await expect(lm.load("tiny/llama", { hubUrl, cacheDir })).rejects.toThrow(
+    /the Hub has no checksum of config.json/,
+  )
+  config.entry.oid = oid
+})
+
 test("a small file with a wrong checksum is rejected too", async () => {
   const config = files.find(({ path }) => path === "config.json")!
   const { bytes } = config

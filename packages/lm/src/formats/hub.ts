@@ -18,7 +18,7 @@ import {
   listFiles,
   modelInfo,
 } from "@huggingface/hub"
-import { ArgumentError, FormatError } from "@lazuli/core/engine"
+import { ArgumentError, describe, FormatError } from "@lazuli/core/engine"
 import { type Progress, weightFiles } from "./folder"
 
 /** Options of models on the Hub. */
@@ -36,7 +36,8 @@ export interface HubOptions {
 }
 
 /** True if this may be a model's name on the Hub. */
-export const isHubName = (name: string): boolean => /^[\w.-]+\/[\w.-]+$/.test(name) && !name.startsWith(".")
+export const isHubName = (name: string): boolean =>
+  /^\w[\w.-]*\/\w[\w.-]*$/.test(name) && !name.includes("..")
 
 /** True for the files of a repository that `load` reads. */
 const isNeeded = (path: string): boolean =>
@@ -66,6 +67,9 @@ export async function download(
   const { revision = "main", cacheDir = getHFHubCachePath() } = options
   const hubUrl = options.hubUrl ?? process.env.HF_ENDPOINT
   const accessToken = options.token ?? process.env.HF_TOKEN
+  // The name of a folder in the cache.
+  if (!/^\w[\w./-]*$/.test(revision) || revision.includes(".."))
+    throw new ArgumentError("load", `expected a branch, a tag or a commit, received ${describe(revision)}`)
   const storage = join(cacheDir, getRepoFolderName({ type: "model", name }))
   const known = cached(storage, revision)
   const offline = options.offline ?? process.env.HF_HUB_OFFLINE === "1"
@@ -133,7 +137,10 @@ async function fetchBlob(
   folder: string,
   onBytes: (bytes: number) => void,
 ): Promise<void> {
-  const target = join(folder, etagOf(file))
+  const etag = etagOf(file)
+  // The name of a file in the cache.
+  if (!/^[\da-f]+$/i.test(etag)) throw new FormatError("load", `the Hub has no checksum of ${file.path}`)
+  const target = join(folder, etag)
   if (existsSync(target)) return
   await mkdir(folder, { recursive: true })
   const partial = `${target}.incomplete`

@@ -4,7 +4,7 @@
 import { existsSync, statSync } from "node:fs"
 import { basename, resolve } from "node:path"
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe } from "@lazuli/core/engine"
+import { ArgumentError, describe, FormatError } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
 import type { Network, Weights } from "../models/network"
 import { familyOf } from "../models/registry"
@@ -13,7 +13,7 @@ import type { Tokenizer } from "../text/tokenizer"
 import { type Progress, readConfig, readTokenizer, readWeights } from "./folder"
 import { readGgufModel } from "./gguf"
 import { download, type HubOptions, isHubName } from "./hub"
-import { packedLayers, pathInFiles } from "./packed"
+import { packedLayers, pathInFiles, weightsOf } from "./packed"
 
 /** A network with its tokenizer and config. */
 export interface LoadedModel<N extends Network = Network> {
@@ -127,10 +127,20 @@ function assemble(config: Settings, given: Weights, dtype?: mx.Dtype): Network {
   for (const [name, array] of Object.entries(weights))
     if (dtype && array.dtype.kind === "floating" && !belongsToPacked(name, weights))
       weights[name] = array.astype(dtype)
+  checkKinds(network, weights)
   network.loadWeights(weights)
   network.eval()
   mx.eval(network.parameters())
   return network
+}
+
+/** @throws FormatError for integers in place of floating-point weights */
+function checkKinds(network: Network, weights: Weights): void {
+  for (const [name, { dtype }] of Object.entries(weightsOf({ network }))) {
+    const given = weights[name]?.dtype ?? dtype
+    if (dtype.kind === "floating" && given.kind !== "floating")
+      throw new FormatError("load", `the weights "${name}" are ${given.name}, not floating-point numbers`)
+  }
 }
 
 /** True for scales and biases of quantized weights. */

@@ -9,7 +9,7 @@ import { type Cache, cacheArrays, cacheLength, heldBytes, type LayerCache, Plain
 import type { CausalNetwork } from "../models/network"
 import { type CacheOptions, makeCache, maxCacheSize } from "./caches"
 import { checkOptions, type GenerateOptions, limitOptions } from "./options"
-import { prefillChunk } from "./prefill"
+import { checkLogits, prefillChunk } from "./prefill"
 import { PrefixStore } from "./prefixes"
 import { causal, type Prompt, promptTokens } from "./prompts"
 import { type Proposal, Sampler } from "./sampler"
@@ -335,7 +335,9 @@ export class Batcher {
     const logits = prefillChunk(this.network, row.tokens.slice(from, to), row.cache, to === row.tokens.length)
     row.processed = to
     const next = logits && row.sampler.propose(logits)
-    await mx.asyncEval([next?.arrays ?? [], ...cacheArrays(row.cache)])
+    const check = checkLogits(logits)
+    await mx.asyncEval([next?.arrays ?? [], check.arrays, ...cacheArrays(row.cache)])
+    check.read()
     if (!next || !this.active.includes(row)) return
     this.prefixes?.add(row.tokens, row.cache)
     row.next = next

@@ -222,18 +222,45 @@ test("maxCacheBytes is enforced", async () => {
   await expect(write(llama, prompt(1), { maxCacheBytes: one, draft: llama })).rejects.toThrow(/maxCacheBytes/)
 })
 
-test("an aborted generation throws the signal's reason", async () => {
-  const controller = new AbortController()
-  const seen: number[] = []
-  const run = async (): Promise<void> => {
-    for await (const { token } of lm.stream(llama, prompt(1), { signal: controller.signal })) {
-      seen.push(token)
-      if (seen.length === 3) controller.abort(new Error("enough"))
-    }
-  }
-  await expect(run()).rejects.toThrow("enough")
-  expect(seen.length).toBe(3)
+test("a cache is used by one generation at a time", async () => {
+  const cache = lm.makeCache(llama.network as lm.CausalNetwork)
+  const first = lm.stream(llama, prompt(1), { cache })
+  await first.next()
+  await expect(write(llama, prompt(1), { cache })).rejects.toThrow(
+    /is used by a generation that has not ended/,
+  )
+  await first.return()
+  expect(await write(llama, prompt(1), { cache })).toEqual(await write(llama, prompt(1)))
 })
+
+test("logits that are not numbers are an error", async () => {
+  const broken = await load("llama")
+  const network = broken.network as lm.CausalNetwork
+  network.update({ model: { norm: { weight: mx.full([64], Number.NaN) } } })
+  await expect(write(broken, prompt(1))).rejects.toThrow(
+    /the logits are not numbers. The weights are damaged/,
+  )
+  const batch = new lm.Batcher(broken)
+  await expect(tokensOf(batch.stream(prompt(1)))).rejects.toThrow(mx.NumericError)
+  batch.close()
+})
+
+test.each([{}, { draft: true }])(
+  "an aborted generation throws the signal's reason: %j",
+  async ({ draft }) => {
+    const controller = new AbortController()
+    const seen: number[] = []
+    const run = async (): Promise<void> => {
+      const options = { signal: controller.signal, draft: draft ? llama : undefined }
+      for await (const { token } of lm.stream(llama, prompt(1), options)) {
+        seen.push(token)
+        if (seen.length === 3) controller.abort(new Error("enough"))
+      }
+    }
+    await expect(run()).rejects.toThrow("enough")
+    expect(seen.length).toBe(3)
+  },
+)
 
 describe("a batch", () => {
   test("gives each request the tokens of plain decoding", async () => {

@@ -2,7 +2,7 @@
  * Processing of prompts: the cache to start with, and the logits after the last token.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError } from "@lazuli/core/engine"
+import { ArgumentError, NumericError } from "@lazuli/core/engine"
 import { Pass } from "../models/attend"
 import { type Cache, cacheArrays, cacheLength, heldBytes, trimCache } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
@@ -22,6 +22,18 @@ export function prefillChunk(
   return logits
 }
 
+/** A check of a prompt's logits: the arrays to evaluate, and `read`, called after that. @throws NumericError if they are NaN */
+export function checkLogits(logits: mx.Array | null): { arrays: mx.Array[]; read(): void } {
+  const arrays = logits ? [mx.isnan(logits).any()] : []
+  const read = (): void => {
+    if (arrays[0]?.item())
+      throw new NumericError("stream", "the logits are not numbers", {
+        hint: "The weights are damaged, or too large for their dtype: try float32",
+      })
+  }
+  return { arrays, read }
+}
+
 /** Processes a prompt in chunks. Returns the logits after its last token. */
 export async function prefill(
   network: CausalNetwork,
@@ -36,7 +48,9 @@ export async function prefill(
     const end = Math.min(at + prefillStep, tokens.length)
     const logits = prefillChunk(network, tokens.slice(at, end), cache, end === tokens.length)
     checkCacheBytes([cache], options)
-    await mx.asyncEval([logits ?? [], ...cacheArrays(cache)])
+    const check = checkLogits(logits)
+    await mx.asyncEval([logits ?? [], check.arrays, ...cacheArrays(cache)])
+    check.read()
     onPrefill?.(end, tokens.length)
     if (logits) return logits
   }

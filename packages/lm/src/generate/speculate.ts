@@ -74,6 +74,7 @@ export async function* speculate(
       for (let i = 0; ; i++) {
         const choice = accept(await sampler.choose(all.index(i)))
         yield choice
+        signal?.throwIfAborted()
         if (choice.token !== proposed[i]) break
       }
       trim()

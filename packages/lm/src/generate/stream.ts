@@ -2,8 +2,9 @@
  * `stream` and `generate`: text from a prompt, token by token.
  */
 import * as mx from "@lazuli/core"
+import { ArgumentError } from "@lazuli/core/engine"
 import type { LoadedModel } from "../formats/load"
-import { trimCache } from "../models/cache"
+import { type Cache, trimCache } from "../models/cache"
 import { checkOptions, type GenerateOptions, limitOptions } from "./options"
 import { checkCacheBytes, prefill, startingCache } from "./prefill"
 import { causal, type Prompt, promptTokens } from "./prompts"
@@ -30,15 +31,26 @@ export async function* stream(
   const tokens = promptTokens(model, prompt)
   const limited = limitOptions(causal("stream", model), tokens, options)
   const writer = new Writer(model, limited)
-  const choices = limited.draft
-    ? speculate(model, limited.draft, tokens, limited)
-    : choose(model, tokens, limited)
-  for await (const choice of choices) {
-    const piece = writer.write(choice)
-    yield piece
-    if (piece.finish !== null) return
+  const { draft, cache } = limited
+  const choices = draft ? speculate(model, draft, tokens, limited) : choose(model, tokens, limited)
+  if (cache && inUse.has(cache))
+    throw new ArgumentError("stream", "the cache is used by a generation that has not ended", {
+      hint: "`cache.map((layer) => layer.clone())` copies it",
+    })
+  if (cache) inUse.add(cache)
+  try {
+    for await (const choice of choices) {
+      const piece = writer.write(choice)
+      yield piece
+      if (piece.finish !== null) return
+    }
+  } finally {
+    if (cache) inUse.delete(cache)
   }
 }
+
+/** Caches of generations that have not ended. */
+const inUse = new WeakSet<Cache>()
 
 /**
  * Generated tokens. The next step is submitted before the current token is read, so that the device never idles. If the caller stops

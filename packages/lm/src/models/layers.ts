@@ -135,7 +135,7 @@ export type Activation = (x: mx.Array) => mx.Array
 
 /** The activation with this name in config.json. */
 export function activationOf(name: string): Activation {
-  const found = ACTIVATIONS[name]
+  const found = Object.hasOwn(ACTIVATIONS, name) ? ACTIVATIONS[name] : null
   if (!found) throw new mx.FormatError("load", `config.json: the activation "${name}" is not supported`)
   return found
 }

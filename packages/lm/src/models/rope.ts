@@ -40,9 +40,9 @@ function dynamic(base: number, dims: number, factor: number, trained: number): V
 
 /** Llama 3.1: low frequencies are scaled, high ones kept, and those between interpolated. */
 function llama3(base: number, dims: number, rope: Settings): Variant {
-  const factor = rope.number("factor")
-  const low = rope.number("low_freq_factor")
-  const high = rope.number("high_freq_factor")
+  const factor = rope.positive("factor")
+  const low = rope.positive("low_freq_factor")
+  const high = rope.positive("high_freq_factor")
   const trained = rope.count("original_max_position_embeddings")
   const freqs = plainFrequencies(base, dims).map((f) => {
     const wavelength = 2 * Math.PI * f
@@ -57,7 +57,7 @@ function llama3(base: number, dims: number, rope: Settings): Variant {
 /** Peng et al., "YaRN", 2023: https://arxiv.org/abs/2309.00071 */
 function yarn(base: number, dims: number, rope: Settings, maxPositions: number): Variant {
   const trained = rope.count("original_max_position_embeddings", maxPositions)
-  const factor = rope.number("factor", maxPositions / trained)
+  const factor = rope.positive("factor", maxPositions / trained)
   const mscaleOf = (mscale: number): number => (factor <= 1 ? 1 : 0.1 * mscale * Math.log(factor) + 1)
   const [mscale, all] = [rope.optionalNumber("mscale"), rope.optionalNumber("mscale_all_dim")]
   const attention =
@@ -65,8 +65,8 @@ function yarn(base: number, dims: number, rope: Settings, maxPositions: number):
     (mscale && all ? mscaleOf(mscale) / mscaleOf(all) : mscaleOf(1))
   const dimensionOf = (rotations: number): number =>
     (dims * Math.log(trained / (rotations * 2 * Math.PI))) / (2 * Math.log(base))
-  let low = dimensionOf(rope.number("beta_fast", 32))
-  let high = dimensionOf(rope.number("beta_slow", 1))
+  let low = dimensionOf(rope.positive("beta_fast", 32))
+  let high = dimensionOf(rope.positive("beta_slow", 1))
   if (rope.boolean("truncate", true)) [low, high] = [Math.floor(low), Math.ceil(high)]
   low = Math.max(low, 0)
   high = Math.min(high, dims - 1)
@@ -89,7 +89,7 @@ function longrope(
   const trained =
     rope.optionalCount("original_max_position_embeddings") ??
     config.count("original_max_position_embeddings", maxPositions)
-  const factor = rope.has("factor") ? rope.number("factor") : maxPositions / trained
+  const factor = rope.has("factor") ? rope.positive("factor") : maxPositions / trained
   const attention =
     rope.optionalNumber("attention_factor") ??
     (factor <= 1 ? 1 : Math.sqrt(1 + Math.log(factor) / Math.log(trained)))
@@ -135,8 +135,9 @@ export function ropeSettings(
 ): RopeSettings {
   const given = config.part("rope_parameters") ?? config.part("rope_scaling")
   const rope = (layerType && given?.part(layerType)) || given
-  const theta = rope?.optionalNumber("rope_theta") ?? config.number("rope_theta", base)
-  const partial = rope?.optionalNumber("partial_rotary_factor") ?? config.number("partial_rotary_factor", 1)
+  const theta = rope?.optionalPositive("rope_theta") ?? config.positive("rope_theta", base)
+  const partial =
+    rope?.optionalPositive("partial_rotary_factor") ?? config.positive("partial_rotary_factor", 1)
   const kind = rope?.string("rope_type", rope.string("type", "default")) ?? "default"
   return { kind, theta, dims: 2 * Math.floor((headDim * partial) / 2), rope }
 }
@@ -181,8 +182,8 @@ function variantOf(
   maxPositions: number,
 ): Variant {
   if (kind === "default" || rope === null) return linear(theta, dims, 1)
-  if (kind === "linear") return linear(theta, dims, rope.number("factor"))
-  if (kind === "dynamic") return dynamic(theta, dims, rope.number("factor"), maxPositions)
+  if (kind === "linear") return linear(theta, dims, rope.positive("factor"))
+  if (kind === "dynamic") return dynamic(theta, dims, rope.positive("factor"), maxPositions)
   if (kind === "llama3") return llama3(theta, dims, rope)
   if (kind === "yarn") return yarn(theta, dims, rope, maxPositions)
   if (kind === "longrope" || kind === "su") return longrope(theta, dims, rope, config, maxPositions)

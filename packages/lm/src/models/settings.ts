@@ -25,10 +25,31 @@ export class Settings {
   number(key: string, otherwise?: number): number {
     return this.get(key, "a number", (v) => typeof v === "number" && Number.isFinite(v), otherwise)
   }
+  /** A positive number. */
+  positive(key: string, otherwise?: number): number {
+    const isPositive = (v: Json): boolean => typeof v === "number" && v > 0 && v < Infinity
+    return this.get(key, "a positive number", isPositive, otherwise)
+  }
   /** A positive integer. */
-  count(key: string, otherwise?: number): number {
-    const isCount = (v: Json): boolean => Number.isSafeInteger(v) && (v as number) > 0
-    return this.get(key, "a positive integer", isCount, otherwise)
+  count(key: string, otherwise?: number, most = Number.MAX_SAFE_INTEGER): number {
+    const isCount = (v: Json): boolean =>
+      Number.isSafeInteger(v) && (v as number) > 0 && (v as number) <= most
+    const bound = most === Number.MAX_SAFE_INTEGER ? "" : ` of at most ${most}`
+    return this.get(key, `a positive integer${bound}`, isCount, otherwise)
+  }
+  /** A number of layers, which are created before weights are checked. */
+  layers(key: string): number {
+    return this.count(key, undefined, 10_000)
+  }
+  /** Features per head. */
+  headDim(hidden: string, heads: string): number {
+    const [size, count] = [this.count(hidden), this.count(heads)]
+    if (size % count !== 0)
+      throw new FormatError(
+        "load",
+        `${this.source}: "${hidden}" ${size} is not divisible by "${heads}" ${count}`,
+      )
+    return size / count
   }
   boolean(key: string, otherwise?: boolean): boolean {
     return this.get(key, "true or false", (v) => typeof v === "boolean", otherwise)
@@ -39,6 +60,10 @@ export class Settings {
   /** A positive integer, or null if missing. */
   optionalCount(key: string): number | null {
     return this.has(key) ? this.count(key) : null
+  }
+  /** A positive number, or null if missing. */
+  optionalPositive(key: string): number | null {
+    return this.has(key) ? this.positive(key) : null
   }
   /** A number, or null if missing. */
   optionalNumber(key: string): number | null {

@@ -16,6 +16,19 @@ test("no character is ever split", () => {
   for (const piece of pieces) expect(piece).not.toContain("\uFFFD")
 })
 
+test("no character is split by tokens that end one and begin the next", () => {
+  const text = "東京都庁舎前駅".repeat(3)
+  const bytes = Buffer.from(text)
+  const parts = [bytes.subarray(0, 2)]
+  for (let at = 2; at < bytes.length; at += 3) parts.push(bytes.subarray(at, at + 3))
+  const decode = (tokens: readonly number[]): string =>
+    new TextDecoder().decode(Buffer.concat(tokens.map((token) => parts[token])))
+  const detokenizer = new Detokenizer({ decode } as Tokenizer)
+  const pieces = [...parts.keys()].map((token) => detokenizer.push(token))
+  expect(pieces).toEqual(["", ...text])
+  expect(detokenizer.finish()).toBe("")
+})
+
 test("invalid bytes are output after some delay", () => {
   const detokenizer = new Detokenizer(tokenizer)
   const [, , half] = tokenizer.encode("ab東")

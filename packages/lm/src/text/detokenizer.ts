@@ -6,6 +6,7 @@ import type { Tokenizer } from "./tokenizer"
 const INCOMPLETE = "\uFFFD"
 /** Bytes that are still not a character after this many tokens are output as they are. */
 const MAX_PENDING = 8
+const TAIL = new RegExp(`${INCOMPLETE}+$`)
 
 /**
  * Decodes a stream of tokens.
@@ -19,8 +20,11 @@ export class Detokenizer {
   private readonly tokens: number[] = []
   /** Start of the context for decoding the next tokens: some tokenizers drop a leading space. */
   private prefix = 0
-  /** Number of tokens that were output. */
+  /** Number of tokens that were output completely. */
   private done = 0
+  /** Number of tokens, and length of the text of those after `done`, at the last output. */
+  private last = 0
+  private written = 0
 
   constructor(private readonly tokenizer: Tokenizer) {}
 
@@ -39,15 +43,20 @@ export class Detokenizer {
     if (this.done === this.tokens.length) return ""
     const before = this.tokenizer.decode(this.tokens.slice(this.prefix, this.done))
     const now = this.tokenizer.decode(this.tokens.slice(this.prefix))
-    const pending = this.tokens.length - this.done
-    if (!all && now.endsWith(INCOMPLETE) && pending < MAX_PENDING) return ""
-    if (!now.startsWith(before)) {
-      // A tokenizer's clean-up can change earlier text, which was already output.
-      this.prefix = this.done = this.tokens.length
-      return now.slice(Math.min(before.length, now.length))
+    // A tokenizer's clean-up can change earlier text, which was already output.
+    const isChanged = !now.startsWith(before)
+    const from = Math.min(before.length + this.written, now.length)
+    const { length } = this.tokens
+    if (!all && now.endsWith(INCOMPLETE) && length - this.last < MAX_PENDING) {
+      // Tokens may end a character and begin the next one.
+      const text = now.replace(TAIL, "").slice(from)
+      this.written += text.length
+      if (text !== "") this.last = length
+      return text
     }
-    this.prefix = this.done
-    this.done = this.tokens.length
-    return now.slice(before.length)
+    this.prefix = isChanged ? length : this.done
+    this.done = this.last = length
+    this.written = 0
+    return now.slice(from)
   }
 }

@@ -37,6 +37,7 @@ export function readDataset(file: string, tokenizer: Tokenizer, options: Dataset
   if (!existsSync(file)) throw new ArgumentError("readDataset", `${file} does not exist`)
   const examples: Example[] = []
   readFileSync(file, "utf8")
+    .replace(/^\uFEFF/, "")
     .split("\n")
     .forEach((line, i) => {
       if (line.trim() === "") return

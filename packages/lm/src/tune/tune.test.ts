@@ -77,6 +77,8 @@ describe("a dataset", () => {
       /bad.jsonl, line 2: expected an object with/,
     )
     expect(() => lm.readDataset(at("none.jsonl"), tokenizer!)).toThrow(/none.jsonl does not exist/)
+    writeFileSync(at("marked.jsonl"), '\uFEFF{"text": "the end"}\n')
+    expect(lm.readDataset(at("marked.jsonl"), tokenizer!).length).toBe(1)
   })
 })
 

@@ -47,7 +47,7 @@ class Layer extends nn.Module {
     const hidden = config.count("hidden_size")
     const inner = config.count("intermediate_size")
     const eps = config.number("layer_norm_eps", 1e-12)
-    this.attention = new Attention(hidden, config.count("num_attention_heads"))
+    this.attention = new Attention(hidden, hidden / config.headDim("hidden_size", "num_attention_heads"))
     this.attentionNorm = new nn.LayerNorm(hidden, eps)
     this.intermediate = new nn.Linear(hidden, inner)
     this.output = new nn.Linear(inner, hidden)
@@ -103,7 +103,7 @@ export class Bert extends EncoderNetwork {
     const hidden = config.count("hidden_size")
     this.positions = config.count("max_position_embeddings", 512) - firstPosition
     this.embeddings = new Embeddings(config, firstPosition)
-    this.layers = Array.from({ length: config.count("num_hidden_layers") }, () => new Layer(config))
+    this.layers = Array.from({ length: config.layers("num_hidden_layers") }, () => new Layer(config))
     if (!classifies(config)) return
     this.pooler = new nn.Linear(hidden, hidden)
     this.classifier = new nn.Linear(hidden, labelsOf(config))

@@ -58,7 +58,7 @@ class Block extends nn.Module {
     const hidden = config.count("n_embd")
     const eps = config.number("layer_norm_epsilon", 1e-5)
     this.ln_1 = new nn.LayerNorm(hidden, eps)
-    this.attn = new Attention(hidden, config.count("n_head"))
+    this.attn = new Attention(hidden, hidden / config.headDim("n_embd", "n_head"))
     this.ln_2 = new nn.LayerNorm(hidden, eps)
     const activation = activationOf(config.string("activation_function", "gelu_new"))
     this.mlp = new FeedForward(hidden, config.count("n_inner", 4 * hidden), activation)
@@ -79,7 +79,7 @@ class Body extends nn.Module {
     const hidden = config.count("n_embd")
     this.wte = new nn.Embedding(config.count("vocab_size"), hidden)
     this.wpe = new nn.Embedding(config.count("n_positions", 1024), hidden)
-    this.h = Array.from({ length: config.count("n_layer") }, () => new Block(config))
+    this.h = Array.from({ length: config.layers("n_layer") }, () => new Block(config))
     this.ln_f = new nn.LayerNorm(hidden, config.number("layer_norm_epsilon", 1e-5))
   }
   forward(tokens: mx.Array, cache: Cache | null, pass: Pass): mx.Array {
@@ -106,8 +106,8 @@ class Gpt2 extends CausalNetwork {
     this.positions = config.count("n_positions", 1024)
     this.model = new Body(config)
     this.vocabulary = config.count("vocab_size")
-    const heads = config.count("n_head")
-    this.shape = { kvHeads: heads, headDim: config.count("n_embd") / heads, window: null }
+    const headDim = config.headDim("n_embd", "n_head")
+    this.shape = { kvHeads: config.count("n_head"), headDim, window: null }
   }
   override get maxPositions(): number {
     return this.positions

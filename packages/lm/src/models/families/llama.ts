@@ -1,6 +1,7 @@
 /**
  * Llama 2 and 3, and models of the same architecture: Mistral and SmolLM.
  */
+import { FormatError } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
 import { Decoder, type DecoderPlan } from "../decoder"
 import { type AttentionSizes, activationOf, GatedFeedForward, type MakeNorm } from "../layers"
@@ -18,8 +19,15 @@ export const rmsNorm =
 export function sizesOf(config: Settings, choice: Partial<RopeChoice> = {}): AttentionSizes & { rope: Rope } {
   const hidden = config.count("hidden_size")
   const heads = config.count("num_attention_heads")
-  const headDim = config.count("head_dim", hidden / heads)
+  const headDim = config.has("head_dim")
+    ? config.count("head_dim", undefined, 2 ** 16)
+    : config.headDim("hidden_size", "num_attention_heads")
   const kvHeads = config.count("num_key_value_heads", heads)
+  if (heads % kvHeads !== 0)
+    throw new FormatError(
+      "load",
+      `${config.source}: "num_attention_heads" ${heads} is not divisible by "num_key_value_heads" ${kvHeads}`,
+    )
   return { hidden, heads, kvHeads, headDim, rope: ropeOf(config, { headDim, ...choice }) }
 }
 
@@ -29,6 +37,12 @@ export function windowsOf(
   slides: (layer: number) => boolean,
 ): (layer: number) => number | null {
   const types = config.optionalStrings("layer_types")
+  const isKnown = (type: string): boolean => type === "sliding_attention" || type === "full_attention"
+  if (types && (types.length !== config.layers("num_hidden_layers") || !types.every(isKnown)))
+    throw new FormatError(
+      "load",
+      `${config.source}: "layer_types" must be "sliding_attention" or "full_attention" for each layer, received ${types.join(", ")}`,
+    )
   const window = config.optionalCount("sliding_window")
   return (layer) => ((types ? types[layer] === "sliding_attention" : slides(layer)) ? window : null)
 }
@@ -41,7 +55,7 @@ export function llamaPlan(config: Settings, attention: DecoderPlan["attention"])
   return {
     vocabulary: config.count("vocab_size"),
     hidden,
-    layers: config.count("num_hidden_layers"),
+    layers: config.layers("num_hidden_layers"),
     attention,
     feedForward: () =>
       new GatedFeedForward(hidden, inner, { activation, bias: config.boolean("mlp_bias", false) }),
