@@ -1,6 +1,9 @@
 /**
  * Compiled functions on the test double: recorded once, run with other buffers, replayed as graphs of the driver.
  */
+import { mkdtempSync, readFileSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import { afterEach, beforeAll, describe, expect, it } from "vitest"
@@ -90,6 +93,29 @@ describe("a compiled function", () => {
 })
 
 describe("graphs of the driver", () => {
+  it("compute parts of a concatenation where they lie in it, if these begin where arrays do", () => {
+    const f = (x: mx.Array): mx.Array => {
+      const parts = [0, 1, 2].map((i) => mx.cumsum(x.add(i), 0))
+      return mx.cumsum(mx.concatenate([...parts, parts[1].square()]), 0)
+    }
+    const folder = mkdtempSync(join(tmpdir(), "lazuli-graphs-"))
+    process.env.LAZULI_CUDA_DOUBLE_GRAPHS = join(folder, "graphs")
+    try {
+      for (const length of [128, 129]) {
+        const g = compile(f)
+        for (let call = 0; call < 3; call++) {
+          const x = numbers(length, call).multiply(0.01)
+          expect(mx.allclose(g(x), f(x)).item(), `${length}, call ${call}`).toBe(true)
+        }
+      }
+      const [aligned, other] = readFileSync(join(folder, "graphs"), "utf8").trim().split("\n")
+      // Four parts, of which the first begins with the whole.
+      expect(Number.parseInt(other, 10) - Number.parseInt(aligned, 10)).toBe(3)
+    } finally {
+      delete process.env.LAZULI_CUDA_DOUBLE_GRAPHS
+      rmSync(folder, { recursive: true })
+    }
+  })
   const f = (x: mx.Array): mx.Array => {
     let y = x
     for (let i = 0; i < 6; i++) y = mx.cumsum(y, 0).multiply(0.5)

@@ -1,7 +1,7 @@
 /**
  * One block of memory, cut ahead of time: what lives at the same time lies apart, and everything lies as low as it can.
  */
-const ALIGNMENT = 64
+export const ALIGNMENT = 64
 /** From this many allocations on, the search over all of them would take longer than what it saves. */
 const MAX_SEARCHED = 3000
 

@@ -14,7 +14,7 @@ import {
   type Strides,
   type World,
 } from "@lazuli/core/engine"
-import { type Allocation, layOut } from "./arena"
+import { ALIGNMENT, type Allocation, layOut } from "./arena"
 import { primitiveOf } from "./order"
 import { applicationsOf, type Block, type PlanSteps, type Step } from "./plan-steps"
 
@@ -28,6 +28,8 @@ export class PlanMemory implements World {
   /** While memory is given: the step, and the blocks that end with it. */
   private step: Step | null = null
   private dying: readonly Block[] = []
+  /** Blocks that are computed where they lie in another one, so many bytes from its beginning. */
+  private readonly parts = new Map<Block, { readonly whole: Block; readonly at: number }>()
 
   /**
    * `epilogues` says what the step before each of them reads; `donated` are the positions of inputs that callers give up, `successors` by
@@ -67,6 +69,22 @@ export class PlanMemory implements World {
     }
   }
 
+  /** Finds what is computed for one step that puts it together with more: nothing is then copied there. */
+  private findParts(): void {
+    this.steps.list.forEach((step, i) => {
+      if (step.kind !== "run" || step.node.outputs !== null) return
+      const whole = this.steps.blockOf(step.node)
+      const starts = this.steps.backend.queue.lower(step.node)?.partsAt?.(step.node)
+      if (whole.binding !== null || !starts) return
+      step.node.inputs.forEach((input, k) => {
+        const block = this.steps.blockAt(input)
+        if (!block || block.binding !== null || block.lastUse !== i || this.parts.has(block)) return
+        if (this.stridesOf(input) !== null || block.nbytes !== input.nbytes) return
+        if (starts[k] % ALIGNMENT === 0) this.parts.set(block, { whole, at: starts[k] })
+      })
+    })
+  }
+
   /** The input whose memory a step's output takes; null where it gets its own. */
   private donorIn(step: Step, output: Node): Node | null {
     const encoder = this.encoderOf(step)
@@ -81,7 +99,17 @@ export class PlanMemory implements World {
   /** Walks the steps, giving memory in the arena and taking it back. */
   allocate(): { arenaBytes: number; liveBytes: number } {
     this.moveToOutputs()
+    this.findParts()
     const allocations: Allocation[] = []
+    const within: { readonly part: Allocation; readonly whole: Allocation; readonly at: number }[] = []
+    const allocate = (block: Block, from: number): Allocation => {
+      if (block.allocation !== null) return block.allocation
+      const own = (block.allocation = { bytes: block.nbytes, from, to: block.lastUse, offset: 0 })
+      const part = this.parts.get(block)
+      if (part) within.push({ part: own, whole: allocate(part.whole, from), at: part.at })
+      else allocations.push(own)
+      return own
+    }
     this.steps.list.forEach((step, i) => {
       const dying: Block[] = []
       this.dying = dying
@@ -93,16 +121,18 @@ export class PlanMemory implements World {
           if (to.lastUse === i && !dying.includes(to)) dying.push(to)
           continue
         }
-        const donor = this.donorIn(step, node)
+        const donor = this.parts.has(to) ? null : this.donorIn(step, node)
         if (donor !== null) {
           const from = this.steps.blockOf(donor)
           to.allocation = from.allocation as Allocation
           to.allocation.to = to.lastUse
           dying.splice(dying.indexOf(from), 1)
-        } else allocations.push((to.allocation = { bytes: to.nbytes, from: i, to: to.lastUse, offset: 0 }))
+        } else allocate(to, i)
       }
     })
     const { size, peak } = layOut(allocations)
+    // Blocks come after those that they lie in.
+    for (const { part, whole, at } of within) part.offset = whole.offset + at
     return { arenaBytes: size, liveBytes: peak }
   }
 

@@ -39,6 +39,11 @@ function recorder(lacking = ""): { backend: Backend; steps: Recorded[] } {
   }
   const encoder = {
     encode: (node: Node) => note(node.primitive?.name ?? "", node.inputs, outputsOf(node)),
+    partsAt(node: Node) {
+      if (node.primitive?.name !== "concatenate") return null
+      let at = 0
+      return node.inputs.map(({ nbytes }) => (at += nbytes) - nbytes)
+    },
   }
   return {
     steps,
@@ -112,6 +117,24 @@ describe("memory", () => {
       "copy A B",
       "copy a C",
     ])
+  })
+
+  test("of parts is that of their concatenation, unless they are read later or begin where no array does", () => {
+    const x = input(32)
+    const tail = x.cumsum(0).index("0:24")
+    const inner = mx.concatenate([x.sort(0), x.index("0:16").cumsum(0), tail, x.index("0:8").cumsum(0)])
+    const outer = mx.concatenate([inner.cumsum(0), x.index("::2").cumsum(0)])
+    const { steps } = planned([x], [outer.sort(0)])
+    const [first, second] = steps.filter(({ op }) => op === "concatenate")
+    const at = (step: Recorded, bytes: number): string => `${Number(step.writes[0]) + bytes}`
+    expect(first.reads.slice(0, 2)).toEqual([at(first, 0), at(first, 128)])
+    expect(first.reads[3]).not.toBe(at(first, 128 + 64 + 96))
+    expect(second.reads).toEqual([at(second, 0), at(second, 320)])
+    const y = x.sort(0)
+    const both = planned([x], [mx.concatenate([y, x.cumsum(0)]).cumsum(0), y.cumsum(0)]).steps
+    const joined = both.find(({ op }) => op === "concatenate") as Recorded
+    expect(joined.reads[0]).not.toBe(at(joined, 0))
+    expect(joined.reads[1]).toBe(at(joined, 128))
   })
 
   test("that views show moves nothing", () => {

@@ -138,8 +138,8 @@ export interface DispatchQueue {
   readonly flat: FlatDispatches<unknown> | null
   /** True of an input of a recording, which no work before its last use writes: a run may read it before earlier work has ended. */
   isInput(storage: Storage): boolean
-  /** True if a result lies where an input lay, in a recording too. */
-  overlays(input: Storage, result: Storage): boolean
+  /** True if a result lies where an input lay, in a recording too; in one, with `at`, if the input lies so many bytes into the result. */
+  overlays(input: Storage, result: Storage, at?: number): boolean
   /** Adds a copy of an input to a result of its size, unless they lie in one place; in a recording, runs that find them so leave it out. */
   copyOver(input: Storage, result: Storage, copy: () => void): void
   /** Adds work of a library, on the platforms that have such. */

@@ -41,6 +41,8 @@ export interface Family {
   readonly ends?: boolean | ((product: Node, ending: Ending) => boolean)
   /** The inputs over which an output may be written, by index; see {@link Encoder} of a backend. */
   overwrites?(node: Node, output: number): readonly number[]
+  /** The bytes of the output at which inputs may lie beforehand; see {@link Encoder} of a backend. */
+  partsAt?(node: Node): readonly number[] | null
   /** Its work in a recording is that of several processes, beside other work; all of them add it in the same order. */
   readonly isExchange?: boolean
 }

@@ -19,6 +19,10 @@ export interface Encoder {
   encode(node: Node): void
   /** The inputs, by index, that an output of a non-elementwise application may overwrite. None if absent. */
   overwrites?(node: Node, output: number): readonly number[]
+  /**
+   * Where in the output's memory each input may lie beforehand, in bytes; nothing is copied of one that does. Null if none may.
+   */
+  partsAt?(node: Node): readonly number[] | null
 }
 
 /** A device's work: encoded node by node, run in order within each stream. */

@@ -1,7 +1,7 @@
 /**
  * Kernels that move elements to computed locations: joining, padding, writing a range, counting, and random bits.
  */
-import { contiguousStrides, type Dtype, type Storage, sizeOf } from "@lazuli/core/engine"
+import { contiguousStrides, type Dtype, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
 import type { DispatchQueue, Kernel, Location } from "../dispatch"
 import { type Families, type Family, isCountable } from "../family"
 import { collapse, type View, viewOf } from "../layout"
@@ -135,17 +135,36 @@ function encodeMove(queue: DispatchQueue, op: string, from: View, to: Range, mod
   )
 }
 
+/** Where each input of a concatenation begins in it, in elements. */
+function startsIn(node: Node): number[] {
+  const axis = node.params.axis as number
+  const stride = contiguousStrides(node.shape)[axis]
+  let at = 0
+  return node.inputs.map(({ shape }) => {
+    const start = at
+    at += shape[axis] * stride
+    return start
+  })
+}
+
 const concatenate: Family = {
   supports: isCountable,
+  partsAt: (node) =>
+    sizeOf(node.shape.slice(0, node.params.axis as number)) === 1
+      ? startsIn(node).map((start) => start * node.dtype.size)
+      : null,
   encode: (node, queue) => {
-    const axis = node.params.axis as number
     const strides = contiguousStrides(node.shape)
-    let offset = node.offset
-    for (const input of node.inputs) {
-      const to = { storage: node.storage as Storage, offset, strides }
-      encodeMove(queue, "concatenate", viewOf(input), to, "set", node.dtype)
-      offset += input.shape[axis] * strides[axis]
-    }
+    const storage = node.storage as Storage
+    const starts = startsIn(node)
+    const bytes = node.offset === 0 ? concatenate.partsAt?.(node) : null
+    node.inputs.forEach((input, i) => {
+      const from = viewOf(input)
+      const isThere = bytes && input.strides === null && input.offset === 0
+      if (isThere && queue.overlays(from.storage, storage, bytes[i])) return
+      const to = { storage, offset: node.offset + starts[i], strides }
+      encodeMove(queue, "concatenate", from, to, "set", node.dtype)
+    })
   },
 }
 

@@ -100,6 +100,7 @@ export function createGpuBackend(
   const replays = new Replays(queue, memory)
   const encoder: Encoder = {
     overwrites: (node, output) => familyFor(node)?.overwrites?.(node, output) ?? NONE,
+    partsAt: (node) => familyFor(node)?.partsAt?.(node) ?? null,
     encode(node) {
       const encode = (): void => (familyFor(node) as Family).encode(node, queue)
       const mayRecord = (): boolean => isRepeatable(familyFor(node) as Family, node)

@@ -243,8 +243,8 @@ export class GpuQueue implements DispatchQueue {
     return this.recording?.isInput(storage) === true
   }
 
-  overlays(input: Storage, result: Storage): boolean {
-    return input === result || this.recording?.overlays(input, result) === true
+  overlays(input: Storage, result: Storage, at = 0): boolean {
+    return (input === result && at === 0) || this.recording?.overlays(input, result, at) === true
   }
 
   copyOver(input: Storage, result: Storage, copy: () => void): void {

@@ -154,10 +154,10 @@ export class Recording {
     return id < this.inputs
   }
 
-  /** True if both storages begin at the same location: one that dies here and one that is made. */
-  overlays(input: Storage, result: Storage): boolean {
+  /** True if one storage, which dies here, begins so many bytes into the other, which is made. */
+  overlays(input: Storage, result: Storage, at: number): boolean {
     const [a, b] = [this.partOf(input), this.partOf(result)]
-    return a.binding === b.binding && a.offset === b.offset
+    return a.binding === b.binding && a.offset === b.offset + at
   }
 
   private rangeOf(storage: Storage, writes: readonly Storage[]): Range {
