@@ -21,9 +21,21 @@ export const isView = (application: Application): boolean => application.primiti
 export function inOrder(roots: readonly Node[], leaf: (node: Node) => boolean): Application[] {
   const order = asNeeded(roots, leaf)
   const first = exchangesOutOfOrder(order)
-  if (first === null) return order
-  return gatheredLate(asNeeded([...first, ...roots], leaf), ({ inputs }) => inputs, isView)
+  return first === null ? order : after(first, roots, leaf)
 }
+
+/** The same, with all exchanges as early as they can be, but for those of gathered memory. */
+export const exchangesEarly = (
+  order: readonly Application[],
+  roots: readonly Node[],
+  leaf: (node: Node) => boolean,
+): Application[] => after(order.filter(isExchange), roots, leaf)
+
+const after = (
+  first: readonly Application[],
+  roots: readonly Node[],
+  leaf: (node: Node) => boolean,
+): Application[] => gatheredLate(asNeeded([...first, ...roots], leaf), ({ inputs }) => inputs, isView)
 
 function asNeeded(roots: readonly Node[], leaf: (node: Node) => boolean): Application[] {
   const seen = new Set<Node>()

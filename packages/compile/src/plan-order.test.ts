@@ -132,10 +132,12 @@ describe("exchanges with other processes", () => {
     // Products free gathered memory, and nothing runs beside gathers.
     expect(kinds(false)).toBe(`${`${both}matmul `.repeat(4)}${rest}`)
   })
-  test("are read when the work beside them is done", () => {
+  test("are read in their order when the work beside them is done", () => {
     const { order, updates } = step(64)
     const last = Math.max(...order.filter(isExchange).map((node) => order.indexOf(node)))
     for (const update of updates) expect(order.indexOf(update)).toBeGreaterThan(last)
+    // While the first layer's gradients are exchanged, the last layer is updated.
+    expect(order.filter((node) => updates.includes(node))).toEqual(updates.toReversed())
     const first = order.findIndex(isExchange)
     expect(names(order.slice(first, last)).filter((name) => name === "matmul").length).toBeGreaterThan(2)
   })

@@ -4,7 +4,7 @@
  * with other processes come in an order that is the same in all of them.
  */
 import { type Application, applicationOf, type Node, outputsOf } from "@lazuli/core/engine"
-import { exchangesBefore, inOrder, isLeaf, isView } from "./order"
+import { exchangesBefore, exchangesEarly, inOrder, isLeaf, isView } from "./order"
 
 /** Applications that take memory, what they read of others' memory, and who still has to read it. */
 class Work {
@@ -106,6 +106,22 @@ class Work {
 }
 
 /**
+ * Outputs by the last exchange that each waits for: while the last ones run beside other work, what reads the first ones does too.
+ */
+function byExchange(
+  outputs: readonly Node[],
+  order: readonly Application[],
+  exchanges: ReadonlySet<Node>,
+): readonly Node[] {
+  const last = new Map<Node, number>()
+  const lastOf = (node: Node): number => (isLeaf(node) ? 0 : (last.get(applicationOf(node)) as number))
+  let count = 0
+  for (const each of order)
+    last.set(each, exchanges.has(each) ? ++count : Math.max(0, ...each.inputs.map(lastOf)))
+  return [...outputs].sort((a, b) => lastOf(a) - lastOf(b))
+}
+
+/**
  * The applications that the outputs need, in the order in which they run; views stand before their first reader. What gives an output that
  * takes the place of an input waits for the input's other readers. Exchanges keep their own order, whatever they let go of: sizes, in which
  * processes may differ, do not count. `isBeside` says which of them run beside other work.
@@ -115,9 +131,11 @@ export function planOrder(
   replaced: ReadonlyMap<Node, Node> = new Map(),
   isBeside: (application: Application) => boolean = () => false,
 ): Application[] {
-  const needed = inOrder(outputs, isLeaf)
+  const asGiven = inOrder(outputs, isLeaf)
+  const beside = new Set(asGiven.filter(isBeside))
+  const needed =
+    beside.size === 0 ? asGiven : exchangesEarly(asGiven, byExchange(outputs, asGiven, beside), isLeaf)
   const applications = needed.filter((application) => !isView(application))
-  const beside = new Set(applications.filter(isBeside))
   const work = new Work(applications, outputs, replaced, beside, exchangesBefore(applications))
   const order: Application[] = []
   const shown = new Set<Node>()

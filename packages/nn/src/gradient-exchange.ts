@@ -53,9 +53,14 @@ function bucketsOf(arrays: readonly mx.Array[], most: number): mx.Array[][] {
 function averageTogether(arrays: readonly mx.Array[], group: mx.distributed.Group): mx.Array[] {
   const flat = arrays.map((x) => x.flatten())
   const sum = mx.distributed.allSum(flat.length === 1 ? flat[0] : mx.concatenate(flat), { group })
-  const average = sum.divide(group.size())
   let at = 0
-  return arrays.map((x) => average.index(mx.s(at, (at += x.node.size))).reshape(x.node.shape as number[]))
+  // Compiled, each quotient is part of the update that reads it.
+  return arrays.map((x) =>
+    sum
+      .index(mx.s(at, (at += x.node.size)))
+      .reshape(x.node.shape as number[])
+      .divide(group.size()),
+  )
 }
 
 function averaged<T>(gradients: T, group: mx.distributed.Group, most: number): T {

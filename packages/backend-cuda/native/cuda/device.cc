@@ -118,6 +118,7 @@ Gpu::~Gpu() {
     arguments_.close();
     driver_->MemFree(mirror_);
     for (Event mark : marks_) driver_->EventDestroy(mark);
+    for (Event end : ends_beside_) driver_->EventDestroy(end);
     if (reads_) driver_->StreamDestroy(reads_);
     if (beside_) queues_.push_back(std::move(beside_));
     for (const auto& queue : queues_) {
@@ -447,6 +448,7 @@ void Gpu::execute(const uint32_t* words, size_t count, Run* run, std::vector<Fai
   Kernel* kernel = nullptr;
   uint32_t left_out = 0;
   bool is_beside = false;  // what comes next
+  uint32_t number = 0;     // of it
   for (size_t at = 0, size = 0; at < count; at += size) {
     const uint32_t* w = words + at;
     size = w[0] >> 8;
@@ -508,9 +510,10 @@ void Gpu::execute(const uint32_t* words, size_t count, Run* run, std::vector<Fai
         // Graphs that are updated keep their edges.
         if (run && !run->updated) error = fork();
         is_beside = run && !run->updated && error.empty();
+        number = index;
         break;
       case Op::kRejoin:
-        if (run && !run->updated && beside_) error = join(*current_, *beside_);
+        if (run && !run->updated && index < ends_beside_.size()) error = await(ends_beside_[index]);
         // A kernel that comes after the work of both streams waits for their end.
         if (run) run->follows_kernel = false;
         break;
@@ -525,6 +528,7 @@ void Gpu::execute(const uint32_t* words, size_t count, Run* run, std::vector<Fai
       case Op::kCollective:
         if (!run || !run->updated)
           error = collective(bindings, w + 1, size - 1, is_beside ? *beside_ : *current_);
+        if (is_beside && error.empty()) error = end_beside(number);
         if (run) error += note_node(*run);
         is_beside = false;
         break;

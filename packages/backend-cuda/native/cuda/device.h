@@ -270,6 +270,9 @@ class Gpu {
   std::string join(Queue& waiting, Queue& awaited);
   // Lets work beside the current stream begin behind what that has been given.
   std::string fork();
+  // Notes where numbered work beside it ends.
+  std::string end_beside(uint32_t number);
+  std::string await(Event event);
 
   const Driver* driver_ = nullptr;
   Device device_ = 0;
@@ -277,8 +280,9 @@ class Gpu {
   Stream stream_ = nullptr;  // the first: of memory and transfers
   std::vector<std::unique_ptr<Queue>> queues_;
   Queue* current_ = nullptr;
-  std::unique_ptr<Queue> beside_;  // of parts of plans; a plan ends behind them
-  Stream reads_ = nullptr;         // of what is read beside the work; made when first needed
+  std::unique_ptr<Queue> beside_;   // of parts of plans; a plan ends behind them
+  std::vector<Event> ends_beside_;  // by number of such a part
+  Stream reads_ = nullptr;          // of what is read beside the work; made when first needed
   std::vector<Event> marks_;
   std::vector<uint32_t> free_marks_;
   bool pools_ = false;

@@ -43,6 +43,21 @@ std::string Gpu::fork() {
   return join(*beside_, *current_);
 }
 
+std::string Gpu::end_beside(uint32_t number) {
+  while (ends_beside_.size() <= number) {
+    Event made = nullptr;
+    if (const Result r = driver_->EventCreate(&made, kDisableTiming)) return failure("cuEventCreate", r);
+    ends_beside_.push_back(made);
+  }
+  const Result r = driver_->EventRecord(ends_beside_[number], beside_->stream);
+  return r ? failure("cuEventRecord", r) : std::string();
+}
+
+std::string Gpu::await(Event event) {
+  const Result r = driver_->StreamWaitEvent(current_->stream, event, 0);
+  return r ? failure("cuStreamWaitEvent", r) : std::string();
+}
+
 std::string Gpu::join(Queue& waiting, Queue& awaited) {
   if (&waiting == &awaited) return {};
   if (const Result r = driver_->EventRecord(awaited.event, awaited.stream))

@@ -31,7 +31,7 @@ function commandsOf(...work: readonly (readonly ["+" | "-", ...Range[]])[]): str
   const commands: string[] = []
   for (let at = 0; at < stream.length; at += stream.words[at] >> 8) {
     const name = names[stream.words[at] & 0xff]
-    if (name) commands.push(name)
+    if (name) commands.push(name === "rejoin" ? `${name} ${stream.words[at + 1]}` : name)
   }
   return commands.join(" ")
 }
@@ -40,18 +40,30 @@ test("other memory is worked on meanwhile, until something reads or writes that 
   const exchange = ["+", between(0), between(20, true)] as const
   const far = ["-", between(10), between(30, true), outside(true)] as const
   for (const touched of [between(25), between(25, true), between(5, true), between(5)])
-    expect(commandsOf(exchange, far, ["-", touched], far)).toBe("beside exchange other rejoin other other")
-  expect(commandsOf(exchange, far, far)).toBe("beside exchange other other rejoin")
+    expect(commandsOf(exchange, far, ["-", touched], far)).toBe("beside exchange other rejoin 0 other other")
+  expect(commandsOf(exchange, far, far)).toBe("beside exchange other other rejoin 0")
 })
 
-test("exchanges follow each other, and are waited for together", () => {
+test("exchanges follow each other, and what reads one waits for those up to it", () => {
   const [first, second] = [
     ["+", between(0, true)],
     ["+", between(20, true)],
   ] as const
+  const both = [first, ["-", between(40)], second, ["-", between(60)]] as const
+  const begin = "beside exchange other beside exchange other"
+  expect(commandsOf(...both, ["-", between(0)], ["-", between(20)])).toBe(
+    `${begin} rejoin 0 other rejoin 1 other`,
+  )
+  expect(commandsOf(...both, ["-", between(20)], ["-", between(0)])).toBe(`${begin} rejoin 1 other other`)
+  expect(commandsOf(...both, ["-", between(0)], ["-", between(60)])).toBe(
+    `${begin} rejoin 0 other other rejoin 1`,
+  )
+})
+
+test("an exchange that is read at once is no branch, and the next one runs beside its reader", () => {
   expect(
-    commandsOf(first, ["-", between(40)], second, ["-", between(60)], ["-", between(0)], ["-", between(20)]),
-  ).toBe("beside exchange other beside exchange other rejoin other other")
+    commandsOf(["+", between(0, true)], ["+", between(20, true)], ["-", between(0)], ["-", between(60)]),
+  ).toBe("exchange beside exchange other other rejoin 1")
 })
 
 test("where nothing can run meanwhile there is no branch", () => {
@@ -63,11 +75,11 @@ test("where nothing can run meanwhile there is no branch", () => {
 test("inputs and outputs are in the way only of what writes one, or is written to one", () => {
   const other = ["-", between(40, true)] as const
   expect(commandsOf(["+", outside(false), between(0, true)], other, ["-", outside(false)])).toBe(
-    "beside exchange other other rejoin",
+    "beside exchange other other rejoin 0",
   )
   for (const [exchange, touched] of [
     [outside(false), outside(true)],
     [outside(true), outside(false)],
   ])
-    expect(commandsOf(["+", exchange], other, ["-", touched])).toBe("beside exchange other rejoin other")
+    expect(commandsOf(["+", exchange], other, ["-", touched])).toBe("beside exchange other rejoin 0 other")
 })

@@ -28,9 +28,9 @@ export enum Command {
   Join = 12,
   /** Of a plan: leaves out so many dispatches that follow where two of its bindings are at one place. */
   Unless = 13,
-  /** Of a plan: lets the library's work that comes next run beside what follows it. */
+  /** Of a plan: lets the library's work that comes next, which has a number, run beside what follows it. */
   Beside = 14,
-  /** Of a plan: lets what follows wait for all that runs beside. */
+  /** Of a plan: lets what follows wait for what runs beside, up to a number. */
   Rejoin = 15,
 }
 
@@ -162,12 +162,14 @@ export class CommandStream {
   }
 
   /** Lets the library's work that comes next run beside what follows it, up to {@link rejoin}. Returns where the record starts. */
-  beside(): number {
-    return this.begin(Command.Beside, 1) - 1
+  beside(number: number): number {
+    const at = this.begin(Command.Beside, 2)
+    this.words[at] = number
+    return at - 1
   }
-  /** Lets what follows wait for all that runs beside. */
-  rejoin(): void {
-    this.begin(Command.Rejoin, 1)
+  /** Lets what follows wait for the work beside that has the number, and that before it. */
+  rejoin(number: number): void {
+    this.words[this.begin(Command.Rejoin, 2)] = number
   }
 
   /**
