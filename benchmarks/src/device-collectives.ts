@@ -1,11 +1,13 @@
-// All-reduce between GPUs by NCCL, and data parallel training of a model of GPT-2 small's size, as a rank of a job:
-// `npx lazuli launch -n 2 benchmarks/dist/device-collectives.js [megabytes]`; beside it benchmarks/peers/device_collectives.py. After the
-// megabytes, `steps` measures only steps, with gradients averaged and not, as each rank sees them, and `memory` what steps of fully sharded
-// parameters take, in a process that has done nothing else.
+// All-reduce between GPUs by NCCL, and data parallel and fully sharded training of a model of GPT-2 small's size, as a rank of a job:
+// `npx lazuli launch -n 2 --backend nccl benchmarks/dist/device-collectives.js [megabytes]`; beside it
+// benchmarks/peers/device_collectives.py. Jobs whose environment variable TURNS names one folder, which does not exist, take turns round by
+// round. After the megabytes, `memory` measures what steps of fully sharded parameters take, in a process that has done nothing else.
+import { mkdirSync, rmdirSync } from "node:fs"
 import "@lazuli/backend-cpu"
 import "@lazuli/backend-cuda"
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
+import { setTimeLimit } from "@lazuli/distributed"
 import { shareParameters } from "@lazuli/distributed/nn"
 import * as nn from "@lazuli/nn"
 import { AdamW } from "@lazuli/nn/optimizers"
@@ -13,28 +15,87 @@ import { GPT_BATCH, GPT_LENGTH, GPT_WORDS, Gpt } from "./gpu-gpt"
 
 const megabytes = Number(process.argv[2] ?? 100)
 const group = mx.distributed.init({ backend: "nccl" })
-const size = group.size()
+const [rank, size] = [group.rank(), group.size()]
+const { TURNS } = process.env
+// Others wait while rank 0 waits for its turn.
+setTimeLimit(120)
 
-/** Milliseconds of a call, the least of some rounds of several, after others in which JavaScript is compiled. */
-function timed(calls: number, rounds: number, body: () => void, warm = 3): number {
-  let least = Number.POSITIVE_INFINITY
-  for (let i = 0; i < rounds + warm; i++) {
-    mx.eval(mx.distributed.barrier())
-    const begin = performance.now()
-    for (let k = 0; k < calls; k++) body()
-    mx.synchronize()
-    if (i >= warm) least = Math.min(least, (performance.now() - begin) / calls)
+const pause = (ms: number): void => {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms)
+}
+const meet = (): void => mx.eval(mx.distributed.barrier())
+
+/** Runs `body` while no other job does. */
+function inTurn<T>(body: () => T): T {
+  const folder = rank === 0 ? TURNS : undefined
+  for (let isMine = folder === undefined; !isMine; ) {
+    pause(2)
+    try {
+      mkdirSync(folder as string)
+      isMine = true
+    } catch {}
   }
-  return least
+  meet()
+  try {
+    return body()
+  } finally {
+    meet()
+    if (folder !== undefined) rmdirSync(folder)
+  }
 }
 
-const averaged = <T>(gradients: T): T => nn.averageGradients(gradients)
+/** Milliseconds, of the slowest rank. */
+const slowest = (ms: number): number =>
+  mx.stream(mx.cpu, () => mx.distributed.allMax(mx.array([ms])).item() as number)
+const medianOf = (numbers: readonly number[]): number =>
+  [...numbers].sort((a, b) => a - b)[Math.floor(numbers.length / 2)]
 
-function gptStep(dtype: mx.Dtype, average = averaged): number {
+interface Row {
+  readonly body: () => void
+  /** Only rank 0 runs it. */
+  readonly isAlone?: boolean
+}
+
+/** Median milliseconds of a call of each row, of some rounds of several, in which rows take turns; other rounds come before. */
+function timed<K extends string>(
+  rows: Record<K, Row>,
+  calls: number,
+  rounds: number,
+  warm: number,
+): Record<K, number> {
+  const names = Object.keys(rows) as K[]
+  const times = Object.fromEntries(names.map((name) => [name, [] as number[]])) as Record<K, number[]>
+  for (let i = 0; i < rounds + warm; i++)
+    inTurn(() => {
+      for (const name of names) {
+        const { body, isAlone = false } = rows[name]
+        const runs = !isAlone || rank === 0
+        if (runs) body()
+        mx.synchronize()
+        meet()
+        const begin = performance.now()
+        for (let k = 0; runs && k < calls; k++) body()
+        mx.synchronize()
+        const ms = slowest((performance.now() - begin) / calls)
+        if (i >= warm) times[name].push(ms)
+      }
+    })
+  return Object.fromEntries(names.map((name) => [name, medianOf(times[name])])) as Record<K, number>
+}
+
+function shard(model: Gpt): void {
+  model.words = nn.fullyShard(model.words)
+  model.blocks = model.blocks.map((block) => nn.fullyShard(block))
+  model.head = nn.fullyShard(model.head)
+}
+
+/** A training step of a model of bfloat16. */
+function gptStep(average: <T>(gradients: T) => T, isSharded = false): () => void {
   mx.random.seed(1)
   const model = new Gpt()
-  model.setDtype(dtype)
+  model.setDtype(mx.bfloat16)
   shareParameters(model)
+  if (isSharded) shard(model)
   const optimizer = new AdamW({ learningRate: 1e-4 })
   optimizer.init(model)
   const lossAndGradient = nn.valueAndGrad(model, (x: mx.Array, y: mx.Array) => model.loss(x, y))
@@ -49,7 +110,7 @@ function gptStep(dtype: mx.Dtype, average = averaged): number {
   )
   const tokens = mx.random.randint(0, GPT_WORDS, [GPT_BATCH, GPT_LENGTH])
   mx.eval(tokens, model.parameters())
-  return timed(4, 4, () => mx.eval(step(tokens, tokens), state))
+  return () => mx.eval(step(tokens, tokens), state)
 }
 
 /**
@@ -64,9 +125,7 @@ function gptMemory(batch: number): Record<string, number> {
   const bytesOf = (tree: unknown): number =>
     mx.treeFlatten(tree as never).reduce((sum, [, x]) => sum + (x instanceof mx.Array ? x.nbytes : 0), 0)
   const [whole, largest] = [bytesOf(model.parameters()), bytesOf(model.head.parameters())]
-  model.words = nn.fullyShard(model.words)
-  model.blocks = model.blocks.map((block) => nn.fullyShard(block))
-  model.head = nn.fullyShard(model.head)
+  shard(model)
   const optimizer = new AdamW({ learningRate: 1e-4 })
   optimizer.init(model)
   const lossAndGradient = nn.valueAndGrad(model, (x: mx.Array, y: mx.Array) => model.loss(x, y))
@@ -99,55 +158,65 @@ function gptMemory(batch: number): Record<string, number> {
   }
 }
 
-const results: Record<string, number> = {}
-/** Milliseconds of a sum of so many bytes: several in one graph, as PyTorch queues them. */
-function allReduce(bytes: number, dtype: mx.Dtype): number {
-  const x = mx.contiguous(mx.zeros([bytes / dtype.size], dtype))
+const SUMS = 10
+/** Sums of so many bytes, one of the other: handed over one by one, as PyTorch does, and as one compiled function. */
+function sums(bytes: number): Record<"queued" | "compiled", Row> {
+  const x = mx.contiguous(mx.ones([bytes / 4], mx.float32))
   mx.eval(x)
-  const calls = 10
-  return (
-    timed(
-      1,
-      20,
-      () => {
-        let y = mx.distributed.allSum(x)
+  const together = compile((y: mx.Array): mx.Array => {
+    for (let i = 0; i < SUMS; i++) y = mx.distributed.allSum(y)
+    return y
+  })
+  return {
+    queued: {
+      body() {
+        let y = x
         // Without what JavaScript still holds, their memory is used again, as PyTorch's sums are in place.
-        for (let i = 1; i < calls; i++) {
+        for (let i = 0; i < SUMS; i++) {
           const next = mx.distributed.allSum(y)
-          y.dispose()
+          mx.asyncEval(next)
+          if (i > 0) y.dispose()
           y = next
         }
-        mx.eval(y)
         y.dispose()
       },
-      60,
-    ) / calls
-  )
-}
-function steps(): void {
-  const apart = gptStep(mx.bfloat16, (gradients) => gradients)
-  const together = gptStep(mx.bfloat16)
-  console.log(JSON.stringify({ rank: group.rank(), "step, each alone, ms": apart, "step, ms": together }))
+    },
+    compiled: {
+      body() {
+        const y = together(x)
+        mx.asyncEval(y)
+        y.dispose()
+      },
+    },
+  }
 }
 
 function everything(): void {
-  if (size > 1) {
-    const ms = allReduce(megabytes * 1_000_000, mx.float32)
-    results[`all-reduce of ${megabytes} MB, ms`] = ms
-    // As NCCL's tests count: what each link carries.
-    results["bus bandwidth, GB/s"] = ((megabytes / 1000) * 2 * (size - 1)) / size / (ms / 1000)
-    results["all-reduce of the gradients, ms"] = allReduce(2 * 134_000_000, mx.bfloat16)
+  const results: Record<string, number> = {}
+  if (size > 1)
+    for (const [name, ms] of Object.entries(timed(sums(megabytes * 1_000_000), 1, 40, 20))) {
+      results[`all-reduce of ${megabytes} MB, ${name}, ms`] = ms / SUMS
+      // As NCCL's tests count: what each link carries.
+      results[`${name}, GB/s`] = ((megabytes / 1000) * 2 * (size - 1)) / size / (ms / SUMS / 1000)
+    }
+  const alone = <T>(gradients: T): T => gradients
+  const steps: Record<string, Row> = {
+    "GPT-2 small step, bf16, one GPU, ms": { body: gptStep(alone), isAlone: true },
   }
-  results["GPT-2 small step, bf16, ms"] = gptStep(mx.bfloat16)
-  if (group.rank() === 0) console.log(JSON.stringify({ ranks: size, ...results }))
+  if (size > 1) {
+    steps["each alone, ms"] = { body: gptStep(alone) }
+    steps["data parallel, ms"] = { body: gptStep((gradients) => nn.averageGradients(gradients)) }
+    steps["fully sharded, ms"] = { body: gptStep(alone, true) }
+  }
+  Object.assign(results, timed(steps, 4, 12, 3))
+  if (rank === 0) console.log(JSON.stringify({ ranks: size, ...results }))
 }
 
 const parts: Record<string, () => void> = {
-  steps,
   memory() {
     for (const batch of [GPT_BATCH, 1]) {
       const memory = gptMemory(batch)
-      if (group.rank() === 0) console.log(JSON.stringify({ ranks: size, batch, ...memory }))
+      if (rank === 0) console.log(JSON.stringify({ ranks: size, batch, ...memory }))
     }
   },
 }
