@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -128,14 +129,45 @@ double multiply_adds(int rounds, int threads) {
   }
   return best;
 }
+// The same of products of bfloat16 pairs where there are such, with all threads.
+double pair_products(int rounds, int threads) {
+#if defined(__AVX512BF16__)
+  const long count = 2'000'000;
+  double best = 0;
+  for (int round = 0; round < rounds; ++round) {
+    double s = on_threads(threads, [&](int t) {
+      Vec sums[12];
+      for (auto& v : sums) v = set(float(t));
+      const auto a = __m512bh(_mm512_set1_epi16(0x3f00 + short(t))), b = __m512bh(_mm512_set1_epi16(0x3f01));
+      for (long i = 0; i < count; ++i)
+        for (auto& v : sums) v = _mm512_dpbf16_ps(v, a, b);
+      for (auto& v : sums) sums[0] = _mm512_add_ps(sums[0], v);
+      volatile float sink = sums[0][0];
+      (void)sink;
+    });
+    best = std::max(best, 4.0 * 12 * kLanes * double(count) * threads / s);
+  }
+  return best;
+#else
+  return multiply_adds(rounds, threads);
+#endif
+}
 }  // namespace
 
-// Without arguments: all figures. With the bytes and the floating-point operations of a workload, and how
-// many of the bytes are written: for each line of input, the least time in milliseconds that the machine
-// needs for them at this moment. Of a triad a third is written; where the third argument says how many bytes
-// are, neither direction can be faster than it is alone.
+// Without arguments: all figures. With "pairs": for each line of input, the floating-point operations a
+// second of products of pairs. With the bytes and the floating-point operations of a workload, and how many
+// of the bytes are written: for each line of input, the least time in milliseconds that the machine needs for
+// them at this moment. Of a triad a third is written; where the third argument says how many bytes are,
+// neither direction can be faster than it is alone.
 int main(int argc, char** argv) {
   const int all = int(std::thread::hardware_concurrency());
+  if (argc == 2 && std::string_view(argv[1]) == "pairs") {
+    while (std::getchar() != EOF) {
+      std::printf("{\"value\": %.9g}\n", pair_products(2, all));
+      std::fflush(stdout);
+    }
+    return 0;
+  }
   if (argc < 3) {
     const Memory memory;
     std::printf(
