@@ -123,6 +123,23 @@ describe.each(formats.map((q, i) => ({ q, dtypes: [mx.float32, more[i % 3]] })))
     }
   })
 
+  // Every number of few rows, of one group to several vectors of codes; matrices that end within a vector of columns.
+  test("each number of few rows", () => {
+    for (const dtype of dtypes.filter(({ size }) => size < 8))
+      for (const k of [128, 384, 1024]) {
+        const packed = mx.quantize(noise([37, k], 5).astype(dtype), q)
+        const stored = mx.dequantize(packed[0], packed[1], packed[2], { ...q, dtype: mx.float32 })
+        const each = dtype === mx.bfloat16 ? 2 ** -8 : dtype === mx.float16 ? 2 ** -10 : 2 ** -20
+        for (let rows = 1; rows <= 9; rows++) {
+          const x = noise([rows, k], 6).astype(dtype)
+          const got = wide(mx.quantizedMatmul(x, packed[0], packed[1], packed[2], q))
+          const bound = wide(x).abs().matmul(stored.abs().T).multiply(each)
+          const near = wide(x).matmul(stored.T).subtract(got).abs().lessEqual(bound)
+          expect(near.all().item(), `${dtype.name} ${rows} × ${k}`).toBe(true)
+        }
+      }
+  })
+
   // Few rows, rows of one tile and of several, more columns than a vector has, and what the format's codes cannot.
   test("products of rows rounded to 8 bits agree with the reference", () => {
     for (const dtype of dtypes.filter(({ size }) => size < 8)) {
@@ -169,7 +186,7 @@ describe.each(formats.map((q, i) => ({ q, dtypes: [mx.float32, more[i % 3]] })))
       const packed = mx.quantize(w, q)
       for (const transpose of [true, false]) {
         const k = transpose ? 256 : 19
-        for (const shape of [[k], [3, k], [2, 11, k], [3, 1, 1, k], [0, k]]) {
+        for (const shape of [[k], [3, k], [2, 11, k], [2, 4, k], [3, 1, 1, k], [0, k]]) {
           const x = noise(shape, 6).astype(dtype)
           const use = shape.length > 2 ? packed : packed.map((a) => a.index(1))
           const run = (): mx.Array => mx.quantizedMatmul(x, use[0], use[1], use[2], { transpose, ...q })

@@ -33,7 +33,7 @@ const bytesOf = (x: mx.Array): Buffer => {
 /** Fails for calls of which some number of threads gives other bits than one. */
 function expectSame(calls: Calls): void {
   const different = Object.entries(calls).flatMap(([name, f]) => {
-    const all = [1, 2, 3, 4, 7].map((threads) => {
+    const all = [1, 2, 3, 4, 7, 16].map((threads) => {
       native.setThreads(threads)
       return Buffer.concat([onCpu(f)].flat().map(bytesOf))
     })
@@ -58,6 +58,8 @@ describe("products of", () => {
     [300, 300, 700],
     [256, 320, 512],
     [131, 1197, 97],
+    // Its threads pack apart where they are eight or more.
+    [640, 512, 512],
     [2, 3000, 700],
     [17, 900, 600],
     [30, 2801, 270],
@@ -131,6 +133,7 @@ describe("products of", () => {
       for (const [m, n, k] of [
         [1, 2048, 640],
         [3, 1500, 640],
+        [8, 1500, 640],
         [33, 700, 640],
         [300, 257, 1280],
       ]) {

@@ -116,13 +116,14 @@ void by_panels(const lz_call& call, const PackedProduct& p, const PackedJob& job
   require(call, !exhausted, "out of memory");
 }
 
-// Rows of at least so many: of integers, tiles are ahead of passes over the codes.
-constexpr int64_t kTileRows = 4;
+// From so many rows on, tiles of integers are ahead of passes over the codes, which are floats for E2M1.
+int64_t tile_rows(const PackedProduct& p) { return p.format.code == Code::integer ? 3 : 2; }
 
 enum class Way { few, some, panels, tiles, bytes };
 
 Way way_of(const PackedProduct& p, const PackedJob& job) {
-  if (job.rows >= kTileRows && has_byte_tiles(p)) return Way::bytes;
+  // For many rows that were not rounded, floats are.
+  if (job.rows >= tile_rows(p) && (p.rounded || job.rows <= kFewRows) && has_byte_tiles(p)) return Way::bytes;
   // Codes that cross words are unpacked, for each row of x.
   const bool multiplied = 32 % p.format.bits == 0 || quantized_table().takes_bytes(p.format);
   const bool few = p.transpose && job.rows <= (multiplied ? kFewRows : 1);
@@ -132,13 +133,15 @@ Way way_of(const PackedProduct& p, const PackedJob& job) {
 }
 
 void multiply(const lz_call& call, const PackedProduct& p) {
+  const auto few = [&](const PackedJob& job) {
+    FewRows alone{&p, &job};
+    few_rows(call, {&alone, 1});
+  };
   for (const PackedJob& job : p.jobs) {
     switch (way_of(p, job)) {
-      case Way::few: {
-        FewRows alone{&p, &job};
-        few_rows(call, {&alone, 1});
+      case Way::few:
+        few(job);
         break;
-      }
       case Way::some:
         some_rows(call, p, job);
         break;
@@ -149,7 +152,7 @@ void multiply(const lz_call& call, const PackedProduct& p) {
         packed_tiles(call, p, job);
         break;
       case Way::bytes:
-        byte_tiles(call, p, job);
+        if (!byte_tiles(call, p, job)) few(job);
     }
   }
 }
@@ -248,7 +251,7 @@ void finish(const lz_call& call, PackedProduct& p, const void* rows, int64_t cou
   if (parts || panels) p.epilogue = epilogue;
   if (!narrow)
     p.y = data<float>(y);
-  else if (!all(Way::tiles, Way::bytes))
+  else if (!all(Way::tiles) && !(p.rounded && all(Way::bytes)))
     p.y = scratch<float>(call, y.size);
   if (p.k == 0)
     std::fill_n(p.y, y.size, 0.0f);

@@ -98,9 +98,10 @@ void few_rows(const lz_call& call, std::span<FewRows> products);
 // with the epilogue where that is set. Only where gemm_is_own().
 void packed_tiles(const lz_call& call, const PackedProduct& p, const PackedJob& job);
 
-// The same of rows that are rounded, as integers.
+// The same of rows in float32 (p.x) as integers of one byte, where they were rounded, or of several: false
+// where they are not such integers, and nothing was written.
 bool has_byte_tiles(const PackedProduct& p);
-void byte_tiles(const lz_call& call, const PackedProduct& p, const PackedJob& job);
+bool byte_tiles(const lz_call& call, const PackedProduct& p, const PackedJob& job);
 
 }  // namespace lazuli
 

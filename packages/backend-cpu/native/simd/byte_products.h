@@ -24,26 +24,37 @@ inline bool has_byte_products() {
   return has;
 }
 
-// The sums of a block of 32 products a lane.
+// The sums of a block of products a lane.
 struct ByteSums {
   __m512i sum;
   LZ_BYTES HWY_INLINE void clear() { sum = _mm512_setzero_si512(); }
-  LZ_BYTES HWY_INLINE void add(__m512i codes, int32_t x) {
-    sum = _mm512_dpbusd_epi32(sum, codes, _mm512_set1_epi32(x));
+  LZ_BYTES HWY_INLINE void set(int32_t x) { sum = _mm512_set1_epi32(x); }
+  // In assembly, since compilers do not let the instruction repeat x itself.
+  LZ_BYTES HWY_INLINE void add(__m512i codes, const int32_t& x) {
+    asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(codes), "m"(x));
   }
   LZ_BYTES HWY_INLINE __m512 floats() const { return _mm512_cvtepi32_ps(sum); }
+  // Of two digits.
+  static LZ_BYTES HWY_INLINE __m512 of_two(ByteSums high, ByteSums low) {
+    return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(high.sum, 8), low.sum));
+  }
 };
 #elif HWY_TARGET == HWY_AVX2
 #define LZ_BYTES
-// The same for codes of 4 bits and less: pairs of 8 products are within 16 bits.
+// The same for blocks of 32 codes of 4 bits and less: pairs of 8 products are within 16 bits.
 struct ByteSums {
   __m256i sum;
   HWY_INLINE void clear() { sum = _mm256_setzero_si256(); }
-  HWY_INLINE void add(__m256i codes, int32_t x) {
+  HWY_INLINE void add(__m256i codes, const int32_t& x) {
     sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(codes, _mm256_set1_epi32(x)));
   }
   HWY_INLINE __m256 floats() const {
     return _mm256_cvtepi32_ps(_mm256_madd_epi16(sum, _mm256_set1_epi16(1)));
+  }
+  // Of two digits.
+  static HWY_INLINE __m256 of_two(ByteSums high, ByteSums low) {
+    return _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_madd_epi16(high.sum, _mm256_set1_epi16(256)),
+                                               _mm256_madd_epi16(low.sum, _mm256_set1_epi16(1))));
   }
 };
 #endif

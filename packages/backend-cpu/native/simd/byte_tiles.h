@@ -1,5 +1,6 @@
-// Rows rounded to integers of one byte, each 32 numbers with a scale of their own, and tiles of their
-// products with packed codes by sums of four products of bytes.
+// Rows of x as integers of bytes, and tiles of their products with packed codes by sums of four products of
+// bytes. Rows that were rounded before (round) have one byte and a scale for each 32 numbers; others have
+// "digits" of a byte times a power of two of each group (byte_digits.h).
 #ifndef LAZULI_SIMD_BYTE_TILES_H
 #define LAZULI_SIMD_BYTE_TILES_H
 
@@ -7,26 +8,36 @@
 
 namespace lazuli {
 
+// The codes of a tile lie as they came, or spread to bytes.
+constexpr int tile_bits(int bits) { return 8 % bits == 0 ? bits : 8; }
+
 // `rows` rows of x, of at most `height`, packed for a tile of that even height: what is missing is zeros. For
-// each word of codes and each step of it (byte_steps), four bytes of each row; for each block its scale of
-// each row; for each group the sum of each row.
+// each word of codes and each step of it (byte_steps), each digit of four elements of each row, the most
+// significant one first; for each block its scale of each row; for each group the sum of each row. Codes that
+// are no integers come with `offsets`: what their sums begin with, for each group, digit and row.
 struct BytePack {
   CodeFormat format;
+  int digits;
   const float* x;
   int64_t ld, rows, height, depth;
   int8_t* codes;
   float *scales, *sums;
+  int32_t* offsets;
 };
 
 // y[r · ldy + c] = Σ_k x[r][k] · (scale · code + bias)[c][k]. Word w of column c is at words[w · columns +
-// c], the scale of its group g at scales[g · columns + c]; biases may be null.
+// c], the scale of its group g at scales[g · columns + c]; biases may be null. What is at `ahead`, as many
+// bytes as the codes had, is asked for meanwhile unless null.
 struct ByteTile {
   CodeFormat format;
+  int digits;
   int64_t height, depth;
   const int8_t* codes;
   const float *x_scales, *x_sums;
+  const int32_t* offsets;
   const uint32_t* words;
   const float *scales, *biases;
+  const char* ahead;
   float* y;
   int64_t ldy;
 };
@@ -35,20 +46,20 @@ struct ByteTileTable {
   // y = s · round(x / s) with s = max |x| / 127 of each block; NaN where a block has what is not finite.
   // Whole blocks.
   void (*round)(const float* x, int64_t n, float* y);
-  // Of a tile: rows at most, columns, and the most bits that codes may have; 0 where the processor has no
-  // sums of products of bytes.
-  int32_t rows, columns, bits;
-  void (*pack)(const BytePack& pack);
+  // True if there are tiles for codes of a format and so many digits of x.
+  bool (*takes)(CodeFormat format, int digits);
+  // Columns of a tile, its rows at most, and the numbers of a row of x with one scale.
+  int32_t columns;
+  int32_t (*rows)(int digits);
+  int32_t (*block)(CodeFormat format, int digits);
+  // False where a row is not as many digits.
+  bool (*pack)(const BytePack& pack);
   void (*multiply)(const ByteTile& tile);
+  // n codes of a format with other tile_bits(), as bytes.
+  void (*spread)(const uint32_t* words, int64_t n, int bits, uint8_t* to);
 };
 
 LZ_SIMD_TABLE(ByteTileTable, byte_tile_table)
-
-// True if tiles multiply codes of a format.
-inline bool has_byte_tiles(CodeFormat format) {
-  return format.code == Code::integer && 8 % format.bits == 0 && format.group % kRoundedBlock == 0 &&
-         format.bits <= byte_tile_table().bits;
-}
 
 }  // namespace lazuli
 

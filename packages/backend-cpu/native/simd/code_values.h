@@ -43,6 +43,12 @@ HWY_INLINE V value_of(W w, V table) {
   const hn::RebindToSigned<Floats> i;
   if constexpr (kBits <= 4 && has_tables()) {
     return hn::TableLookupLanes(table, hn::IndicesFromVec(d, w));
+#if HWY_TARGET == HWY_AVX2
+  } else if constexpr (kCode == Code::e2m1) {
+    // Magnitudes are a table of eight.
+    const V magnitude = hn::TableLookupLanes(table, hn::IndicesFromVec(d, hn::And(w, hn::Set(u, 7))));
+    return hn::Or(magnitude, hn::BitCast(d, hn::And(hn::ShiftLeft<28>(w), hn::Set(u, 0x80000000u))));
+#endif
   } else if constexpr (kCode == Code::integer) {
     return hn::ConvertTo(d, hn::BitCast(i, hn::And(w, hn::Set(u, (1u << kBits) - 1))));
   } else {

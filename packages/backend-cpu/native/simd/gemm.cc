@@ -198,34 +198,64 @@ HWY_INLINE float element(const bfloat16_pair* x) {
 template <class T>
 inline constexpr int64_t kUnit = same_type<T, bfloat16_pair> ? 2 : 1;
 
-// Squares of 4 × 4 are turned in registers.
+// The squares of 4 × 4 of four vectors' blocks, turned.
+template <class D>
+HWY_INLINE void turn_squares(D d, hn::Vec<D> a, hn::Vec<D> b, hn::Vec<D> c, hn::Vec<D> e, float* to,
+                             int64_t height) {
+  const auto p = hn::InterleaveLower(d, a, c), q = hn::InterleaveLower(d, b, e);
+  const auto r = hn::InterleaveUpper(d, a, c), s = hn::InterleaveUpper(d, b, e);
+  hn::StoreU(hn::InterleaveLower(d, p, q), d, to);
+  hn::StoreU(hn::InterleaveUpper(d, p, q), d, to + height);
+  hn::StoreU(hn::InterleaveLower(d, r, s), d, to + 2 * height);
+  hn::StoreU(hn::InterleaveUpper(d, r, s), d, to + 3 * height);
+}
+
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+// Four floats of each fourth row.
+template <class T>
+HWY_INLINE hn::Vec<hn::FixedTag<float, 16>> fours(const T* x, int64_t ld) {
+  const hn::FixedTag<float, 4> d;
+  __m512 v = _mm512_castps128_ps512(load(d, x).raw);
+  v = _mm512_mask_broadcast_f32x4(v, 0x00f0, load(d, x + 4 * ld).raw);
+  v = _mm512_mask_broadcast_f32x4(v, 0x0f00, load(d, x + 8 * ld).raw);
+  v = _mm512_mask_broadcast_f32x4(v, 0xf000, load(d, x + 12 * ld).raw);
+  return hn::Vec<hn::FixedTag<float, 16>>{v};
+}
+#endif
+
+// Squares of 4 × 4 are turned in registers, four at once where those have as many.
 template <class T>
 void turn_tile(const T* from, int64_t ld, int64_t count, int64_t depth, float* to, int64_t height,
                bool fill) {
-  const hn::FixedTag<float, 4> d;
   int64_t i = 0;
-  for (; i + 4 <= count; i += 4) {
-    const T* row = from + i * ld;
+  const auto rest = [&](int64_t k, int64_t rows) {
+    for (; k < depth; k++) {
+      for (int64_t j = 0; j < rows; j++) to[k * height + i + j] = element(from + (i + j) * ld + k * kUnit<T>);
+    }
+  };
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  for (; i + 16 <= count; i += 16) {
     int64_t k = 0;
     for (; k + 4 <= depth; k += 4) {
-      const T* x = row + k * kUnit<T>;
-      const auto a = load(d, x), b = load(d, x + ld), c = load(d, x + 2 * ld), e = load(d, x + 3 * ld);
-      const auto p = hn::InterleaveLower(d, a, c), q = hn::InterleaveLower(d, b, e);
-      const auto r = hn::InterleaveUpper(d, a, c), s = hn::InterleaveUpper(d, b, e);
-      float* square = to + k * height + i;
-      hn::StoreU(hn::InterleaveLower(d, p, q), d, square);
-      hn::StoreU(hn::InterleaveUpper(d, p, q), d, square + height);
-      hn::StoreU(hn::InterleaveLower(d, r, s), d, square + 2 * height);
-      hn::StoreU(hn::InterleaveUpper(d, r, s), d, square + 3 * height);
+      const T* x = from + i * ld + k * kUnit<T>;
+      turn_squares(hn::FixedTag<float, 16>(), fours(x, ld), fours(x + ld, ld), fours(x + 2 * ld, ld),
+                   fours(x + 3 * ld, ld), to + k * height + i, height);
     }
-    for (; k < depth; k++) {
-      for (int64_t j = 0; j < 4; j++) to[k * height + i + j] = element(row + j * ld + k * kUnit<T>);
+    rest(k, 16);
+  }
+#endif
+  for (; i + 4 <= count; i += 4) {
+    int64_t k = 0;
+    for (; k + 4 <= depth; k += 4) {
+      const hn::FixedTag<float, 4> d;
+      const T* x = from + i * ld + k * kUnit<T>;
+      turn_squares(d, load(d, x), load(d, x + ld), load(d, x + 2 * ld), load(d, x + 3 * ld),
+                   to + k * height + i, height);
     }
+    rest(k, 4);
   }
-  for (; i < count; i++) {
-    for (int64_t k = 0; k < depth; k++) to[k * height + i] = element(from + i * ld + k * kUnit<T>);
-  }
-  for (; i < height && fill; i++) {
+  rest(0, count - i);
+  for (i = count; i < height && fill; i++) {
     for (int64_t k = 0; k < depth; k++) to[k * height + i] = 0;
   }
 }

@@ -6,6 +6,7 @@
 #include <hwy/cache_control.h>
 
 #include "simd/code_values.h"
+#include "simd/quantized_across.h"
 #include "simd/quantized_bytes.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -103,143 +104,83 @@ void dot_in_lanes(const PackedRows& p, const float* x, float* y) {
   for (; row < p.rows; row++) dot_some<kBits, kCode, 1>(p, row, x, table, y + row);
 }
 
-// Codes of kBits bits, 32 at a time: they fill kBits words.
-#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-// Each code's two bytes come together in a lane of 16 bits, which is shifted by the code's own distance.
-// Blocks of 16 bytes have 8 codes; the upper two are filled from byte 4 · (kBits - 4) on, so that nothing
-// behind the words is read; words of 3 bits end before that, and what follows them is read unless they are
-// the `last`.
-template <int kBits>
-struct Across {
-  alignas(64) uint8_t bytes[64];
-  alignas(64) uint16_t shifts[32];
-  static constexpr int kUpper = kBits > 4 ? 4 * (kBits - 4) : 0;
-  constexpr Across() : bytes(), shifts() {
-    for (int code = 0; code < 32; code++) {
-      const int byte = code * kBits / 8 - (code < 16 ? 0 : kUpper);
-      bytes[2 * code] = uint8_t(byte);
-      bytes[2 * code + 1] = uint8_t((byte + 1) % 16);
-      shifts[code] = uint16_t(code * kBits % 8);
-    }
-  }
-};
-template <int kBits>
-HWY_INLINE void unpack32(const uint32_t* words, bool last, V& low, V& high) {
-  static constexpr Across<kBits> across;
-  const Floats d;
-  const hn::RebindToSigned<Floats> i;
-  const hn::FixedTag<uint8_t, 64> all;
-  const hn::FixedTag<uint8_t, 32> half;
-  const hn::FixedTag<uint16_t, 32> lanes;
-  const hn::FixedTag<uint16_t, 16> lower;
-  const auto* from = reinterpret_cast<const uint8_t*>(words);
-  auto packed = hn::Undefined(all);
-  if (kBits == 3 && last) {
-    const hn::FixedTag<uint32_t, 4> block;
-    const auto one =
-        hn::BitCast(hn::FixedTag<uint8_t, 16>(), hn::MaskedLoad(hn::FirstN(block, 3), block, words));
-    const auto two = hn::Combine(half, one, one);
-    packed = hn::Combine(all, two, two);
-  } else if (kBits == 3) {
-    packed = hn::LoadDup128(all, from);
-  } else {
-    packed = hn::Combine(all, hn::LoadDup128(half, from + Across<kBits>::kUpper), hn::LoadDup128(half, from));
-  }
-  const auto pairs = hn::BitCast(lanes, hn::TableLookupBytes(packed, hn::Load(all, across.bytes)));
-  const auto codes =
-      hn::And(hn::Shr(pairs, hn::Load(lanes, across.shifts)), hn::Set(lanes, uint16_t((1u << kBits) - 1)));
-  low = hn::ConvertTo(d, hn::PromoteTo(i, hn::LowerHalf(lower, codes)));
-  high = hn::ConvertTo(d, hn::PromoteTo(i, hn::UpperHalf(lower, codes)));
-}
-template <int kBits>
-HWY_INLINE void unpack32(const uint32_t* words, bool last, float* y) {
-  V low, high;
-  unpack32<kBits>(words, last, low, high);
-  hn::StoreU(low, Floats(), y);
-  hn::StoreU(high, Floats(), y + 16);
-}
+#if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
+// Codes of E4M3 become float16 by moving their bits, 2^8 times too small, which arrange() makes up for; two
+// neighbours come from each 16 bits, so that vectors of even codes and of odd ones alternate.
+constexpr bool in_pairs(CodeFormat f) { return f.code == Code::e4m3 && f.group % 32 == 0; }
 
-// Sixteen codes in groups of so many are the last of a row: what would be read with them is not there.
-template <int kBits>
-HWY_INLINE void unpack16(const uint32_t* words, V& low) {
-  uint32_t some[kBits] = {};
-  memcpy(some, words, size_t(kBits) * 2);
-  V none;
-  unpack32<kBits>(some, true, low, none);
-}
-
-// Σ_g scale[g] · Σ_k code · x over a row, in order.
-template <int kBits>
-float dot_row_across(const uint32_t* words, int64_t columns, int64_t group, const float* scales,
-                     const float* x) {
+// kRows rows that follow each other times kVectors arranged vectors.
+template <int kRows, int kVectors>
+HWY_INLINE void dot_pairs(const PackedRows& p, int64_t first, const float* x, int64_t x_step, float* y,
+                          int64_t y_step) {
   const Floats d;
-  V sum = hn::Zero(d);
-  if (kBits % 2 == 0 && group == 16) {
-    V low, high;
-    for (int64_t at = 0; at + 32 <= columns; at += 32, words += kBits, scales += 2) {
-      unpack32<kBits>(words, at + 32 >= columns, low, high);
-      sum = hn::MulAdd(hn::Mul(low, hn::LoadU(d, x + at)), hn::Set(d, scales[0]), sum);
-      sum = hn::MulAdd(hn::Mul(high, hn::LoadU(d, x + at + 16)), hn::Set(d, scales[1]), sum);
-    }
-    if (columns % 32 != 0) {
-      unpack16<kBits>(words, low);
-      sum = hn::MulAdd(hn::Mul(low, hn::LoadU(d, x + columns - 16)), hn::Set(d, *scales), sum);
-    }
-    return hn::GetLane(hn::SumOfLanes(d, sum));
+  const hn::Rebind<int16_t, Floats> pairs;
+  const hn::Rebind<hwy::float16_t, Floats> halves;
+  const auto kept = hn::Set(pairs, int16_t(0xbf80));
+  const int64_t N = int64_t(hn::Lanes(d)), per_group = p.format.group / (2 * N);
+  const int64_t groups = p.columns / p.format.group;
+  const auto* from = reinterpret_cast<const int16_t*>(p.words + first * p.stride);
+  const auto* next = from + rows_ahead(kRows, p.stride) * p.stride * 2;
+  V sum[kVectors][kRows];
+  LZ_UNROLL for (int m = 0; m < kVectors; m++) {
+    LZ_UNROLL for (int r = 0; r < kRows; r++) sum[m][r] = hn::Zero(d);
   }
-  for (int64_t at = 0; at < columns; at += group, scales++) {
-    V a = hn::Zero(d), b = a;
-    for (int64_t i = at; i < at + group; i += 32, words += kBits) {
-      V low, high;
-      unpack32<kBits>(words, i + 32 >= columns, low, high);
-      a = hn::MulAdd(low, hn::LoadU(d, x + i), a);
-      b = hn::MulAdd(high, hn::LoadU(d, x + i + 16), b);
+  for (int64_t group = 0; group < groups; group++) {
+    V part[kVectors][kRows];
+    LZ_UNROLL for (int m = 0; m < kVectors; m++) {
+      LZ_UNROLL for (int r = 0; r < kRows; r++) part[m][r] = hn::Zero(d);
     }
-    sum = hn::MulAdd(hn::Add(a, b), hn::Set(d, *scales), sum);
-  }
-  return hn::GetLane(hn::SumOfLanes(d, sum));
-}
-#else
-template <int kBits>
-HWY_INLINE void unpack_some(const uint32_t* words, int count, float* y) {
-  uint64_t held = 0;
-  int have = 0;
-  for (int k = 0; k < count; k++) {
-    if (have < kBits) {
-      held |= uint64_t(*words++) << have;
-      have += 32;
-    }
-    y[k] = float(held & ((1u << kBits) - 1));
-    held >>= kBits;
-    have -= kBits;
-  }
-}
-template <int kBits>
-HWY_INLINE void unpack32(const uint32_t* words, bool, float* y) {
-  unpack_some<kBits>(words, 32, y);
-}
-
-// Through a buffer, group by group.
-template <int kBits>
-float dot_row_across(const uint32_t* words, int64_t columns, int64_t group, const float* scales,
-                     const float* x) {
-  const Floats d;
-  const int64_t N = int64_t(hn::Lanes(d));
-  HWY_ALIGN float codes[32];
-  V sum = hn::Zero(d);
-  for (int64_t at = 0; at < columns; at += group, scales++) {
-    V a = hn::Zero(d), b = a;
-    const int64_t count = group < 32 ? group : 32;
-    for (int64_t i = at; i < at + group; i += count, words += count * kBits / 32) {
-      unpack_some<kBits>(words, int(count), codes);
-      for (int64_t j = 0; j < count; j += 2 * N) {
-        a = hn::MulAdd(hn::Load(d, codes + j), hn::LoadU(d, x + i + j), a);
-        b = hn::MulAdd(hn::Load(d, codes + j + N), hn::LoadU(d, x + i + j + N), b);
+    for (int64_t i = 0; i < per_group; i++, from += N, x += 2 * N) {
+      LZ_UNROLL for (int r = 0; r < kRows; r++, next += N) {
+        hwy::Prefetch(next);
+        const auto v = hn::LoadU(pairs, from + r * p.stride * 2);
+        const auto even = hn::And(hn::ShiftRight<1>(hn::ShiftLeft<8>(v)), kept);
+        const auto odd = hn::And(hn::ShiftRight<1>(v), kept);
+        const V a = hn::PromoteTo(d, hn::BitCast(halves, even)),
+                b = hn::PromoteTo(d, hn::BitCast(halves, odd));
+        LZ_UNROLL for (int m = 0; m < kVectors; m++) {
+          part[m][r] = hn::MulAdd(a, hn::LoadU(d, x + m * x_step), part[m][r]);
+          part[m][r] = hn::MulAdd(b, hn::LoadU(d, x + m * x_step + N), part[m][r]);
+        }
       }
     }
-    sum = hn::MulAdd(hn::Add(a, b), hn::Set(d, *scales), sum);
+    LZ_UNROLL for (int r = 0; r < kRows; r++) {
+      const V scale = hn::Set(d, float_scales(p, first + r)[group]);
+      LZ_UNROLL for (int m = 0; m < kVectors; m++) sum[m][r] = hn::MulAdd(part[m][r], scale, sum[m][r]);
+    }
   }
-  return hn::GetLane(hn::SumOfLanes(d, sum));
+  LZ_UNROLL for (int m = 0; m < kVectors; m++) {
+    LZ_UNROLL for (int r = 0; r < kRows; r++) y[m * y_step + r] = hn::GetLane(hn::SumOfLanes(d, sum[m][r]));
+  }
+}
+
+template <int kVectors>
+HWY_NOINLINE void dot_pairs(const PackedRows& p, const float* x, int64_t x_step, float* y, int64_t y_step) {
+  int64_t row = 0;
+  for (; row + 2 <= p.rows; row += 2) dot_pairs<2, kVectors>(p, row, x, x_step, y + row, y_step);
+  if (row < p.rows) dot_pairs<1, kVectors>(p, row, x, x_step, y + row, y_step);
+}
+
+// The first of `count` vectors: how many were multiplied.
+int64_t dot_pairs(const PackedRows& p, int64_t count, const float* x, int64_t x_step, float* y,
+                  int64_t y_step) {
+  const auto f = count >= 4   ? dot_pairs<4>
+                 : count == 3 ? dot_pairs<3>
+                 : count == 2 ? dot_pairs<2>
+                              : dot_pairs<1>;
+  f(p, x, x_step, y, y_step);
+  return count < 4 ? count : 4;
+}
+
+void arrange_pairs(const float* x, int64_t length, float* to) {
+  const Floats d;
+  const int64_t N = int64_t(hn::Lanes(d));
+  for (int64_t at = 0; at < length; at += 2 * N, to += 2 * N) {
+    V even, odd;
+    hn::LoadInterleaved2(d, x + at, even, odd);
+    hn::StoreU(hn::Mul(even, hn::Set(d, 256.0f)), d, to);
+    hn::StoreU(hn::Mul(odd, hn::Set(d, 256.0f)), d, to + N);
+  }
 }
 #endif
 
@@ -336,6 +277,9 @@ int64_t arranged_size(int64_t columns, CodeFormat format) {
 }
 
 bool reads_no_padding(int64_t columns, CodeFormat format) {
+#if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
+  if (in_pairs(format)) return true;
+#endif
   return !stays_in_lanes(format) || columns * format.bits / 32 % int64_t(hn::Lanes(Floats())) == 0;
 }
 
@@ -347,6 +291,9 @@ bool arrange(const float* x, int64_t columns, CodeFormat format, int digits, int
   if (digits > 0) return arrange_bytes(x, columns, format, digits, first, length, to);
 #endif
   to += first;
+#if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
+  if (in_pairs(format)) return arrange_pairs(x, length, to), true;
+#endif
   if (!stays_in_lanes(format)) {
     memcpy(to, x, size_t(length) * 4);
     return true;
@@ -418,6 +365,10 @@ void dot(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
       const bool two = m + 1 < a.count && x[a.x_step] == x[0];
       dot_bytes(p, part, two, int(x[0]), y + m * y_step, y_step);
       if (two) m++;
+      continue;
+    }
+    if (in_pairs(p.format)) {
+      m += dot_pairs(p, a.count - m, part.x, a.x_step, y + m * y_step, y_step) - 1;
       continue;
     }
 #endif

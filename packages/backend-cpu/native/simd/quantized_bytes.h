@@ -13,7 +13,9 @@
 #include <hwy/cache_control.h>
 #include <string.h>
 
+#include "simd/byte_digits.h"
 #include "simd/byte_products.h"
+#include "simd/byte_spread.h"
 #include "simd/compiler.h"
 #include "simd/lane_sums.h"
 #include "simd/quantized.h"
@@ -62,24 +64,10 @@ HWY_INLINE int64_t bytes_size(int64_t columns, CodeFormat f) {
 // True if rows of a format's codes are multiplied by bytes here.
 HWY_INLINE bool takes_bytes(CodeFormat f) {
 #if HWY_TARGET <= HWY_AVX3
-  static const bool spreads = [] {
-    __builtin_cpu_init();
-    return __builtin_cpu_supports("avx512vbmi") != 0;
-  }();
-  return f.code == Code::integer && has_byte_products() && (in_words(f.bits) || spreads);
+  return f.code == Code::integer && has_byte_products() && (in_words(f.bits) || spreads_bytes());
 #else
   return f.code == Code::integer && (f.bits == 2 || f.bits == 4);
 #endif
-}
-
-// The largest magnitude of elements, as bits, which are in its order; more than those of ∞ for NaN.
-HWY_INLINE uint32_t largest_bits(const float* x, int64_t count) {
-  const Floats d;
-  const hn::RebindToUnsigned<Floats> u;
-  auto most = hn::Zero(u);
-  for (int64_t i = 0; i < count; i += int64_t(hn::Lanes(d)))
-    most = hn::Max(most, hn::And(hn::BitCast(u, hn::LoadU(d, x + i)), hn::Set(u, 0x7fffffffu)));
-  return hn::GetLane(hn::MaxOfLanes(u, most));
 }
 
 // The digits of a step's integers in the order of passes.
@@ -127,7 +115,6 @@ HWY_INLINE void store_digits(const int32_t* q, int8_t* bytes) {
 // powers of two are out of range.
 template <int kBits, int kDigits>
 bool arrange_bytes(const float* x, int64_t columns, int64_t group, int64_t first, int64_t length, float* to) {
-  constexpr float kMost = kDigits == 3 ? 127 * 65536 + 127 * 256 + 127 : 127 * 256 + 127;
   constexpr int64_t kPer = lane_codes(kBits), kSteps = lane_steps(kBits), kCodes = kLanes * kPer;
   static_assert(kArrangedPart % kCodes == 0);
   float* powers = to;
@@ -147,24 +134,15 @@ bool arrange_bytes(const float* x, int64_t columns, int64_t group, int64_t first
     for (int64_t i = 0; i < kCodes; i += kPer) {
       if (i < count && (at + i) % group == 0) {
         const uint32_t most = largest_bits(x + at + i, group);
-        const int exponent = int(most >> 23) - 127;
-        if (most != 0 && (exponent < -60 || exponent > 127)) return false;
-        float largest;
-        memcpy(&largest, &most, 4);
+        GroupPower power;
+        if (!power_of_group<kDigits>(most, power)) return false;
         if constexpr (kDigits == 1) {
+          const float largest = float_of(most);
           factor = most ? 127 / largest : 0;
           scale = largest / 127;
         } else {
-          const auto power = [](int e) {
-            const uint32_t bits = uint32_t(e + 127) << 23;
-            float value;
-            memcpy(&value, &bits, 4);
-            return value;
-          };
-          int e = 8 * kDigits - 2 - exponent;
-          if (largest * power(e) > kMost) e--;
-          factor = most ? power(e) : 0;
-          powers[(at + i) / group] = most ? power(-e) : 0;
+          factor = power.factor;
+          powers[(at + i) / group] = power.power;
         }
       }
       if constexpr (kDigits == 1) to[kLanes * kSteps + i / kPer] = i < count ? scale : 0;
@@ -189,28 +167,6 @@ HWY_INLINE hn::Vec<Floats> some_scales(const void* data, ScaleKind kind, int64_t
   const __m256i halves = _mm256_maskz_loadu_epi16(some, static_cast<const uint16_t*>(data) + at);
   if (kind == ScaleKind::float16) return hn::Vec<Floats>{_mm512_cvtph_ps(halves)};
   return hn::Vec<Floats>{_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16))};
-}
-
-// Codes of kBits bits that fill as many bytes of each eight, spread to bytes.
-template <int kBits>
-struct Spread {
-  alignas(64) uint8_t from[64];
-  alignas(64) uint8_t shift[64];
-  constexpr Spread() : from(), shift() {
-    for (int i = 0; i < 64; i++) {
-      from[i] = uint8_t(i / 8 * kBits + i % 8 < 8 * kBits ? i / 8 * kBits + i % 8 : 0);
-      shift[i] = uint8_t(i % 8 * kBits);
-    }
-  }
-};
-// In assembly, since not every processor that runs the loops around it has these two.
-template <int kBits>
-HWY_INLINE __m512i spread(__m512i packed) {
-  static constexpr Spread<kBits> order;
-  __m512i codes;
-  asm("vpermb %2, %1, %0" : "=v"(codes) : "v"(_mm512_load_si512(order.from)), "v"(packed));
-  asm("vpmultishiftqb %1, %2, %0" : "=v"(codes) : "v"(codes), "v"(_mm512_load_si512(order.shift)));
-  return _mm512_and_si512(codes, _mm512_set1_epi8((1 << kBits) - 1));
 }
 
 // The codes of a step for each pass. Only the first `lanes` lanes are read; the others are 0.
@@ -421,11 +377,13 @@ HWY_INLINE PackedRows rows_from(PackedRows p, int64_t row) {
 template <int kBits, int kVectors, int kDigits>
 void dot_bytes_of(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
 #if HWY_TARGET <= HWY_AVX3
-  // With more products for each load of codes, loading the vectors anew for each row would be slower than
-  // memory.
-  constexpr int kMostProducts = 4;
-  constexpr int kTogether = kVectors * lane_steps(kBits) * kDigits <= kMostProducts ? 1 : 4;
-  constexpr auto of_four = dot_bytes<kBits, kVectors, kDigits, kTogether, false>;
+  // With more products for each load of codes, or vectors that the first cache does not hold, loading these
+  // anew for each row would be slower than memory.
+  constexpr int64_t kMostProducts = 4, kMostBytes = 1 << 15;
+  auto of_four = dot_bytes<kBits, kVectors, kDigits, 4, false>;
+  if constexpr (kVectors * lane_steps(kBits) * kDigits <= kMostProducts) {
+    if (p.columns * kVectors * kDigits <= kMostBytes) of_four = dot_bytes<kBits, kVectors, kDigits, 1, false>;
+  }
 #else
   // AVX2 has too few registers for more.
   constexpr int kTogether = kVectors == 1 ? 4 : 2;
