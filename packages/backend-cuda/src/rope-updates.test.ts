@@ -102,16 +102,18 @@ it.each([
   120_000,
 )
 
+/** New keys, a cache of keys, and a position. */
+const operands = (): [mx.Array, mx.Array, mx.Array] => [
+  wave([1, 3, 1, 16], mx.bfloat16, 1),
+  wave([1, 3, 10, 16], mx.bfloat16, 2),
+  mx.array(5, mx.int32),
+]
+
 it("not where something else reads what is turned", () => {
   const step = (k: mx.Array, keys: mx.Array, at: mx.Array): mx.Array[] => {
     const turned = mx.fast.rope(k, 16, { traditional: false, base: 10_000, scale: 1, offset: at })
     return [turned, mx.sliceUpdate(keys, turned, at.reshape([1]), [2])]
   }
-  const operands = (): [mx.Array, mx.Array, mx.Array] => [
-    wave([1, 3, 1, 16], mx.bfloat16, 1),
-    wave([1, 3, 10, 16], mx.bfloat16, 2),
-    mx.array(5, mx.int32),
-  ]
   const f = compile(step)
   const want = step(...operands()).map(valuesOf)
   expect(f(...operands()).map(valuesOf)).toEqual(want)
@@ -125,11 +127,6 @@ it("not where one is turned again", () => {
     const once = turn(k)
     return [once, mx.sliceUpdate(keys, turn(once), at.reshape([1]), [2])]
   }
-  const operands = (): [mx.Array, mx.Array, mx.Array] => [
-    wave([1, 3, 1, 16], mx.bfloat16, 1),
-    wave([1, 3, 10, 16], mx.bfloat16, 2),
-    mx.array(5, mx.int32),
-  ]
   const f = compile(step)
   const want = step(...operands()).map(valuesOf)
   for (let i = 0; i < 3; i++) expect(f(...operands()).map(valuesOf)).toEqual(want)

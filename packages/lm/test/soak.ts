@@ -1,6 +1,7 @@
 /**
  * Many concurrent clients of a server, some of which read slowly, disconnect or send too much. Fails if an answer is lost or wrong, or
- * memory grows: `node tooling/run-source.mjs packages/lm/test/soak.ts [--seconds 600] [--clients 200]`.
+ * memory grows: `node tooling/run-source.mjs packages/lm/test/soak.ts [--seconds 600] [--clients 200] [--compile]`. `--compile` gives
+ * the rows of the batch shared buffers, as on GPUs.
  */
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
@@ -12,7 +13,11 @@ import * as lm from "@lazuli/lm"
 import { numbers, writeCheckpoint } from "./checkpoints"
 
 const { values } = parseArgs({
-  options: { seconds: { type: "string", default: "600" }, clients: { type: "string", default: "200" } },
+  options: {
+    seconds: { type: "string", default: "600" },
+    clients: { type: "string", default: "200" },
+    compile: { type: "boolean", default: false },
+  },
 })
 const seconds = Number(values.seconds)
 const clients = Number(values.clients)
@@ -20,7 +25,8 @@ const clients = Number(values.clients)
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-soak-"))
 const model = await lm.load(writeCheckpoint("llama", join(scratch, "llama")))
 const server = lm.createServer(model, {
-  exact: true,
+  exact: !values.compile,
+  compile: values.compile,
   maxRows: 16,
   maxWaiting: clients,
   maxBodyBytes: 20_000,

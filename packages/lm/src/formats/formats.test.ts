@@ -1,5 +1,5 @@
 /** Models are unchanged after saving and loading. */
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs"
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as mx from "@lazuli/core"
@@ -57,6 +57,33 @@ test.each([
   const refused = expect(lm.load(folder)).rejects
   await refused.toThrow(reason)
   await expect(lm.load(folder)).rejects.toBeInstanceOf(mx.FormatError)
+})
+
+test("experts that are missing, and too many for a token, are refused", async () => {
+  const { config, tensors } = tiny.mixtral
+  const missing = Object.entries(tensors).map(([name, shape]) => [
+    name.replace("experts.3.", "experts.7."),
+    shape,
+  ])
+  const folder = writeCheckpoint("mixtral", at("missing"), 1, {
+    config,
+    tensors: Object.fromEntries(missing),
+  })
+  await expect(lm.load(folder)).rejects.toThrow(/the experts of ".*" are not numbered from 0 to 3/)
+  const many = { ...config, num_experts_per_tok: 5 }
+  await expect(lm.load(writeCheckpoint("mixtral", at("many"), 1, { config: many, tensors }))).rejects.toThrow(
+    /a token cannot have 5 of 4 experts/,
+  )
+})
+
+test("a folder with other files is not replaced", async () => {
+  const model = await lm.load(writeCheckpoint("llama", at("kept")))
+  mkdirSync(at("notes"))
+  lm.save(model, at("notes"))
+  rmSync(join(at("notes"), "config.json"))
+  writeFileSync(join(at("notes"), "diary.txt"), "mine")
+  expect(() => lm.save(model, at("notes"))).toThrow(/notes has other files than a model's/)
+  expect(readdirSync(at("notes"))).toContain("diary.txt")
 })
 
 test("integers in place of weights are refused", async () => {

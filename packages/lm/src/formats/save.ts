@@ -1,7 +1,7 @@
 /**
  * `quantize` and `save`.
  */
-import { mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs"
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe } from "@lazuli/core/engine"
@@ -83,7 +83,7 @@ export interface SaveOptions {
 /**
  * Saves a model as a folder for `load` and mlx-lm, or, if the name ends in `.gguf`, as a GGUF file for `load` and llama.cpp. An existing
  * folder or file is replaced only once the new one is complete.
- * @throws FormatError for models that GGUF files cannot represent
+ * @throws FormatError for models that GGUF files cannot represent; ArgumentError for a folder with other files
  * @example
  * save(await load('my-model'), 'my-model.gguf', { type: 'Q8_0' })
  * const again = await load('my-model.gguf')
@@ -98,6 +98,10 @@ export function save(model: LoadedModel, folder: string, options: SaveOptions = 
     return
   }
   if (type !== undefined) throw new ArgumentError("save", "type is only supported for .gguf files")
+  if (isOther(folder))
+    throw new ArgumentError("save", `${folder} has other files than a model's, and would be replaced`, {
+      hint: "Choose another folder",
+    })
   const beside = `${folder}.${process.pid}.tmp`
   rmSync(beside, { recursive: true, force: true })
   mkdirSync(beside, { recursive: true })
@@ -120,6 +124,10 @@ export function save(model: LoadedModel, folder: string, options: SaveOptions = 
     throw error
   }
 }
+
+/** True for a folder that is neither empty nor a model. */
+const isOther = (folder: string): boolean =>
+  existsSync(folder) && !existsSync(join(folder, "config.json")) && readdirSync(folder).length > 0
 
 /** Replaces a folder by another. */
 function replaceFolder(from: string, to: string): void {

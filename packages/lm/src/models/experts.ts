@@ -2,6 +2,7 @@
  * Mixtures of experts. The experts' weights are stacked in one array per projection, from which a product gathers the selected ones.
  */
 import * as mx from "@lazuli/core"
+import { FormatError } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
 import { type Activation, GatedFeedForward } from "./layers"
 import type { Weights } from "./network"
@@ -98,6 +99,8 @@ export class SparseFeedForward extends nn.Module {
 
   constructor(sizes: ExpertSizes) {
     super()
+    if (sizes.chosen > sizes.experts)
+      throw new FormatError("load", `a token cannot have ${sizes.chosen} of ${sizes.experts} experts`)
     this.gate = new nn.Linear(sizes.hidden, sizes.experts, false)
     this.switchMlp = new SwitchFeedForward(sizes)
     const { activation: _, ...rest } = sizes
@@ -139,7 +142,7 @@ const PROJECTIONS = ["gate_proj", "up_proj", "down_proj"] as const
 export function stackExperts(weights: Weights, block: string, names: readonly string[]): Weights {
   const pattern = new RegExp(`^(.*\\.${block})\\.experts\\.(\\d+)\\.(${names.join("|")})\\.(\\w+)$`)
   const out: Weights = {}
-  const stacks = new Map<string, mx.Array[]>()
+  const stacks = new Map<string, Map<number, mx.Array>>()
   for (const [name, array] of Object.entries(weights)) {
     const [, prefix, expert, projection, leaf] = pattern.exec(name) ?? []
     if (prefix === undefined) {
@@ -147,15 +150,18 @@ export function stackExperts(weights: Weights, block: string, names: readonly st
       continue
     }
     const target = `${prefix}.switch_mlp.${PROJECTIONS[names.indexOf(projection)]}.${leaf}`
-    const stack = stacks.get(target) ?? []
-    stack[Number(expert)] = array
+    const stack = stacks.get(target) ?? new Map<number, mx.Array>()
+    stack.set(Number(expert), array)
     stacks.set(target, stack)
   }
   for (const [target, stack] of stacks) {
-    out[target] = mx.stack(stack)
+    const experts = Array.from({ length: stack.size }, (_, i) => stack.get(i))
+    if (!experts.every((array) => array !== undefined))
+      throw new FormatError("load", `the experts of "${target}" are not numbered from 0 to ${stack.size - 1}`)
+    out[target] = mx.stack(experts)
     // Evaluated now, to free the experts' own arrays.
     mx.eval(out[target])
-    stack.length = 0
+    stack.clear()
   }
   return out
 }

@@ -2,6 +2,7 @@
  * Training of a network's trainable parameters, such as adapters: deterministic order of examples, gradient accumulation, and saved states
  * from which a run continues exactly.
  */
+import { createHash } from "node:crypto"
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as mx from "@lazuli/core"
@@ -174,7 +175,7 @@ export async function train(
     batchSize,
     accumulate,
     learningRate,
-    examples: examples.length,
+    examples: examplesText(examples),
     adapters: adaptersText(network),
   }
   let step = options.state ? restore(options.state, network, optimizer, identity) : 0
@@ -225,8 +226,15 @@ interface Identity {
   readonly batchSize: number
   readonly accumulate: number
   readonly learningRate: number
-  readonly examples: number
+  readonly examples: string
   readonly adapters: string
+}
+
+/** The number of examples, and a digest: with others, as with other masks of prompts, a run would not be the same. */
+function examplesText(examples: readonly Example[]): string {
+  const hash = createHash("sha256")
+  for (const { tokens, from } of examples) hash.update(Int32Array.from([tokens.length, from, ...tokens]))
+  return `${examples.length} (${hash.digest("hex").slice(0, 16)})`
 }
 
 /** A network's adapters in words. */

@@ -113,12 +113,17 @@ test.each([undefined, 8])("only adapters are trained, with weights of %s bits", 
 })
 
 test("a stopped run continues bit for bit", async () => {
-  const run = async (name: string, stops: number[], more: object = {}): Promise<mx.Array> => {
+  const run = async (
+    name: string,
+    stops: number[],
+    more: object = {},
+    masks: lm.DatasetOptions = {},
+  ): Promise<mx.Array> => {
     let logits = mx.array(0)
     for (const steps of stops) {
       const { model, network } = await fresh()
       lm.addAdapters(network, { rank: 4, dropout: 0.1 })
-      const examples = lm.readDataset(file, model.tokenizer!)
+      const examples = lm.readDataset(file, model.tokenizer!, masks)
       await lm.train(network, examples, { steps, batchSize: 2, learningRate: 0.01, state: at(name), ...more })
       logits = network.forward(TOKENS)
       mx.eval(logits)
@@ -129,6 +134,9 @@ test("a stopped run continues bit for bit", async () => {
   expect(distance(whole, await run("parts", [2, 5, 6]))).toBe(0)
   await expect(run("parts", [7], { seed: 9 })).rejects.toThrow(/is from a run with seed 0, not 9/)
   await expect(run("parts", [7], { learningRate: 1 })).rejects.toThrow(/with learningRate 0.01, not 1/)
+  await expect(run("parts", [7], {}, { maskPrompt: true })).rejects.toThrow(
+    /with examples 4 \(\w+\), not 4 \(/,
+  )
   expect(readdirSync(at("parts")).sort()).toEqual(["run.json", "state-6.safetensors"])
   await run("often", [4], { saveEvery: 1 })
   expect(readdirSync(at("often")).sort()).toEqual(["run.json", "state-4.safetensors"])
