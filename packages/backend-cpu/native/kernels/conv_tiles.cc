@@ -342,12 +342,14 @@ void lanes_row(const Problem<T>& p, const Phase& a, const Phase& b, const Phase&
                  channels,
                  c.stride * axes[2].x_step,
                  c.step * axes[2].y_step,
+                 0,
+                 0,
                  p.add};
   const T* x =
       p.x + image * p.x_batch + (plane * a.stride) * axes[0].x_step + (row * b.stride) * axes[1].x_step;
   T* y = p.y + image * p.y_batch + (a.first + plane * a.step) * axes[0].y_step +
          (b.first + row * b.step) * axes[1].y_step + c.first * axes[2].y_step;
-  // Between the edges, neighbouring taps that meet neighbouring pixels are one run.
+  // Neighbouring taps that meet neighbouring pixels are one run.
   bool follow = c.stride == 1;
   for (size_t i = 1; i < c.taps.size(); i++) follow &= c.taps[i].offset == c.taps[i - 1].offset + 1;
   const auto run = [&](int64_t begin, int64_t end, bool whole) {
@@ -359,9 +361,8 @@ void lanes_row(const Problem<T>& p, const Phase& a, const Phase& b, const Phase&
         for (const Tap& k : c.taps) {
           index++;
           const int64_t at2 = k.offset + begin * c.stride;
-          if (at0 < 0 || at0 >= axes[0].in || at1 < 0 || at1 >= axes[1].in || at2 < 0 || at2 >= axes[2].in)
-            continue;
-          if (whole && &k != c.taps.data()) continue;
+          if (at0 < 0 || at0 >= axes[0].in || at1 < 0 || at1 >= axes[1].in) continue;
+          if (whole ? &k != c.taps.data() : at2 < 0 || at2 >= axes[2].in) continue;
           offsets[n] = i.offset * axes[0].x_step + j.offset * axes[1].x_step + k.offset * axes[2].x_step;
           offsets[taps + n++] = index * channels;
         }
@@ -374,6 +375,10 @@ void lanes_row(const Problem<T>& p, const Phase& a, const Phase& b, const Phase&
     t.y = y + begin * t.y_step;
     loops<T>().lanewise(t);
   };
+  t.run = int64_t(c.taps.size()), t.pixels = c.count;
+  t.low = -c.taps[0].offset, t.high = axes[2].in - c.taps[0].offset;
+  if (follow && loops<T>().edges(t)) return run(0, c.count, true);
+  t.low = 0, t.high = INT64_MAX;
   const int64_t low = c.lowest(), high = c.highest();
   // Pixels from `inner` up to `outer` have all taps inside.
   const int64_t inner = std::min(c.count, low >= 0 ? 0 : ceil_div(-low, c.stride));

@@ -6,7 +6,7 @@
 #if defined(__clang__)
 #define LZ_UNROLL _Pragma("clang loop unroll(full)")
 #else
-#define LZ_UNROLL _Pragma("GCC unroll 16")
+#define LZ_UNROLL _Pragma("GCC unroll 32")
 #endif
 
 // A function with products of pairs of bfloat16, to be called where the processor has them.

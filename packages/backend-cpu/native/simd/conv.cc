@@ -13,9 +13,9 @@ namespace {
 // Rows of a tile: two vectors of sums each, and room for the operands. Tiles of pixels have a pointer for
 // every row, which want general registers.
 #if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2
-constexpr int kTileRows = 6, kOuterRows = 6;  // 16 registers
+constexpr int kTileRows = 6, kOuterRows = 6, kPixels = 8;  // 16 registers
 #else
-constexpr int kTileRows = 12, kOuterRows = 14;  // 32 registers
+constexpr int kTileRows = 12, kOuterRows = 14, kPixels = 14;  // 32 registers
 #endif
 
 template <class T>
@@ -213,9 +213,10 @@ HWY_INLINE void lanes_of(const ConvLanes<T>& t, const T* x, T* y, int64_t c, int
 }
 
 // A vector of lanes of Pixels neighbouring pixels, whose taps are runs of Run neighbours: an input vector is
-// read once for all pixels that a run's taps bring it to.
-template <class T, int Pixels, int Run>
-HWY_INLINE void lanes_of_run(const ConvLanes<T>& t, const T* x, T* y, int64_t c) {
+// read once for all pixels that a run's taps bring it to. At an `Edge` only those exist whose bit is set: the
+// first and the last ones may not.
+template <class T, int Pixels, int Run, bool Edge>
+HWY_INLINE void lanes_of_run(const ConvLanes<T>& t, const T* x, T* y, int64_t c, uint32_t existing) {
   const Tag<T> d;
   Vector<T> sum[Pixels];
   LZ_UNROLL for (int p = 0; p < Pixels; p++) sum[p] =
@@ -226,6 +227,7 @@ HWY_INLINE void lanes_of_run(const ConvLanes<T>& t, const T* x, T* y, int64_t c)
     Vector<T> weight[Run];
     LZ_UNROLL for (int r = 0; r < Run; r++) weight[r] = hn::LoadU(d, w + r * t.channels);
     LZ_UNROLL for (int i = 0; i < Pixels + Run - 1; i++) {
+      if (Edge && (i < Run - 1 || i >= Pixels) && !(existing >> i & 1)) continue;
       const auto value = hn::LoadU(d, from + i * step);
       LZ_UNROLL for (int r = 0; r < Run; r++) {
         if (i >= r && i - r < Pixels) sum[i - r] = hn::MulAdd(value, weight[r], sum[i - r]);
@@ -235,16 +237,25 @@ HWY_INLINE void lanes_of_run(const ConvLanes<T>& t, const T* x, T* y, int64_t c)
   LZ_UNROLL for (int p = 0; p < Pixels; p++) hn::StoreU(sum[p], d, y + p * t.y_step + c);
 }
 
-// All channels of Pixels pixels. What is left over behind the last whole vector is computed with its
-// neighbours again, where there are any and nothing is added up.
+// All channels of Pixels pixels, the first of which is the row's pixel `at`. What is left over behind the
+// last whole vector is computed with its neighbours again, where there are any and nothing is added up.
 template <class T, int Pixels, int Run>
-void lanes_block(const ConvLanes<T>& t, const T* x, T* y) {
-  const int64_t N = lanes<T>();
+void lanes_block(const ConvLanes<T>& t, int64_t at) {
+  const int64_t N = lanes<T>(), low = t.low - at, high = t.high - at;
+  const T* x = t.x + at * t.x_step;
+  T* y = t.y + at * t.y_step;
+  constexpr int kReach = Pixels + Run - 1;
+  const uint32_t above = low > 0 ? ~0u << low : ~0u, below = high < kReach ? ~(~0u << high) : ~0u;
+  const bool edge = (above & below) != ~0u;
   const auto vector = [&](int64_t c) HWY_ATTR LZ_INLINE_LAMBDA {
-    if constexpr (Run > 1)
-      lanes_of_run<T, Pixels, Run>(t, x, y, c);
-    else
+    if constexpr (Run > 1) {
+      if (edge)
+        lanes_of_run<T, Pixels, Run, true>(t, x, y, c, above & below);
+      else
+        lanes_of_run<T, Pixels, Run, false>(t, x, y, c, ~0u);
+    } else {
       lanes_of<T, Pixels, 1>(t, x, y, c, N);
+    }
   };
   int64_t c = 0;
   if constexpr (Pixels == 1) {
@@ -260,21 +271,14 @@ void lanes_block(const ConvLanes<T>& t, const T* x, T* y) {
 
 template <class T, int Run>
 void lanewise_of(const ConvLanes<T>& t) {
-  const T* x = t.x;
-  T* y = t.y;
-  const auto block = [&]<int Pixels>() {
-    lanes_block<T, Pixels, (Pixels > 1 ? Run : 1)>(t, x, y);
-    x += Pixels * t.x_step, y += Pixels * t.y_step;
-  };
-  int64_t left = t.pixels;
-  for (; left >= 8; left -= 8) block.template operator()<8>();
-  if (left >= 4) block.template operator()<4>(), left -= 4;
+  int64_t at = 0;
+  for (; at + kPixels <= t.pixels; at += kPixels) lanes_block<T, kPixels, Run>(t, at);
+  if (kPixels > 8 && at + 8 <= t.pixels) lanes_block<T, 8, Run>(t, at), at += 8;
+  for (; at + 4 <= t.pixels; at += 4) lanes_block<T, 4, Run>(t, at);
+  if (at == t.pixels) return;
   // The last few are computed with their neighbours again.
-  if (left > 0 && t.pixels >= 4 && !t.add) {
-    x -= (4 - left) * t.x_step, y -= (4 - left) * t.y_step;
-    return block.template operator()<4>();
-  }
-  for (; left > 0; left--) block.template operator()<1>();
+  if (t.pixels >= 4 && !t.add) return lanes_block<T, 4, Run>(t, t.pixels - 4);
+  for (; at < t.pixels; at++) lanes_block<T, 1, 1>(t, at);
 }
 
 template <class T>
@@ -291,6 +295,12 @@ void lanewise(const ConvLanes<T>& t) {
     default:
       return lanewise_of<T, 1>(t);
   }
+}
+// Blocks of one pixel and parts of vectors know no edges, others those of pixels that have a tap.
+template <class T>
+bool edges(const ConvLanes<T>& t) {
+  const bool runs = (t.run >= 3 && t.run <= 5) || t.run == 7;
+  return runs && t.low < t.run && t.high >= t.pixels && t.pixels >= 4 && t.channels >= lanes<T>() && !t.add;
 }
 
 template <class T, int Taps, int Vectors>
@@ -398,6 +408,7 @@ ConvLoops<T> loops() {
           tile<T>,
           outer<T>,
           lanewise<T>,
+          edges<T>,
           dots<T>};
 }
 

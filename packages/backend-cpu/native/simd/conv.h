@@ -48,13 +48,14 @@ struct ConvOuter {
 // Channels that do not mix, for a row of pixels:
 //   y[p · y_step + c] (+)= Σ_t Σ_{r < run} x[(p + r) · x_step + x_offsets[t] + c] · w[w_offsets[t] + r ·
 //   channels + c]
+// without the p + r below low and from high on, of which there may be some where edges() allows it.
 template <class T>
 struct ConvLanes {
   const T* x;
   const T* w;
   T* y;
   const int64_t *x_offsets, *w_offsets;
-  int64_t taps, run, pixels, channels, x_step, y_step;
+  int64_t taps, run, pixels, channels, x_step, y_step, low, high;
   bool add;
 };
 
@@ -79,6 +80,7 @@ struct ConvLoops {
   void (*tile)(const ConvTile<T>&);
   void (*outer)(const ConvOuter<T>&);
   void (*lanewise)(const ConvLanes<T>&);
+  bool (*edges)(const ConvLanes<T>&);
   void (*dots)(const ConvDots<T>&);
 };
 

@@ -84,6 +84,20 @@ LZ_TEST(conv_random) {
   }
 }
 
+// Channels that do not mix, in rows of pixels that are longer than a block of them, with edges on both sides.
+LZ_TEST(conv_lanes) {
+  for (int round = 0; round < 60; round++) {
+    const int32_t dtypes[] = {LZ_FLOAT32, LZ_FLOAT32, LZ_FLOAT64, LZ_BFLOAT16};
+    const int64_t kernel = uniform(2, 7);
+    std::vector<Axis> axes(2);
+    do {
+      axes[0] = {uniform(1, 4), uniform(1, 3), uniform(1, 2), uniform(0, 2), uniform(0, 2), 1, 1};
+      axes[1] = {uniform(1, 40), kernel, uniform(0, 4) ? 1 : 2, uniform(-2, 8), uniform(-2, 8), 1, 1};
+    } while (!axes[0].fits() || !axes[1].fits());
+    one(dtypes[uniform(0, 3)], axes, uniform(1, 2), uniform(2, 40), 1, 1, uniform(0, 1));
+  }
+}
+
 // Two axes of 3 × 3 kernels with stride 1, for which there is an algorithm of its own.
 LZ_TEST(conv_squares) {
   for (int round = 0; round < 16; round++) {
