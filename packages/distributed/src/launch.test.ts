@@ -1,4 +1,4 @@
-import { execFileSync } from "node:child_process"
+import { execFileSync, spawnSync } from "node:child_process"
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { dirname, join } from "node:path"
@@ -49,20 +49,33 @@ test.each([
 )
 
 const mpirun = "/usr/bin/mpirun"
+/** The lines in which two ranks say which collectives were wrong; `prefix` is a command that runs another. */
+async function underMpi(way: string, prefix: readonly string[] = []): Promise<string[]> {
+  const program = await programOf("collectives")
+  const options = ["--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", "2"]
+  const [command, ...rest] = [...prefix, mpirun, ...options, process.execPath, program]
+  const own = { LAZULI_BACKEND: "mpi", LAZULI_MPI: way, LAZULI_NUM_THREADS: "1", LAZULI_QUIET: "1" }
+  const env = { ...process.env, ...own }
+  return execFileSync(command, rest, { env, timeout: 60_000 }).toString().trim().split("\n")
+}
+const told = (window: boolean): string => JSON.stringify({ wrong: [], fallbacks: [], window })
+
 test.runIf(existsSync(mpirun)).each(["memory", "messages", "collectives"])(
   "every collective under mpirun, by MPI's %s",
   async (way) => {
-    const program = await programOf("collectives")
-    const options = ["--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", "2"]
-    const own = { LAZULI_BACKEND: "mpi", LAZULI_MPI: way, LAZULI_NUM_THREADS: "1", LAZULI_QUIET: "1" }
-    const env = { ...process.env, ...own }
-    const text = execFileSync(mpirun, [...options, process.execPath, program], {
-      env,
-      timeout: 60_000,
-    }).toString()
-    const window = way === "memory" && process.platform === "linux"
-    const right = JSON.stringify({ wrong: [], fallbacks: [], window })
-    expect(text.trim().split("\n")).toEqual([right, right])
+    const right = told(way === "memory" && process.platform === "linux")
+    expect(await underMpi(way)).toEqual([right, right])
+  },
+  60_000,
+)
+
+/** Runs a command where little memory can be shared, which only root may. */
+const cramped = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=3m tmpfs /dev/shm && exec "$@"', "-"]
+const canCramp = spawnSync(cramped[0], [...cramped.slice(1), "true"]).status === 0
+test.runIf(existsSync(mpirun) && canCramp)(
+  "mpi sends messages where there is no room for shared memory",
+  async () => {
+    expect(await underMpi("memory", cramped)).toEqual([told(false), told(false)])
   },
   60_000,
 )

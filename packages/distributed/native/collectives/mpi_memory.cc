@@ -1,4 +1,6 @@
 // Memory of one host that its processes share by MPI: a shared window.
+#include <sys/statvfs.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -11,31 +13,40 @@ constexpr uintptr_t kPage = 4096;
 
 std::vector<MpiHandle> windows;
 
+// True if there is room for so many bytes where Open MPI's shared memory lies. Where it finds none for
+// itself, some of its processes wait for ever.
+bool has_room(uint64_t bytes) {
+  struct statvfs folder;
+  return statvfs("/dev/shm", &folder) != 0 || uint64_t(folder.f_bavail) * folder.f_frsize >= bytes;
+}
+
 }  // namespace
 
 Memories share_mpi_memory(Group& group, MpiHandle comm) {
   const MpiLibrary& mpi = *mpi_library();
+  const auto agree = [&group](bool good) {
+    const std::string all = group.gather(std::string(1, char(good)));
+    return std::count(all.begin(), all.end(), char(true)) == group.size();
+  };
   // A multiple of pages, so that all members' memory begins alike.
-  const size_t size = (shared_memory_size() + kPage - 1) / kPage * kPage;
+  const size_t size = (shared_memory_size() + kPage - 1) / kPage * kPage, bytes = size + kPage;
+  if (!agree(size > 0 && has_room(bytes * uint64_t(group.size())))) return {};
   MpiHandle window = nullptr;
   void* base = nullptr;
-  bool good =
-      size > 0 && mpi.win_allocate_shared(intptr_t(size + kPage), 1, mpi.no_info, comm, &base, &window) == 0;
+  bool good = mpi.win_allocate_shared(intptr_t(bytes), 1, mpi.no_info, comm, &base, &window) == 0;
   Memories memories;
   if (good) windows.push_back(window);
   for (int r = 0; r < group.size() && good; r++) {
-    intptr_t bytes = 0;
+    intptr_t length = 0;
     int unit = 0;
     void* theirs = nullptr;
-    good = mpi.win_shared_query(window, r, &bytes, &unit, &theirs) == 0 && theirs;
+    good = mpi.win_shared_query(window, r, &length, &unit, &theirs) == 0 && theirs;
     const uintptr_t begin = (reinterpret_cast<uintptr_t>(theirs) + kPage - 1) / kPage * kPage;
     // The window owns it.
     memories.emplace_back(reinterpret_cast<void*>(begin), [](void*) {});
   }
   if (good) std::memset(memories[size_t(group.rank())].get(), 0, size);
-  const std::string all = group.gather(std::string(1, char(good)));
-  if (std::count(all.begin(), all.end(), char(true)) != group.size()) return {};
-  return memories;
+  return agree(good) ? memories : Memories{};
 }
 
 void free_mpi_memory() {
