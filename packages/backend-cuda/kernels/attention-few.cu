@@ -2,11 +2,14 @@
  * divide the keys among them, 16 at a time. Scores are made on tensor cores, straight from memory; values are added up in floats, each lane
  * with some of the features. Keys before the first and behind the last that the mask shows are not read. With many keys and few blocks,
  * several blocks have parts of the keys, whose results attend_few_join puts together. Before this text stand LZ_FEATURES (64, 128 or 256),
- * LZ_ROWS (rows), LZ_WARPS, LZ_MASK (1 with one of bool), LZ_CAUSAL, LZ_PARTS (1 for parts) and, for bfloat16, LZ_BRAIN. */
+ * LZ_ROWS (rows), LZ_WARPS, LZ_MASK (1 with one of bool), LZ_CAUSAL, LZ_PARTS (1 for parts), LZ_FETCH (1 to fetch keys and values to the
+ * second cache before earlier work has ended, which pays where blocks are few) and, for bfloat16, LZ_BRAIN. */
 #define LZ_KERNELS
 #include "tensor-core.cuh"
 
 constexpr int D = LZ_FEATURES, ROWS = LZ_ROWS, WARPS = LZ_WARPS, KEYS = 16, EACH = D / 32;
+/* Of a key: parts of 128 bytes. */
+constexpr int LINES = D / 64;
 constexpr float LOG2E = 1.4426950408889634f;
 
 /* In elements: from a batch to the next, a head, a row. */
@@ -39,13 +42,20 @@ extern "C" __global__ void __launch_bounds__(512) attend_few(const u16* q, const
   __shared__ float shares[WARPS][KEYS][8], shrinks[WARPS][8], tops[WARPS][8], totals[WARPS][8];
   __shared__ float outs[WARPS][ROWS][D];
   __shared__ int range[2];
-  await_earlier();
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
   const int S = int(at.keys), L = int(at.queries);
   const int groups = int(at.heads / at.shared_by);
   const int batch = int(blockIdx.y) / groups, group = int(blockIdx.y) % groups;
   const u16* keys = k + batch * at.k[0] + group * at.k[1];
   const u16* values = v + batch * at.v[0] + group * at.v[1];
+#if LZ_FETCH
+  for (int i = int(blockIdx.x) * WARPS * 32 + int(threadIdx.x); i < S * LINES; i += int(gridDim.x) * WARPS * 32) {
+    const int key = i / LINES, line = i % LINES * 64;
+    fetch_ahead(keys + key * at.k[2] + line);
+    fetch_ahead(values + key * at.v[2] + line);
+  }
+#endif
+  await_earlier();
   const float factor = scale * LOG2E;
   const int row = lane / 4, head = group * int(at.shared_by) + row / L;
   Chunk queries[D / 32] = {};

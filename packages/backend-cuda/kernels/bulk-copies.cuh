@@ -45,7 +45,6 @@ inline void give_sums(int at) { asm volatile("bar.arrive %0, " LZ_CONSUMERS ";" 
 inline void await_sums(int at) { asm volatile("bar.sync %0, " LZ_CONSUMERS ";" ::"r"(2 + at) : "memory"); }
 inline void free_sums(int at) { asm volatile("bar.arrive %0, " LZ_CONSUMERS ";" ::"r"(4 + at) : "memory"); }
 inline void await_free(int at) { asm volatile("bar.sync %0, " LZ_CONSUMERS ";" ::"r"(4 + at) : "memory"); }
-inline void fetch_ahead(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 
 inline float plus(float a, float b) { return __fadd_rn(a, b); }
 inline float times(float a, float b) { return __fmul_rn(a, b); }
@@ -73,7 +72,6 @@ inline void give_sums(int) { __syncthreads(); }
 inline void await_sums(int) { __syncthreads(); }
 inline void free_sums(int) {}
 inline void await_free(int) {}
-inline void fetch_ahead(const void*) {}
 
 inline float plus(float a, float b) { return a + b; }
 inline float times(float a, float b) { return a * b; }

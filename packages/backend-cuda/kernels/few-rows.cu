@@ -157,13 +157,13 @@ inline void bring(Step& step, const Weights& at, int tile, int group) {
     }
 }
 
-inline void add_step(float (&sums)[TILES][4], const Step& step, const u16* own, bool is_there, int left) {
+inline void add_step(float (&sums)[TILES][4], const Step& step, const u16* own, bool is_there, int left, u32 larger) {
 #pragma unroll
   for (int u = 0; u < TOGETHER; u++) {
     u32 right[CODES / 2] = {};
     if (is_there && (LZ_EVEN || u < left)) memcpy(right, __builtin_assume_aligned(own + u * LZ_GROUP, 16), sizeof right);
     float part[TILES][4] = {}, total[4] = {};
-    const u32 ones[4] = {ONES, ONES, ONES, ONES};
+    const u32 ones[4] = {ONES[0], ONES[0], ONES[1], ONES[1]};
 #pragma unroll
     for (int j = 0; j < WORDS; j++)
 #pragma unroll
@@ -171,13 +171,13 @@ inline void add_step(float (&sums)[TILES][4], const Step& step, const u16* own, 
         const u32* words = right + j * PER_WORD / 2;
         /* Of 4 bits codes i and i + 4 are a pair, of 8 bits i and i + 2. */
         const u32 a = words[s], b = words[s + PER_WORD / 4];
-        const u32 b0 = low_halves(a, b), b1 = high_halves(a, b);
+        u32 b0 = low_halves(a, b), b1 = high_halves(a, b);
+        if (ARE_TINY) b0 = enlarged(b0, larger), b1 = enlarged(b1, larger - LESS);
         multiply(total, ones, b0, b1);
 #pragma unroll
         for (int t = 0; t < TILES; t++) {
-          const u32 upper = step.w[t][0][u][j] >> (2 * s * LZ_BITS);
-          const u32 lower = step.w[t][1][u][j] >> (2 * s * LZ_BITS);
-          const u32 codes[4] = {elements_of(upper), elements_of(lower), elements_of(upper >> LZ_BITS), elements_of(lower >> LZ_BITS)};
+          u32 codes[4];
+          take_codes(codes, step.w[t][0][u][j] >> (2 * s * LZ_BITS), step.w[t][1][u][j] >> (2 * s * LZ_BITS));
           multiply(part[t], codes, b0, b1);
         }
       }
@@ -185,12 +185,23 @@ inline void add_step(float (&sums)[TILES][4], const Step& step, const u16* own, 
     for (int t = 0; t < TILES; t++)
 #pragma unroll
       for (int half = 0; half < 2; half++) {
-        const float scale = float_of(step.scale[t][half].of[u]);
-        const float bias = float_of(step.bias[t][half].of[u]) - OFFSET * scale;
+        const float scale = float_of(step.scale[t][half].of[u]), bias = float_of(step.bias[t][half].of[u]);
 #pragma unroll
-        for (int i = 0; i < 2; i++) sums[t][2 * half + i] += scale * part[t][2 * half + i] + bias * total[i];
+        for (int i = 0; i < 2; i++) {
+          float& sum = sums[t][2 * half + i];
+          sum = fmaf(scale, part[t][2 * half + i], fmaf(bias, total[i], sum));
+        }
       }
   }
+}
+
+inline bool are_finite(const float (&sums)[TILES][4]) {
+  bool all = true;
+#pragma unroll
+  for (int t = 0; t < TILES; t++)
+#pragma unroll
+    for (int i = 0; i < 4; i++) all = all && (bits_of(sums[t][i]) & 0x7f800000u) != 0x7f800000u;
+  return all;
 }
 
 inline void multiply_rows(const Matrix& matrix, const u16* x, int k, bool early) {
@@ -207,11 +218,25 @@ inline void multiply_rows(const Matrix& matrix, const u16* x, int k, bool early)
   if (early) bring_next();
   await_earlier();
   if (!early) bring_next();
+  bool large = false;
   while (group < groups) {
-    add_step(sums, step, own + group * LZ_GROUP, is_there, groups - group);
+    add_step(sums, step, own + group * LZ_GROUP, is_there, groups - group, larger_by(large));
     group += WARPS * TOGETHER;
+    /* Once more with other factors, where large elements of x may have become infinite. */
+    if (ARE_TINY && group >= groups && !large && __ballot_sync(~0u, !are_finite(sums)) != 0) {
+      large = true;
+      group = warp * TOGETHER;
+#pragma unroll
+      for (int t = 0; t < TILES; t++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) sums[t][i] = 0.0f;
+    }
     bring_next();
   }
+#pragma unroll
+  for (int t = 0; t < TILES; t++)
+#pragma unroll
+    for (int i = 0; i < 4; i++) sums[t][i] *= unit_of(large);
   finish(sums, nullptr, matrix.y, matrix.rows, matrix.tile);
 }
 

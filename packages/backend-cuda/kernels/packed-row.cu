@@ -26,9 +26,13 @@ constexpr int X_CHUNKS = TOGETHER * LZ_GROUP / 8, PAIRS = CODES / 4;
 
 /* A chunk of x as products take it: their words of codes hold codes i and i + 4 (of 8 bits i + 2) of a word
  * of weights. */
-inline Chunk paired(const Chunk& x) {
+inline Chunk paired(const Chunk& x, u32 larger) {
   const u32 *a = x.word, b = LZ_BITS == 4 ? 2 : 1, c = LZ_BITS == 4 ? 1 : 2;
-  return {{low_halves(a[0], a[b]), high_halves(a[0], a[b]), low_halves(a[c], a[3]), high_halves(a[c], a[3])}};
+  Chunk y = {{low_halves(a[0], a[b]), high_halves(a[0], a[b]), low_halves(a[c], a[3]), high_halves(a[c], a[3])}};
+  if (ARE_TINY)
+#pragma unroll
+    for (int i = 0; i < 4; i++) y.word[i] = enlarged(y.word[i], i % 2 ? larger - LESS : larger);
+  return y;
 }
 
 #if LZ_NORM
@@ -94,64 +98,69 @@ struct Norm {
 };
 
 /* Each warp keeps what it needs of x by itself; `totals` are the sums of its groups. Reads are under way
- * together, of LOADS stages. */
-inline void take_row(Chunk* own, float* totals, const u16* x, int groups, int stages, const Norm& norm) {
+ * together, of LOADS stages. Gives what one is in sums of products. */
+inline float take_row(Chunk* own, float* totals, const u16* x, int groups, int stages, const Norm& norm) {
   constexpr int LOADS = LZ_NORM ? 4 : 8;
   static_assert(X_CHUNKS <= 32, "a lane has a chunk of a stage");
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
   float rate = 0.0f;
-  for (int first = 0; first < stages; first += LOADS) {
-    Chunk some[LOADS];
-    const auto is_there = [&](int i) { return first + i < stages && ((first + i) * WARPS + warp) * TOGETHER < groups && lane < X_CHUNKS; };
-    const auto place = [&](int i) { return ((first + i) * WARPS + warp) * TOGETHER * LZ_GROUP + lane * 8; };
+  bool large = false;
+  for (bool again = true; again;) {
+    bool are_large = false;
+    for (int first = 0; first < stages; first += LOADS) {
+      Chunk some[LOADS];
+      const auto is_there = [&](int i) { return first + i < stages && ((first + i) * WARPS + warp) * TOGETHER < groups && lane < X_CHUNKS; };
+      const auto place = [&](int i) { return ((first + i) * WARPS + warp) * TOGETHER * LZ_GROUP + lane * 8; };
 #pragma unroll
-    for (int i = 0; i < LOADS; i++)
-      if (is_there(i)) some[i] = *(const Chunk*)(x + place(i));
+      for (int i = 0; i < LOADS; i++)
+        if (is_there(i)) some[i] = *(const Chunk*)(x + place(i));
 #if LZ_NORM
-    Chunk scales[LOADS];
+      Chunk scales[LOADS];
 #pragma unroll
-    for (int i = 0; i < LOADS; i++)
-      if (is_there(i)) scales[i] = *(const Chunk*)(norm.scales + place(i));
-    if (first == 0) rate = rate_of(x, groups * LZ_GROUP, norm.eps);
+      for (int i = 0; i < LOADS; i++)
+        if (is_there(i)) scales[i] = *(const Chunk*)(norm.scales + place(i));
+      if (first == 0 && !large) rate = rate_of(x, groups * LZ_GROUP, norm.eps);
 #pragma unroll
-    for (int i = 0; i < LOADS; i++)
-      if (is_there(i)) {
-        some[i] = normed_chunk(some[i], scales[i], rate);
-        if (LZ_NORM == 2 && blockIdx.x == 0) *(Chunk*)(norm.y + place(i)) = some[i];
-      }
+      for (int i = 0; i < LOADS; i++)
+        if (is_there(i)) {
+          some[i] = normed_chunk(some[i], scales[i], rate);
+          if (LZ_NORM == 2 && blockIdx.x == 0) *(Chunk*)(norm.y + place(i)) = some[i];
+        }
 #endif
 #pragma unroll
-    for (int i = 0; i < LOADS; i++)
-      if (is_there(i)) own[(first + i) * X_CHUNKS + lane] = paired(some[i]);
+      for (int i = 0; i < LOADS; i++)
+        if (is_there(i)) {
+          own[(first + i) * X_CHUNKS + lane] = paired(some[i], larger_by(large));
+#pragma unroll
+          for (int j = 0; j < 4; j++) are_large = are_large || is_large(some[i].word[j]);
+        }
+    }
+    again = ARE_TINY && !large && __ballot_sync(~0u, are_large) != 0;
+    large = large || again;
   }
   __syncwarp();
-  const u32 ones[4] = {ONES, ONES, ONES, ONES};
-  /* A group's products wait for each other: those of the other groups of two stages run meanwhile. */
-  for (int first = 0; first < stages; first += 2) {
-    float total[2][TOGETHER][4] = {};
+  const u32 ones[4] = {ONES[0], ONES[0], ONES[1], ONES[1]};
+  /* Each column of a product has another group. */
+  for (int first = 0, all = stages * TOGETHER; first < all; first += 8) {
+    const int group = first + lane / 4 < all ? first + lane / 4 : first;
+    float total[4] = {};
 #pragma unroll
-    for (int p = 0; p < PAIRS; p++)
-#pragma unroll
-      for (int i = 0; i < 2; i++)
-#pragma unroll
-        for (int u = 0; u < TOGETHER; u++) {
-          const int stage = first + i < stages ? first + i : first;
-          const Chunk& c = own[((stage * TOGETHER + u) * 4 + lane % 4) * (PAIRS / 2) + p / 2];
-          multiply(total[i][u], ones, c.word[p % 2 * 2], c.word[p % 2 * 2 + 1]);
-        }
+    for (int p = 0; p < PAIRS; p++) {
+      const Chunk& c = own[(group * 4 + lane % 4) * (PAIRS / 2) + p / 2];
+      multiply(total, ones, c.word[p % 2 * 2], c.word[p % 2 * 2 + 1]);
+    }
 #pragma unroll
     for (int i = 0; i < 2; i++)
-#pragma unroll
-      for (int u = 0; u < TOGETHER; u++)
-        if (lane == 0 && first + i < stages) totals[(first + i) * TOGETHER + u] = total[i][u][0];
+      if (const int at = first + lane * 2 + i; lane < 4 && at < all) totals[at] = total[i];
   }
   __syncwarp();
+  return unit_of(large);
 }
 
 /* Adds a stage's products to the sums of a lane's two rows; `own` and `totals` are those of the stage, `line` bytes of a row's numbers. */
 inline void add_stage(float (&sums)[2], const char* weights, const char* numbers, int line, const Chunk* own, const float* totals) {
   const int lane = int(threadIdx.x) % 32;
-  u16 scale[2][TOGETHER], bias[2][TOGETHER];
+  u32 scale[2][(TOGETHER + 1) / 2], bias[2][(TOGETHER + 1) / 2];
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     const char* from = numbers + half * 8 * line;
@@ -171,16 +180,16 @@ inline void add_stage(float (&sums)[2], const char* weights, const char* numbers
     for (int u = 0; u < TOGETHER; u++) {
       const Chunk& c = own[(u * 4 + lane % 4) * (PAIRS / 2) + p / 2];
       const int word = p / (PER_WORD / 4), shift = p % (PER_WORD / 4) * 2 * LZ_BITS;
-      const u32 upper = w[u][0][word] >> shift, lower = w[u][1][word] >> shift;
-      const u32 codes[4] = {elements_of(upper), elements_of(lower), elements_of(upper >> LZ_BITS), elements_of(lower >> LZ_BITS)};
+      u32 codes[4];
+      take_codes(codes, w[u][0][word] >> shift, w[u][1][word] >> shift);
       multiply(part[u], codes, c.word[p % 2 * 2], c.word[p % 2 * 2 + 1]);
     }
 #pragma unroll
   for (int u = 0; u < TOGETHER; u++)
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      const float by = float_of(scale[half][u]), more = float_of(bias[half][u]) - OFFSET * by;
-      sums[half] += by * part[u][2 * half] + more * totals[u];
+      const auto number = [&](const u32* pairs) { return u % 2 ? high_float(pairs[u / 2]) : low_float(pairs[u / 2]); };
+      sums[half] = fmaf(number(scale[half]), part[u][2 * half], fmaf(number(bias[half]), totals[u], sums[half]));
     }
 }
 
@@ -268,7 +277,7 @@ extern "C" __global__ void __launch_bounds__(288, LZ_BLOCKS) packed_row(const u1
   if (int(threadIdx.x) * 64 < k) fetch_ahead(scales + int(threadIdx.x) * 64);
 #endif
   await_earlier();
-  take_row(own, totals, x, groups, per_tile, {scales, normed, eps});
+  const float unit = take_row(own, totals, x, groups, per_tile, {scales, normed, eps});
   const char* weights = (const char*)arena + lane / 4 * ROW_PITCH + warp * 128 + lane % 4 * WORDS * 4;
   const char* numbers = (const char*)arena + STAGES * STAGE_BYTES + lane / 4 * line + warp * TOGETHER * 2;
   for (int tile = int(blockIdx.x), turn = 0; tile < tiles; tile += int(gridDim.x), turn++) {
@@ -288,7 +297,7 @@ extern "C" __global__ void __launch_bounds__(288, LZ_BLOCKS) packed_row(const u1
       advance();
     }
     if (warp > 0 && turn >= 2) await_free(at);
-    if (lane % 4 == 0) parts[at][warp][lane / 4] = sums[0], parts[at][warp][8 + lane / 4] = sums[1];
+    if (lane % 4 == 0) parts[at][warp][lane / 4] = unit * sums[0], parts[at][warp][8 + lane / 4] = unit * sums[1];
     if (warp > 0) give_sums(at);
     else await_sums(at);
     if (gives) {

@@ -20,6 +20,8 @@ inline void copy_ahead(Shared to, const void* from, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0));
 }
 inline void commit_copies() { asm volatile("cp.async.commit_group;"); }
+/* Brings 128 bytes to the second cache. */
+inline void fetch_ahead(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 template <int N>
 inline void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(N));
@@ -81,6 +83,20 @@ inline float float_of(u16 bits) {
   return f;
 #endif
 }
+inline float low_float(u32 pair) {
+#ifdef LZ_BRAIN
+  return __uint_as_float(pair << 16);
+#else
+  return float_of(u16(pair));
+#endif
+}
+inline float high_float(u32 pair) {
+#ifdef LZ_BRAIN
+  return __uint_as_float(pair & 0xffff0000u);
+#else
+  return float_of(u16(pair >> 16));
+#endif
+}
 inline float power_of_two(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -100,6 +116,7 @@ inline void copy_ahead(Shared to, const void* from, bool there) {
   else memset((void*)to, 0, 16);
 }
 inline void commit_copies() {}
+inline void fetch_ahead(const void*) {}
 template <int N>
 inline void wait_for_copies() {}
 inline int lane() { return int(threadIdx.x % 32); }
@@ -130,6 +147,8 @@ inline float float_of(u16 bits) {
   x.bits = bits;
   return float(x);
 }
+inline float low_float(u32 pair) { return float_of(u16(pair)); }
+inline float high_float(u32 pair) { return float_of(u16(pair >> 16)); }
 inline u32 pack(float low, float high) { return Narrow(low).bits | u32(Narrow(high).bits) << 16; }
 inline void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   const int row = lane() / 4 * 4, column = lane() % 4 * 2;

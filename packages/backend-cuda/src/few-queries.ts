@@ -15,7 +15,7 @@ const FEATURES = [64, 128, 256]
 const MOST_BLOCKS = 65535
 /** Blocks that keep a GPU busy; with fewer, those have parts of so many keys, and there are so many parts at most. */
 const [MANY_BLOCKS, KEYS_PART, MOST_PARTS] = [128, 512, 32]
-/** Parts of so few keys still pay where all of them are no more blocks than this. */
+/** Parts of so few keys still pay where all of them are no more blocks than this; so few blocks fetch keys ahead. */
 const [FEW_KEYS, FEW_BLOCKS] = [128, 32]
 
 const rowsOf = ({ inputs: [q, k] }: Node): number => (q.shape[1] / k.shape[1]) * q.shape[2]
@@ -66,6 +66,7 @@ export function encodeFewQueries(node: Node, queue: DispatchQueue): void {
     // One query sees all keys.
     `#define LZ_CAUSAL ${Number(causal && queries > 1)}`,
     `#define LZ_PARTS ${Number(parts > 1)}`,
+    `#define LZ_FETCH ${Number(blocks <= FEW_BLOCKS)}`,
     TYPE_DEFINITIONS[q.dtype.name],
   ].join("\n")
   const kernel = (name: string): Parameters<DispatchQueue["dispatch"]>[0]["kernel"] => ({

@@ -69,6 +69,22 @@ it.each([
   120_000,
 )
 
+it.each([-40, 54, 56, 110])(
+  "of x times 2^%d is as many times as much",
+  (power) => {
+    const packed = mx.quantize(wave([rowsFor(), 512], mx.bfloat16, 1)) as [mx.Array, mx.Array, mx.Array]
+    for (const rows of [1, 2]) {
+      const x = wave([rows, 512], mx.bfloat16, 2)
+      const times = (by: number): number[] =>
+        valuesOf(mx.quantizedMatmul(x.multiply(by).astype(mx.bfloat16), ...packed))
+      const want = times(1).map((each) => each * 2 ** power)
+      expect(want.every(Number.isFinite)).toBe(true)
+      expect(times(2 ** power)).toEqual(want)
+    }
+  },
+  120_000,
+)
+
 it("keeps the numbers of all tiles that stages one after another are of", () => {
   const [k, groupSize, perTile, turns] = [4096, 32, 2, 12]
   const packed = mx.quantize(wave([turns * 16 * cudaRuntime.facts.processors, k], mx.float16, 1), {
