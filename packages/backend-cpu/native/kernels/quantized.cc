@@ -116,14 +116,18 @@ void by_panels(const lz_call& call, const PackedProduct& p, const PackedJob& job
   require(call, !exhausted, "out of memory");
 }
 
-// From so many rows on, tiles of integers are ahead of passes over the codes, which are floats for E2M1.
-int64_t tile_rows(const PackedProduct& p) { return p.format.code == Code::integer ? 3 : 2; }
+// True if tiles of integers are ahead of passes over the codes, which are floats for E2M1, and of tiles of
+// floats, which many rows that were not rounded meet. (More than four rows of float32 leave the first cache.)
+bool prefers_byte_tiles(const PackedProduct& p, int64_t rows) {
+  const bool floats = p.format.code == Code::e2m1 && !p.rounded;
+  if (rows < (floats ? 2 : 4) || !has_byte_tiles(p)) return false;
+  return p.rounded || rows <= (floats || p.out_dtype != LZ_FLOAT32 ? kFewRows : 4);
+}
 
 enum class Way { few, some, panels, tiles, bytes };
 
 Way way_of(const PackedProduct& p, const PackedJob& job) {
-  // For many rows that were not rounded, floats are.
-  if (job.rows >= tile_rows(p) && (p.rounded || job.rows <= kFewRows) && has_byte_tiles(p)) return Way::bytes;
+  if (prefers_byte_tiles(p, job.rows)) return Way::bytes;
   // Codes that cross words are unpacked, for each row of x.
   const bool multiplied = 32 % p.format.bits == 0 || quantized_table().takes_bytes(p.format);
   const bool few = p.transpose && job.rows <= (multiplied ? kFewRows : 1);

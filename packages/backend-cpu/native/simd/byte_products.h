@@ -34,9 +34,9 @@ struct ByteSums {
     asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(codes), "m"(x));
   }
   LZ_BYTES HWY_INLINE __m512 floats() const { return _mm512_cvtepi32_ps(sum); }
-  // Of two digits.
-  static LZ_BYTES HWY_INLINE __m512 of_two(ByteSums high, ByteSums low) {
-    return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(high.sum, 8), low.sum));
+  // 256 times these sums, and those of a lower digit.
+  LZ_BYTES HWY_INLINE __m512 floats_with(ByteSums low) const {
+    return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(sum, 8), low.sum));
   }
 };
 #elif HWY_TARGET == HWY_AVX2
@@ -50,11 +50,6 @@ struct ByteSums {
   }
   HWY_INLINE __m256 floats() const {
     return _mm256_cvtepi32_ps(_mm256_madd_epi16(sum, _mm256_set1_epi16(1)));
-  }
-  // Of two digits.
-  static HWY_INLINE __m256 of_two(ByteSums high, ByteSums low) {
-    return _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_madd_epi16(high.sum, _mm256_set1_epi16(256)),
-                                               _mm256_madd_epi16(low.sum, _mm256_set1_epi16(1))));
   }
 };
 #endif

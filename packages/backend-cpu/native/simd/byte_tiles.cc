@@ -34,23 +34,20 @@ void round(const float* x, int64_t n, float* y) {
 #ifdef LZ_BYTES
 // Rows of a tile, of which the sums of a block and of all blocks stay in registers.
 constexpr int most_rows(int digits) {
-  if (HWY_TARGET == HWY_AVX2) return digits == 3 ? 2 : 4;
+  if (HWY_TARGET == HWY_AVX2) return 4;
   return digits == 1 ? 12 : digits == 2 ? 8 : 6;
 }
 int32_t rows_of(int digits) { return most_rows(digits); }
 
-// AVX2's sums of more numbers would exceed 16 bits.
-int32_t block_of(CodeFormat f, int digits) {
-  const bool whole = digits > 1 && (HWY_TARGET <= HWY_AVX3 || f.group < kRoundedBlock);
-  return int32_t(whole ? f.group : kRoundedBlock);
-}
+int32_t block_of(CodeFormat f, int digits) { return int32_t(digits == 1 ? kRoundedBlock : f.group); }
 
+// On AVX2 passes over the codes are ahead of tiles for several digits.
 bool takes(CodeFormat f, int digits) {
   if (f.code == Code::e4m3 || (digits == 1 && f.group % kRoundedBlock != 0)) return false;
 #if HWY_TARGET <= HWY_AVX3
   return has_byte_products() && (8 % f.bits == 0 || spreads_bytes());
 #else
-  return f.code == Code::integer && f.bits <= 4 && 8 % f.bits == 0;
+  return digits == 1 && f.code == Code::integer && f.bits <= 4 && 8 % f.bits == 0;
 #endif
 }
 
@@ -161,7 +158,11 @@ bool pack_digits(const BytePack& p) {
 }
 
 bool pack(const BytePack& p) {
-  return (p.digits == 1 ? pack_digits<1> : p.digits == 2 ? pack_digits<2> : pack_digits<3>)(p);
+#if HWY_TARGET <= HWY_AVX3
+  if (p.digits == 2) return pack_digits<2>(p);
+  if (p.digits == 3) return pack_digits<3>(p);
+#endif
+  return pack_digits<1>(p);
 }
 
 // Codes of a step, from words whose low bits they are.
@@ -227,7 +228,7 @@ LZ_BYTES HWY_NOINLINE void multiply_tile(const ByteTile& t) {
       }
       LZ_UNROLL for (int r = 0; r < kRows; r++) {
         V all{part[kDigits > 1][r].floats()};
-        if constexpr (kDigits > 1) all = V{ByteSums::of_two(part[0][r], part[1][r])};
+        if constexpr (kDigits > 1) all = V{part[0][r].floats_with(part[1][r])};
         // A third digit is apart: all three exceed 32 bits.
         if constexpr (kDigits > 2) all = hn::MulAdd(all, hn::Set(d, 256.0f), V{part[2][r].floats()});
         sum[r] = hn::MulAdd(all, hn::Mul(scale, hn::Set(d, x_scales[r])), sum[r]);
@@ -260,7 +261,11 @@ void multiply_digits(const ByteTile& t) {
 }
 
 void multiply(const ByteTile& t) {
-  (t.digits == 1 ? multiply_digits<1> : t.digits == 2 ? multiply_digits<2> : multiply_digits<3>)(t);
+#if HWY_TARGET <= HWY_AVX3
+  if (t.digits == 2) return multiply_digits<2>(t);
+  if (t.digits == 3) return multiply_digits<3>(t);
+#endif
+  multiply_digits<1>(t);
 }
 
 #if HWY_TARGET <= HWY_AVX3
