@@ -1,7 +1,8 @@
 /**
  * `npm run bench -- --instructions [text …]`: how many instructions a call takes, for what is the engine's own work. On a machine that
- * others use too, counts say more than times: two runs differ by a percent or two. Valgrind counts two runs, of which one goes on for so
- * many calls more, so that starting and warming up cancel out.
+ * others use too, counts say more than times. Valgrind counts two runs, of which one goes on for so many calls more, so that starting and
+ * warming up cancel out. When V8 compiles what still moves counts by up to 15 percent: there are several such pairs, each with its own
+ * seeds, and the median counts.
  */
 import { spawn, spawnSync } from "node:child_process"
 import { writeFileSync } from "node:fs"
@@ -36,7 +37,7 @@ const rows: readonly Counted[] = [
 ]
 
 /**
- * The settings that make two runs alike: no threads, no random seeds, and no clock that decides when V8 compiles and collects. What it
+ * The settings that make two runs alike: no threads, and no clock that decides when V8 compiles and collects. What it
  * compiles and collects is counted, as part of the calls that cause it.
  */
 const flags = [
@@ -47,17 +48,19 @@ const flags = [
   // The heap's growth goes by measured speeds: eight adds, compiled, read 6,352 and 9,749 on a busy machine, as collections fell.
   "--heap-growing-percent=50",
   "--no-memory-reducer",
-  "--hash-seed=1",
-  "--random-seed=1",
 ]
+/** Pairs of runs, each with seeds of its own. */
+const PAIRS = 5
 const environment = { ...process.env, LAZULI_NUM_THREADS: "1", OPENBLAS_NUM_THREADS: "1" }
 /** Valgrind offers AVX2 at most, and dispatch follows; code that V8 replaces must be read again. */
 const valgrind = ["--tool=callgrind", "--callgrind-out-file=/dev/null", "--smc-check=all-non-file"]
 const contestant = fileURLToPath(new URL("./lazuli.js", import.meta.url))
 
 /** Instructions of a process that makes so many calls. @throws Error with what the process wrote */
-function count({ name, way }: Counted, calls: number): Promise<number> {
-  const args = [...valgrind, process.execPath, ...flags, contestant, name, way, "--calls", String(calls)]
+function count({ name, way }: Counted, calls: number, seed: number): Promise<number> {
+  const seeds = [`--hash-seed=${seed}`, `--random-seed=${seed}`]
+  const program = [process.execPath, ...flags, ...seeds, contestant]
+  const args = [...valgrind, ...program, name, way, "--calls", String(calls)]
   const child = spawn("valgrind", args, { env: environment, stdio: ["ignore", "ignore", "pipe"] })
   let said = ""
   child.stderr.setEncoding("utf8").on("data", (text: string) => {
@@ -74,15 +77,25 @@ function count({ name, way }: Counted, calls: number): Promise<number> {
 }
 
 interface Result extends Counted {
+  /** The median of the pairs, the least and the most. */
   readonly instructions: number
+  readonly least: number
+  readonly most: number
   readonly perOperation: number
 }
 
 async function measure(row: Counted): Promise<Result> {
-  const [less, more] = await Promise.all([count(row, row.warm), count(row, row.warm + row.calls)])
-  const instructions = Math.round((more - less) / row.calls)
+  const counts: number[] = []
+  for (let seed = 1; seed <= PAIRS; seed++) {
+    const ends = [row.warm, row.warm + row.calls]
+    const [less, more] = await Promise.all(ends.map((calls) => count(row, calls, seed)))
+    counts.push(Math.round((more - less) / row.calls))
+  }
+  counts.sort((a, b) => a - b)
+  const instructions = counts[counts.length >> 1]
   const ops = workloads.find(({ name }) => name === row.name)?.ops ?? 1
-  return { ...row, instructions, perOperation: Math.round(instructions / ops) }
+  const [least, most] = [counts[0], counts[counts.length - 1]]
+  return { ...row, instructions, least, most, perOperation: Math.round(instructions / ops) }
 }
 
 /** Prints the table, and writes it where `json` says. Gives the process's exit code. */
@@ -108,17 +121,17 @@ export async function countInstructions(texts: readonly string[], json: string |
     for (let row = queue.shift(); row; row = queue.shift()) {
       const result = await measure(row)
       results[chosen.indexOf(row)] = result
-      const { name, way, instructions, perOperation } = result
+      const { name, way, instructions, least, most, perOperation } = result
       const rest = perOperation === instructions ? "" : `, ${perOperation} an operation`
-      console.log(`${name}, ${way}: ${instructions} instructions a call${rest}`)
+      console.log(`${name}, ${way}: ${instructions} instructions a call (${least}–${most})${rest}`)
     }
   }
   await Promise.all(Array.from({ length: Math.max(1, availableParallelism() >> 1) }, work))
   console.table(
     Object.fromEntries(
-      results.map(({ name, way, instructions, perOperation }) => [
+      results.map(({ name, way, instructions, least, most, perOperation }) => [
         `${name}, ${way}`,
-        { "instructions a call": instructions, "an operation": perOperation },
+        { "instructions a call": instructions, least, most, "an operation": perOperation },
       ]),
     ),
   )
