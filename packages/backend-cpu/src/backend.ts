@@ -48,6 +48,7 @@ import {
 } from "./kernel-ids"
 import { loadFailure, native } from "./native"
 import {
+  allocateFilled,
   allocateOn,
   blockBytes,
   CROSSING,
@@ -229,15 +230,14 @@ const boundOf = (bytes: number): number => (bytes >= UNBOUNDED ? Infinity : byte
 const memory: Memory = {
   name: "cpu",
 
-  allocate(nbytes, stream) {
-    return allocateOn(stream ? queueOf(stream) : main, this, nbytes)
-  },
+  allocate: (nbytes, stream) => allocateOn(stream ? queueOf(stream) : main, memory, nbytes),
   stage(nbytes) {
     if (main.isBusy()) return fillNow(this, nbytes, (id) => native.allocate(id, nbytes))
     const storage = allocateOn(main, this, nbytes)
     waitForStorage(storage)
     return storage
   },
+  allocateFilled: (bytes) => allocateFilled(memory, bytes),
   release(storage) {
     const { id } = storage
     if (storage.lender === null) releaseLater(storage)
@@ -281,9 +281,7 @@ const memory: Memory = {
     storage.stream = null
     return native.give(storage.id)
   },
-  take(number, nbytes) {
-    return fillNow(this, nbytes, (id) => native.take(id, number, nbytes))
-  },
+  take: (number, nbytes) => fillNow(memory, nbytes, (id) => native.take(id, number, nbytes)),
 
   tracker: {
     track: (objects, count, ids) => native.track(objects as object[], count, ids),

@@ -4,6 +4,7 @@ import { afterEach, describe, expect, it } from "vitest"
 import {
   alloc,
   code,
+  data,
   free,
   map,
   type Operand,
@@ -38,6 +39,15 @@ describe("the command buffer", () => {
     expect([...get(x, new Float32Array(4))]).toEqual([2, 4, 6, 8])
     ok(free(y))
     expect(() => native.read(y, 0, new Uint8Array(1))).toThrow("there is no buffer")
+  })
+
+  it("brings contents along", () => {
+    const x = newId()
+    ok(data(x, [0x40000000_3f800000n, 0x40400000n], 4))
+    expect([...get(x, new Float32Array(3))]).toEqual([1, 2, 3])
+    expect(() => get(x, new Float32Array(4))).toThrow("do not fit")
+    ok(data(x, []))
+    expect(() => get(x, new Float32Array(1))).toThrow("do not fit")
   })
 
   it("poisons what depends on a failure and runs the rest", () => {
@@ -96,6 +106,11 @@ describe("the command buffer", () => {
       record(1, [1n]),
       record(1, [BigInt(y), -5n]),
       record(1, [-1n, 5n]),
+      record(10, [BigInt(y)]),
+      record(10, [BigInt(y), 8n]),
+      record(10, [BigInt(y), 8n, 1n, 2n]),
+      record(10, [BigInt(y), -1n]),
+      record(10, [-1n, 5n, 1n]),
       record(3, []),
       record(4, []),
       record(5, []),
@@ -134,6 +149,11 @@ describe("the command buffer", () => {
         "malformed record: unknown opcode 77",
         "malformed record: ALLOC takes a buffer id and bytes",
         "[allocate] cannot allocate -5 bytes",
+        "[allocate] buffer id N is out of range",
+        "malformed record: DATA takes a buffer id, a number of bytes, and these",
+        "malformed record: DATA takes a buffer id, a number of bytes, and these",
+        "malformed record: DATA takes a buffer id, a number of bytes, and these",
+        "malformed record: DATA takes a buffer id, a number of bytes, and these",
         "[allocate] buffer id N is out of range",
         "malformed record: RUN lacks its kernel or operands",
         "malformed record: MAP lacks its program or operands",

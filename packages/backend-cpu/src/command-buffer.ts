@@ -21,6 +21,7 @@ export enum Op {
   Epilogue = 7,
   Prologue = 8,
   Dense = 9,
+  Data = 10,
 }
 
 /** Operand flags. */
@@ -43,6 +44,7 @@ export class CommandBuffer {
   /** The same as halves of words, for what writes many at once: every call of a method stores the length anew. */
   i32: Int32Array
   f32: Float32Array
+  private u8: Uint8Array
   private f64: Float64Array
   private recordStart = 0
 
@@ -50,6 +52,7 @@ export class CommandBuffer {
     this.buffer = new ArrayBuffer(words * 8)
     this.i32 = new Int32Array(this.buffer)
     this.f32 = new Float32Array(this.buffer)
+    this.u8 = new Uint8Array(this.buffer)
     this.f64 = new Float64Array(this.buffer)
   }
 
@@ -71,6 +74,7 @@ export class CommandBuffer {
     this.buffer = bigger
     this.i32 = new Int32Array(bigger)
     this.f32 = new Float32Array(bigger)
+    this.u8 = new Uint8Array(bigger)
     this.f64 = new Float64Array(bigger)
   }
 
@@ -208,6 +212,25 @@ export class CommandBuffer {
     i32[at + 4] = bytes
     i32[at + 5] = 0
     this.length += 3
+  }
+
+  /** Memory for a buffer id, and what it holds. There is room for it. */
+  data(id: number, bytes: ArrayBufferView): void {
+    const { i32 } = this
+    const at = this.length * 2
+    const { byteLength } = bytes
+    const words = 3 + ((byteLength + 7) >> 3)
+    i32[at] = Op.Data
+    i32[at + 1] = words
+    i32[at + 2] = id
+    i32[at + 3] = 0
+    i32[at + 4] = byteLength
+    i32[at + 5] = 0
+    // V8 makes the buffer of a small typed array only when it is asked for, at a high price.
+    if (bytes instanceof Float32Array) this.f32.set(bytes, at + 6)
+    else if (bytes instanceof Int32Array) i32.set(bytes, at + 6)
+    else this.u8.set(new Uint8Array(bytes.buffer, bytes.byteOffset, byteLength), (at + 6) * 4)
+    this.length += words
   }
 
   /** Holds what follows back until another queue has done a ticket. */

@@ -5,6 +5,7 @@ import * as mx from "@lazuli/core"
 import { Array, lifetimes } from "@lazuli/core/engine"
 import { afterEach, describe, expect, test } from "vitest"
 import { cpuBackend } from "./index"
+import { native } from "./native"
 
 const values = (a: mx.Array): number[] => globalThis.Array.from(a.flatten().toTypedArray() as Float32Array)
 
@@ -201,4 +202,46 @@ describe("a failure", () => {
 test("handles are of the class that users see", () => {
   expect(mx.ones([1]).add(1)).toBeInstanceOf(Array)
   expect(mx.Array.name).toBe("Array")
+})
+
+describe("arrays of JavaScript's data", () => {
+  test("of every small size, and of those around the largest that come with the command buffer", () => {
+    const sizes = [...globalThis.Array.from({ length: 20 }, (_, i) => i), 1023, 1024, 1025]
+    for (const list of [Uint8Array, Int16Array, Int32Array, Float32Array, Float64Array]) {
+      const data = sizes.map((n) => new list(n).map((_, i) => (7 * i + n) % 100))
+      const arrays = data.map((each) => mx.array(each))
+      const twice = arrays.map((x) => x.multiply(2))
+      mx.eval(twice)
+      for (const [i, each] of data.entries()) {
+        expect(arrays[i].toTypedArray()).toEqual(each)
+        expect(twice[i].toTypedArray()).toEqual(each.map((v) => 2 * v))
+      }
+    }
+  })
+
+  test("are copied when they are made, and come without a call of their own where they are small", () => {
+    mx.eval(mx.ones([2]).add(1))
+    const runs = native.done(0)
+    const small = Float32Array.of(1, 2, 3)
+    const x = mx.array(small)
+    small.fill(0)
+    const y = x.add(mx.array([1, 1, 1]))
+    mx.eval(y)
+    expect(native.done(0)).toBe(runs + 1)
+    const large = new Float32Array(1000).fill(4)
+    const z = mx.array(large)
+    large.fill(0)
+    expect(z.max().item()).toBe(4)
+    expect([x, y].map((a) => a.tolist())).toEqual([
+      [1, 2, 3],
+      [2, 3, 4],
+    ])
+  })
+
+  test("are read by other streams", () => {
+    const before = mx.array([1, 2])
+    const stream = mx.newStream(mx.cpu)
+    const after = mx.array([3, 4])
+    expect(mx.add(before, after, { stream }).tolist()).toEqual([4, 6])
+  })
 })

@@ -127,7 +127,7 @@ export interface Native {
 }
 
 /** The version of native/PROTOCOL.md that this package writes. */
-const PROTOCOL = 8
+const PROTOCOL = 9
 
 /** Refuses an addon that would read other words than this package writes. @throws Error that names both versions and the cure */
 export function checkProtocol(addon: Partial<Native>, file: string): void {

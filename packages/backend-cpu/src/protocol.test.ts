@@ -11,7 +11,7 @@ test("another one is refused by name", () => {
   expect(() =>
     checkProtocol({ protocol: () => 99, version: () => "0.0.9" }, "old.node"),
   ).toThrowErrorMatchingInlineSnapshot(
-    `[Error: [@lazuli/backend-cpu] old.node was built for protocol 99 (package 0.0.9), but this package writes protocol 8. Build it again (npm run build in a clone of the repository), or install the same version of all @lazuli packages]`,
+    `[Error: [@lazuli/backend-cpu] old.node was built for protocol 99 (package 0.0.9), but this package writes protocol 9. Build it again (npm run build in a clone of the repository), or install the same version of all @lazuli packages]`,
   )
   // An addon built before there were versions.
   expect(() => checkProtocol({}, "older.node")).toThrow(

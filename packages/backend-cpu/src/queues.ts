@@ -122,6 +122,24 @@ export function allocateOn(queue: Queue, owner: Storage["memory"], nbytes: numbe
   return storage
 }
 
+/** More bytes take longer to copy twice than to be written by a call of their own. */
+const MOST_DATA = 1024
+
+/**
+ * A storage whose contents the command buffer brings along; null where many bytes would be copied twice, or a reader would wait for work
+ * that has nothing to do with it.
+ */
+export function allocateFilled(owner: Storage["memory"], bytes: ArrayBufferView): Storage | null {
+  const { byteLength } = bytes
+  if (byteLength > MOST_DATA || queues.length > 1 || main.isBusy()) return null
+  const storage = take(main.freeIds, owner, byteLength)
+  main.reserve(3 + MOST_DATA / 8)
+  main.commands.data(storage.id, bytes)
+  storage.queue = main.id
+  storage.ticket = main.open
+  return storage
+}
+
 /**
  * A storage that has its memory now, whatever queues do: `fill` gives its id a buffer. @throws what `fill` throws, as an engine's error
  */
@@ -254,7 +272,7 @@ function run(queue: Queue): void {
   if (words === 0) return
   queue.commands.length = 0
   const wasBusy = queue.open - 1 > queue.done
-  const failures = native.run(words, queue.id)
+  const failures = queue === main ? native.run(words) : native.run(words, queue.id)
   queue.done = queue.open++
   if (failures > 0 || wasBusy) collectFailures()
   if (later.length > 0) catchUp()

@@ -163,6 +163,8 @@ describe("an update of an array whose handle is alive", () => {
     const x = run(1500)
     expect(mx.getPeakMemory() - before).toBeLessThan(2.2 * x.nbytes)
     expect(x.sum().item()).toBe(1024)
+    // The next test counts what is alive.
+    x.dispose()
   })
 })
 

@@ -44,6 +44,9 @@ export function record(opcode: number, words: bigint[]): bigint[] {
   return [pair(opcode, words.length + 1), ...words]
 }
 export const alloc = (id: number, bytes: number) => record(1, [BigInt(id), BigInt(bytes)])
+/** Bytes are those of whole words, but for the last `less`. */
+export const data = (id: number, words: readonly bigint[], less = 0) =>
+  record(10, [BigInt(id), BigInt(8 * words.length - less), ...words])
 export const free = (id: number) => record(2, [BigInt(id)])
 export const call = (
   opcode: number,

@@ -1,6 +1,7 @@
 #include "runtime/executor.h"
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <new>
 #include <stdexcept>
@@ -118,6 +119,19 @@ Executor::Outcome Executor::record(const int64_t* record, const int64_t* end) {
       std::string error;
       if (allocate(uint64_t(next[0]), next[1], &error)) return Outcome::done;
       if (uint64_t(next[0]) < buffers_.kLimit) outputs_.push_back(low32(next[0]));
+      return fail("[allocate] " + error);
+    }
+    case kData: {
+      const int64_t left = end - next - 2;
+      if (left < 0 || next[1] < 0 || next[1] > left * 8 || next[1] <= (left - 1) * 8)
+        return fail("malformed record: DATA takes a buffer id, a number of bytes, and these");
+      std::string error;
+      const auto id = uint64_t(next[0]);
+      if (allocate(id, next[1], &error)) {
+        std::memcpy(buffers_.find(id)->buffer->data, next + 2, size_t(next[1]));
+        return Outcome::done;
+      }
+      if (id < buffers_.kLimit) outputs_.push_back(low32(next[0]));
       return fail("[allocate] " + error);
     }
     case kFree: {

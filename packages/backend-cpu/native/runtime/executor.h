@@ -21,7 +21,7 @@ namespace lazuli {
 
 // The version of PROTOCOL.md, which src/native.ts states too. Raise both with any change to what words mean,
 // a kernel's parameters included.
-inline constexpr int kProtocol = 8;
+inline constexpr int kProtocol = 9;
 
 struct Failure {
   int64_t word;  // where the record starts

@@ -19,7 +19,8 @@ enum Opcode : uint32_t {
   kWait = 6,
   kEpilogue = 7,
   kPrologue = 8,
-  kDense = 9
+  kDense = 9,
+  kData = 10
 };
 
 inline uint32_t low32(int64_t word) { return uint32_t(uint64_t(word)); }

@@ -32,8 +32,13 @@ const SMALL_BUDGET = 4 * 2 ** 20
 const POLL_SHARE = 50
 /** Where polls in a row find nothing, the time until the next one is up to so many times that. */
 const LONGEST_WAIT = 16
-/** After this many new handles a poll pays if the collector has run by itself since the last one. */
-const MANY_YOUNG = 16384
+/**
+ * After this many new handles a poll pays if the collector has run by itself since the last one. The memory of small arrays is used again
+ * only after it: with more of them, it is not in the processor's cache any more.
+ */
+const MANY_YOUNG = 4096
+/** Where it has not, so many more are made before it is asked again. */
+const MORE_YOUNG = 512
 /** Polls happen at least after this many new handles, so that the table of references stays small. */
 const MAX_YOUNG = 65536
 
@@ -62,6 +67,8 @@ class Lifetimes {
   /** The group of the anchor at the same index of `guarded`. */
   private readonly groups: (Group | null)[] = []
   private young = 0
+  /** The number of them at which the collector is asked. */
+  private manyYoung = MANY_YOUNG
   /** Bytes allocated since the last poll. */
   private allocated = 0
   /** The same since the last time that `threshold` of them were reached: polls in between find only what is young. */
@@ -270,7 +277,10 @@ class Lifetimes {
       (this.allocated >= SMALL_BUDGET && this.mayPay())
     )
       this.findDead(references, pressed, areMany, copies)
-    else if (this.young >= MANY_YOUNG && references.wasCollected()) this.takeCollected(references)
+    else if (this.young >= this.manyYoung) {
+      if (references.wasCollected()) this.takeCollected(references)
+      else this.manyYoung = this.young + MORE_YOUNG
+    }
   }
 
   /** Memory of a backend in JavaScript goes with its nodes; handles need not be known. */
@@ -445,6 +455,7 @@ class Lifetimes {
     if (this.found > 0) this.rarity = 1
     else if (collection !== "none") this.rarity = Math.min(LONGEST_WAIT, 2 * this.rarity)
     this.young = 0
+    this.manyYoung = MANY_YOUNG
     this.allocated = 0
     this.lastPoll = performance.now()
     // One that was interrupted says little about the next.

@@ -47,6 +47,8 @@ export interface Memory {
    * `flush`.
    */
   stage?(nbytes: number): Storage
+  /** The same with a copy of a few bytes, by encoded work; null where {@link stage} and {@link write} are better. */
+  allocateFilled?(bytes: ArrayBufferView): Storage | null
   /** Releases the memory, once encoded work that uses it has run. */
   release(storage: Storage): void
   /** Waits for the work that computes a storage, after which a failure is known. If absent, evaluation is synchronous. */

@@ -63,8 +63,8 @@ export type ValueOf<D> = [ArrayData] extends [D]
                 ? bigint
                 : number
 
-/** Allocates memory that may be written immediately. */
-function stageWithinBudget(backend: Backend, nbytes: number): Storage {
+/** Sees to it that an array of JavaScript's data fits. */
+function makeRoom(backend: Backend, nbytes: number): void {
   lifetimes.relieve(0)
   const { memory } = backend
   if (!lifetimes.admits(2 * nbytes))
@@ -76,15 +76,30 @@ function stageWithinBudget(backend: Backend, nbytes: number): Storage {
   lifetimes.noteAllocation(memory, nbytes)
   // A pending node may keep it.
   handles.budget -= Math.min(nbytes, PENDING_BYTES)
+}
+
+/** Allocates memory that may be written immediately. */
+function stageWithinBudget(backend: Backend, nbytes: number): Storage {
+  makeRoom(backend, nbytes)
   return stage(backend, nbytes)
+}
+
+/** Memory with a copy of the stored elements. */
+function storageOf(backend: Backend, store: TypedArray): Storage {
+  const nbytes = store.byteLength
+  makeRoom(backend, nbytes)
+  const { memory } = backend
+  const filled = memory.allocateFilled?.(store) ?? null
+  if (filled !== null) return filled
+  const storage = stage(backend, nbytes)
+  if (nbytes > 0) memory.write(storage, 0, store)
+  return storage
 }
 
 /** An array with a copy of the stored elements. */
 export function arrayFromStore(store: TypedArray, shape: Shape, dtype: Dtype): Array {
   const backend = backendFor(currentStream().device)
-  const storage = stageWithinBudget(backend, store.byteLength)
-  if (store.byteLength > 0) backend.memory.write(storage, 0, store)
-  const made = new Array(sourceNode(shape, dtype, storage))
+  const made = new Array(sourceNode(shape, dtype, storageOf(backend, store)))
   lifetimes.keep(made.node)
   return made
 }

@@ -113,21 +113,16 @@ interface Plan {
 }
 
 function understand(op: string, x: Array, specs: readonly Spec[]): Plan {
-  const given: Item[] = []
-  // Includes holes of lists.
-  for (const spec of specs) given.push(read(op, spec))
+  // Lists of known lengths, for speed: one that is empty at first has room made for many.
+  const given = new globalThis.Array<Item>(specs.length)
+  for (let i = 0; i < specs.length; i++) given[i] = read(op, specs[i])
   const items = expand(op, x, given)
-  const plan: Plan = {
-    start: [],
-    stop: [],
-    strides: [],
-    picked: [],
-    positions: [],
-    axes: [],
-    before: 0,
-    inserted: [],
-    whole: true,
-  }
+  const start = new globalThis.Array<number>(x.ndim)
+  const stop = new globalThis.Array<number>(x.ndim)
+  const strides = new globalThis.Array<number>(x.ndim)
+  const picked: number[] = []
+  const indices: Array[] = []
+  const axes: number[] = []
   const hasArrays = items.some((item) => item instanceof Array)
   /** Groups of adjacent index arrays; with arrays present, integers count as such. */
   let groups = 0
@@ -151,44 +146,45 @@ function understand(op: string, x: Array, specs: readonly Spec[]): Plan {
     }
     const n = x.shape[axis]
     if (typeof item === "number") {
-      const at = staticIndex(op, item, axis, n)
-      plan.start.push(at)
-      plan.stop.push(at + 1)
-      plan.strides.push(1)
-      plan.picked.push(axis)
+      start[axis] = staticIndex(op, item, axis, n)
+      stop[axis] = start[axis] + 1
+      strides[axis] = 1
+      picked.push(axis)
       whole = false
     } else if (item instanceof Slice) {
-      const [start, stop, step] = bounds(op, item, n)
-      plan.start.push(start)
-      plan.stop.push(stop)
-      plan.strides.push(step)
-      if (start !== 0 || stop !== n || step !== 1) whole = false
+      const [from, to, step] = bounds(op, item, n)
+      start[axis] = from
+      stop[axis] = to
+      strides[axis] = step
+      if (from !== 0 || to !== n || step !== 1) whole = false
       plain++
     } else {
-      plan.start.push(0)
-      plan.stop.push(n)
-      plan.strides.push(1)
-      plan.positions.push(item as Array)
-      plan.axes.push(axis - plan.picked.length)
+      start[axis] = 0
+      stop[axis] = n
+      strides[axis] = 1
+      indices.push(item as Array)
+      axes.push(axis - picked.length)
     }
     axis++
   }
   // The axes of separated index arrays come first.
   const first = groups > 1
-  const shape = plan.positions.reduce<Shape>((all, p) => broadcastShapes(op, all, p.shape), [])
-  const positions = plan.positions.map((p) => broadcastTo(p, shape))
+  const shape = indices.reduce<Shape>((all, p) => broadcastShapes(op, all, p.shape), [])
+  const positions = indices.map((p) => broadcastTo(p, shape))
   const inserted = nulls.map(({ at, afterPositions }) => at + (first || afterPositions ? shape.length : 0))
-  return { ...plan, positions, before: first ? 0 : before, inserted, whole }
+  return { start, stop, strides, picked, positions, axes, before: first ? 0 : before, inserted, whole }
 }
 
 /** Replaces the ellipsis, masks and missing items, so that every axis of x has one item. */
-function expand(op: string, x: Array, items: readonly Item[]): Item[] {
-  const out: Item[] = []
+function expand(op: string, x: Array, items: readonly Item[]): readonly Item[] {
+  const isMask = (item: Item): boolean => item instanceof Array && item.dtype === bool_
   const width = (item: Item): number =>
-    item === null || item === "..." ? 0 : item instanceof Array && item.dtype === bool_ ? item.ndim : 1
+    item === null || item === "..." ? 0 : isMask(item) ? (item as Array).ndim : 1
   const used = items.reduce((sum: number, item) => sum + width(item), 0)
   if (used > x.ndim)
     throw new IndexError(op, `${used} indices for an array of ${x.ndim} dimension${x.ndim === 1 ? "" : "s"}`)
+  if (used === x.ndim && !items.some((item) => item === "..." || isMask(item))) return items
+  const out: Item[] = []
   if (items.filter((item) => item === "...").length > 1)
     throw new IndexError(op, 'an index can contain only one "..."')
   const rest = (): void => {

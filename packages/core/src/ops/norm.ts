@@ -176,19 +176,22 @@ function rowsWith(op: string, a: unknown, given: Record<string, unknown>): Array
   const x = asArrayArgument(op, "x", a)
   if (x.dtype.kind !== "floating") throw new DTypeError(op, `x must be floating, received ${x.dtype.name}`)
   if (x.ndim === 0) throw new ShapeError(op, "x must have at least one dimension, received a 0-d array")
-  const parameters = Object.entries(given)
-    .filter(([, value]) => value !== null && value !== undefined)
-    .map(([name, value]) => {
-      const p = asArrayArgument(op, name, value)
-      if (p.ndim !== 1 || p.shape[0] !== x.shape[x.ndim - 1])
-        throw new ShapeError(
-          op,
-          `${name} must have shape ${format(x.shape.slice(-1))} like the last axis of x, received ${format(p.shape)}`,
-        )
-      return p
-    })
-  const dtype = parameters.reduce((d, p) => promote(d, p.dtype), x.dtype)
-  return [x, ...parameters].map((y) => toDtype(y, dtype))
+  const rows = [x]
+  let { dtype } = x
+  for (const name in given) {
+    const value = given[name]
+    if (value === null || value === undefined) continue
+    const p = asArrayArgument(op, name, value)
+    if (p.ndim !== 1 || p.shape[0] !== x.shape[x.ndim - 1])
+      throw new ShapeError(
+        op,
+        `${name} must have shape ${format(x.shape.slice(-1))} like the last axis of x, received ${format(p.shape)}`,
+      )
+    dtype = promote(dtype, p.dtype)
+    rows.push(p)
+  }
+  for (let i = 0; i < rows.length; i++) rows[i] = toDtype(rows[i], dtype)
+  return rows
 }
 
 function checkEps(op: string, eps: unknown): number {

@@ -171,7 +171,8 @@ export function putAlongAxis(...args: unknown[]): Array {
 /** The axes along which a slice has a start, counted from the front. */
 function axesOf(op: string, axes: readonly number[], x: Array): number[] {
   const normal = axes.map((axis) => normalizeAxis(op, axis, x.ndim))
-  if (new Set(normal).size !== normal.length) throw new ShapeError(op, `axes ${format(axes)} repeat an axis`)
+  if (normal.some((axis, i) => normal.indexOf(axis) !== i))
+    throw new ShapeError(op, `axes ${format(axes)} repeat an axis`)
   return normal
 }
 
