@@ -41,9 +41,9 @@ export class ProgramCache {
     const { recent, entries } = this
     entries.delete(cached.key)
     entries.set(cached.key, cached)
-    const at = recent.indexOf(cached)
-    if (at > 0) recent.copyWithin(1, 0, at)
-    else if (at < 0 && recent.unshift(cached) > MANY_RECENT) recent.pop()
+    let at = recent.indexOf(cached)
+    if (at < 0) at = Math.min(recent.length, MANY_RECENT - 1)
+    for (; at > 0; at--) recent[at] = recent[at - 1]
     recent[0] = cached
   }
 
