@@ -149,13 +149,13 @@ function prepare(op: string, a: unknown, b: unknown): { x: Array; y: Array; fini
   if (columnVector) y = y.expandDims(1)
   const finish = (out: Array): Array =>
     rowVector || columnVector ? out.squeeze([...(rowVector ? [-2] : []), ...(columnVector ? [-1] : [])]) : out
-  const [batchX, batchY]: Shape[] = [x.shape.slice(0, -2), y.shape.slice(0, -2)]
   // Batches times one matrix: fold the batches into the rows, for a single large product.
-  if (batchY.length === 0 && batchX.length > 0) {
+  if (y.ndim === 2 && x.ndim > 2) {
     const { shape } = x
     const rows = x.flatten(0, -2)
     return { x: rows, y, finish: (out) => finish(out.unflatten(0, shape.slice(0, -1))) }
   }
+  const [batchX, batchY]: Shape[] = [x.shape.slice(0, -2), y.shape.slice(0, -2)]
   if (!sameShape(batchX, batchY)) {
     const batch = broadcastShapes(op, batchX, batchY)
     x = x.broadcastTo([...batch, ...x.shape.slice(-2)])

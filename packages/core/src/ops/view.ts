@@ -105,6 +105,16 @@ export function reshape(...args: unknown[]): Array {
   return reshapeArgs(gathered(args))
 }
 
+/** A shape with other sizes in place of those from `start` to before `end`; by loops, as most products call this twice. */
+function replaced(shape: Shape, start: number, end: number, sizes: Shape): number[] {
+  const added = start + sizes.length
+  const out = new globalThis.Array<number>(added + shape.length - end)
+  for (let i = 0; i < start; i++) out[i] = shape[i]
+  for (let i = 0; i < sizes.length; i++) out[start + i] = sizes[i]
+  for (let i = end; i < shape.length; i++) out[added + i - end] = shape[i]
+  return out
+}
+
 const flattenArgs = operation(
   "flatten",
   { a: "array", startAxis: "axis?", endAxis: "axis?" },
@@ -119,10 +129,11 @@ const flattenArgs = operation(
 const flattenAxes: Apply<{ start: number; end: number }> = definePrimitive({
   name: "flatten",
   params: { start: "i64", end: "i64" },
-  infer: ([x], { start, end }) => ({
-    shape: [...x.shape.slice(0, start), sizeOf(x.shape.slice(start, end + 1)), ...x.shape.slice(end + 1)],
-    dtype: x.dtype,
-  }),
+  infer: ([x], { start, end }) => {
+    let size = 1
+    for (let i = start; i <= end; i++) size *= x.shape[i]
+    return { shape: replaced(x.shape, start, end + 1, [size]), dtype: x.dtype }
+  },
   view: ({ shape, strides, offset }, _params, output) => {
     const result = reshapeStrides(shape, strides, output.shape)
     return result && { offset, strides: result }
@@ -155,7 +166,7 @@ const unflattenAxis: Apply<{ axis: number; shape: readonly number[] }> = defineP
         "unflatten",
         `axis ${axis} of size ${x.shape[axis]} cannot be split into ${format(shape)}`,
       )
-    return { shape: [...x.shape.slice(0, axis), ...inner, ...x.shape.slice(axis + 1)], dtype: x.dtype }
+    return { shape: replaced(x.shape, axis, axis + 1, inner), dtype: x.dtype }
   },
   view: ({ shape, strides, offset }, _params, output) => {
     const result = reshapeStrides(shape, strides, output.shape)
