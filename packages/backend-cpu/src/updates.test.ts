@@ -18,6 +18,24 @@ function filled(shape: number[], value = 0): mx.Array {
   return x
 }
 
+test("a broadcast is written at positions without a copy of it", () => {
+  const [rows, columns] = [4, 2 ** 20]
+  const at = mx.array([1], mx.int32)
+  const changes: (() => mx.Array)[] = [
+    () => mx.sliceUpdate(mx.zeros([rows, columns]), mx.full([1, columns], 3), at, [0]),
+    () => mx.zeros([rows, columns]).at(at).add(3),
+  ]
+  for (const change of changes) {
+    const before = mx.getActiveMemory()
+    mx.resetPeakMemory()
+    const y = change()
+    mx.eval(y)
+    expect(mx.getPeakMemory() - before).toBeLessThan(4 * rows * columns + 2 ** 20)
+    expect(y.sum(1).tolist()).toEqual([0, 3 * columns, 0, 0])
+    y.dispose()
+  }
+})
+
 describe("an update runs where its array lies", () => {
   const kinds: [string, (x: mx.Array) => void][] = [
     ["an element", (x) => x.set([3, 5], 7)],

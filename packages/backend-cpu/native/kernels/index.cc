@@ -153,6 +153,31 @@ bool ascends(const int64_t* offsets, int64_t n) {
   return true;
 }
 
+// The updates of a scatter: elements in the order of the slice's strides, and `between` slices.
+struct Updates {
+  const void* data;
+  const int64_t* strides;
+  int64_t between;
+};
+
+// Updates where they lie, as a broadcast of few elements need not be spelled out, or copied into row-major
+// order, whose strides go to `order`.
+Updates updates_of(const lz_call& call, const lz_operand& updates, int index_ndim, int64_t* order) {
+  const int rank = updates.ndim - index_ndim;
+  const int64_t *shape = updates.shape + index_ndim, *strides = updates.strides + index_ndim;
+  Layout<1> indices;
+  for (int d = 0; d < index_ndim; d++) indices.push(updates.shape[d], {updates.strides[d]});
+  indices.collapse();
+  int last = rank - 1;
+  while (last >= 0 && shape[last] == 1) last--;
+  const bool in_runs = last < 0 || strides[last] == 0 || strides[last] == 1;
+  if (in_runs && indices.ndim <= 1) return {updates.data, strides, indices.ndim ? indices.strides[0][0] : 0};
+  row_major(shape, rank, order);
+  int64_t between = 1;
+  for (int d = 0; d < rank; d++) between *= shape[d];
+  return {contiguous<void>(call, updates), order, between};
+}
+
 void scatter(const lz_call& call) {
   const params::Scatter params(call);
   const auto axes = params.axes;
@@ -178,26 +203,30 @@ void scatter(const lz_call& call) {
   copy_into(call, x, y);
   if (updates.size == 0) return;
 
-  Layout<2> inner;
   int64_t order[kMaxDims];
-  row_major(slice.data(), x.ndim, order);
-  for (int d = 0; d < x.ndim; d++) inner.push(slice[size_t(d)], {steps[d], order[d]});
-  inner.collapse();
-  const int64_t size = inner.size(), n = updates.size / size, bytes = itemsize(dtype);
-  const void* values = contiguous<void>(call, updates);
+  Updates source;
   void* target = y.data;
   if (wide) {
-    values = widened(call, x.dtype, values, updates.size);
+    row_major(slice.data(), x.ndim, order);
+    source = {widened(call, x.dtype, contiguous<void>(call, updates), updates.size), order, 1};
+    for (const int64_t extent : slice) source.between *= extent;
     target = widened(call, x.dtype, y.data, y.size);
+  } else {
+    source = updates_of(call, updates, index_ndim, order);
   }
-  const char* from = static_cast<const char*>(values);
+  Layout<2> inner;
+  for (int d = 0; d < x.ndim; d++) inner.push(slice[size_t(d)], {steps[d], source.strides[d]});
+  inner.collapse();
+  const int64_t size = inner.size(), n = updates.size / size, bytes = itemsize(dtype);
+  const auto from = static_cast<const char*>(source.data);
+  const int64_t between = source.between;
   const int last = inner.ndim - 1;
   const int64_t to_step = inner.ndim ? inner.strides[0][last] : 1,
                 from_step = inner.ndim ? inner.strides[1][last] : 1;
   const auto put = [&](int64_t i) {
     for_runs(inner, 0, size, [&](const std::array<int64_t, 2>& at, int64_t items) {
       run(static_cast<char*>(target) + (offsets[i] + at[0]) * bytes, to_step,
-          from + (i * size + at[1]) * bytes, from_step, items);
+          from + (i * between + at[1]) * bytes, from_step, items);
     });
   };
   // The updates of offsets from low to high: chosen without branches, which random indices would mispredict,
@@ -218,7 +247,7 @@ void scatter(const lz_call& call) {
         const int64_t next = first + chosen[std::min(k + kAhead, count - 1)];
         for (int64_t b = 0; b < fetched; b += kLine) {
           __builtin_prefetch(static_cast<char*>(target) + offsets[next] * bytes + b, 1);
-          __builtin_prefetch(from + next * size * bytes + b);
+          __builtin_prefetch(from + next * between * bytes + b);
         }
         put(first + chosen[k]);
       }
