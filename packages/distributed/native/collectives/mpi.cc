@@ -81,37 +81,29 @@ class Mpi : public Transport {
     switch (work.kind) {
       case Kind::allReduce: {
         const MpiHandle op = reduction_of(work);
-        return call(group, [=, &mpi] { return mpi.allreduce(work.in, work.out, count, type, op, comm); });
+        return call_mpi(group, [=, &mpi] { return mpi.allreduce(work.in, work.out, count, type, op, comm); });
       }
       case Kind::allGather:
-        return call(group,
-                    [=, &mpi] { return mpi.allgather(work.in, count, type, work.out, count, type, comm); });
+        return call_mpi(
+            group, [=, &mpi] { return mpi.allgather(work.in, count, type, work.out, count, type, comm); });
       case Kind::sumScatter: {
         const MpiHandle op = reduction_of(work);
-        return call(group,
-                    [=, &mpi] { return mpi.reduce_scatter_block(work.in, work.out, part, type, op, comm); });
+        return call_mpi(
+            group, [=, &mpi] { return mpi.reduce_scatter_block(work.in, work.out, part, type, op, comm); });
       }
       case Kind::allToAll:
-        return call(group,
-                    [=, &mpi] { return mpi.alltoall(work.in, part, type, work.out, part, type, comm); });
+        return call_mpi(group,
+                        [=, &mpi] { return mpi.alltoall(work.in, part, type, work.out, part, type, comm); });
       case Kind::broadcast:
         if (group.rank() == work.peer && work.count > 0)
           std::memcpy(work.out, work.in, size_t(work.count) * size_of(work.dtype));
-        return call(group, [=, &mpi] { return mpi.bcast(work.out, count, type, work.peer, comm); });
+        return call_mpi(group, [=, &mpi] { return mpi.bcast(work.out, count, type, work.peer, comm); });
       default:
-        return call(group, [=, &mpi] { return mpi.barrier(comm); });
+        return call_mpi(group, [=, &mpi] { return mpi.barrier(comm); });
     }
   }
 
  private:
-  static void call(Group& group, std::function<int()> body) {
-    static Caller* caller = new Caller;
-    const Instant since = group.world().now();
-    const auto task = caller->start(std::move(body));
-    while (!caller->wait(task, std::chrono::milliseconds(20))) group.world().check_all(since);
-    mpi_library()->check(task->result);
-  }
-
   MpiHandle type_of(int dtype) {
     MpiLibrary& mpi = *mpi_library();
     if (!mpi.types[dtype]) {
@@ -175,6 +167,8 @@ class Mpi : public Transport {
 bool started = false;
 // All members of the job, apart from what else the process does with MPI.
 MpiHandle everybody = nullptr;
+// True once they have been asked to share memory, which they do for one group: no others are then in MPI.
+bool shared = false;
 
 // The way that LAZULI_MPI asks for: "memory", "messages" or "collectives". On one host MPI's own algorithms
 // are slower than both others, and need a thread that waits for them.
@@ -186,6 +180,15 @@ std::string way_of(const Group& group) {
 
 }  // namespace
 
+void call_mpi(const Group& group, std::function<int()> call) {
+  static Caller* caller = new Caller;
+  World& world = group.world();
+  const Instant since = world.now();
+  const auto task = caller->start(std::move(call));
+  while (!caller->wait(task, std::chrono::milliseconds(20))) world.check_all(since);
+  mpi_library()->check(task->result);
+}
+
 bool mpi_is_there() { return mpi_library() != nullptr; }
 
 void finish_mpi(bool failed) {
@@ -194,12 +197,14 @@ void finish_mpi(bool failed) {
     free_mpi_memory();
     mpi_library()->finalize();
   }
-  started = false;
+  started = shared = false;
+  everybody = nullptr;
 }
 
 std::unique_ptr<Transport> make_mpi(Group& group) {
   MpiLibrary* mpi = mpi_library();
   if (!mpi) return nullptr;
+  const std::string way = way_of(group);
   bool whole = group.size() == group.world().size();
   for (int r = 0; r < group.size(); r++) whole = whole && group.world_rank(r) == r;
   if (whole) {
@@ -215,14 +220,17 @@ std::unique_ptr<Transport> make_mpi(Group& group) {
     mpi->comm_rank(mpi->world, &rank);
     mpi->comm_size(mpi->world, &size);
     if (size != group.world().size() || rank != group.world().rank()) return nullptr;
-    if (mpi->comm_dup(mpi->world, &everybody) != 0) return nullptr;
-    mpi->comm_set_errhandler(everybody, mpi->errors_return);
+    // Messages of all groups go by one; MPI's own algorithms of two groups must not meet.
+    if (!everybody || way == "collectives") {
+      if (mpi->comm_dup(mpi->world, &everybody) != 0) return nullptr;
+      mpi->comm_set_errhandler(everybody, mpi->errors_return);
+    }
   }
-  const std::string way = way_of(group);
   // A part of the job has no communicator of its own.
   if (whole && way == "collectives") return std::make_unique<Mpi>(group, everybody);
   auto messages = make_direct(group, "mpi", make_mpi_exchange(group, everybody));
-  if (!whole || way != "memory") return messages;
+  if (!whole || way != "memory" || shared) return messages;
+  shared = true;
   Memories memories = share_mpi_memory(group, everybody);
   if (memories.empty()) return messages;
   return make_shared_memory(group, "mpi", std::move(messages), std::move(memories));

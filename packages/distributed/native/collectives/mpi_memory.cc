@@ -31,11 +31,20 @@ Memories share_mpi_memory(Group& group, MpiHandle comm) {
   // A multiple of pages, so that all members' memory begins alike.
   const size_t size = (shared_memory_size() + kPage - 1) / kPage * kPage, bytes = size + kPage;
   if (!agree(size > 0 && has_room(bytes * uint64_t(group.size())))) return {};
-  MpiHandle window = nullptr;
-  void* base = nullptr;
-  bool good = mpi.win_allocate_shared(intptr_t(bytes), 1, mpi.no_info, comm, &base, &window) == 0;
+  // The call may outlast this function, if a rank is gone.
+  struct Window {
+    MpiHandle handle = nullptr;
+    void* base = nullptr;
+    int result = 0;
+  };
+  const auto made = std::make_shared<Window>();
+  call_mpi(group, [=, &mpi] {
+    made->result = mpi.win_allocate_shared(intptr_t(bytes), 1, mpi.no_info, comm, &made->base, &made->handle);
+    return 0;
+  });
+  const MpiHandle window = made->handle;
+  bool good = made->result == 0;
   Memories memories;
-  if (good) windows.push_back(window);
   for (int r = 0; r < group.size() && good; r++) {
     intptr_t length = 0;
     int unit = 0;
@@ -46,7 +55,10 @@ Memories share_mpi_memory(Group& group, MpiHandle comm) {
     memories.emplace_back(reinterpret_cast<void*>(begin), [](void*) {});
   }
   if (good) std::memset(memories[size_t(group.rank())].get(), 0, size);
-  return agree(good) ? memories : Memories{};
+  // A window that only some have is never freed: that would wait for the others.
+  if (!agree(good)) return {};
+  windows.push_back(window);
+  return memories;
 }
 
 void free_mpi_memory() {
