@@ -96,10 +96,23 @@ export class PlanMemory implements World {
     return step.kind === "run" ? this.steps.backend.queue.lower(step.node) : null
   }
 
-  /** Walks the steps, giving memory in the arena and taking it back. */
+  /** Gives memory in the arena, so that copies are spared unless that takes more of it. */
   allocate(): { arenaBytes: number; liveBytes: number } {
     this.moveToOutputs()
+    const apart = this.place()
     this.findParts()
+    if (this.parts.size === 0) return apart
+    const together = this.place()
+    if (together.arenaBytes <= apart.arenaBytes) return together
+    this.parts.clear()
+    return this.place()
+  }
+
+  /** Walks the steps, giving memory and taking it back. */
+  private place(): { arenaBytes: number; liveBytes: number } {
+    const { list } = this.steps
+    for (const step of list)
+      for (const node of this.steps.touched(step)) this.steps.blockOf(node).allocation = null
     const allocations: Allocation[] = []
     const within: { readonly part: Allocation; readonly whole: Allocation; readonly at: number }[] = []
     const allocate = (block: Block, from: number): Allocation => {
@@ -110,7 +123,7 @@ export class PlanMemory implements World {
       else allocations.push(own)
       return own
     }
-    this.steps.list.forEach((step, i) => {
+    list.forEach((step, i) => {
       const dying: Block[] = []
       this.dying = dying
       this.step = step

@@ -137,6 +137,16 @@ describe("memory", () => {
     expect(joined.reads[1]).toBe(at(joined, 128))
   })
 
+  test("of parts is their own where a concatenation would take room for long", () => {
+    const x = input(1024)
+    const early = x.index("0:16").sort(0)
+    const late = x.add(early.max()).cumsum(0).sort(0).cumsum(0).sort(0)
+    const { plan, steps } = planned([x], [mx.concatenate([early, late]).cumsum(0)])
+    const joined = steps.find(({ op }) => op === "concatenate") as Recorded
+    expect(joined.reads[0]).not.toBe(joined.writes[0])
+    expect(plan?.stats.arenaBytes).toBeLessThan(3 * 4096)
+  })
+
   test("that views show moves nothing", () => {
     const x = input(4, 6)
     const { steps } = planned([x], [x.T.reshape(3, 2, 4).sort(-1)])
