@@ -185,6 +185,7 @@ PackedProduct read_product(const lz_call& call, const char* op, int indices, Sou
   const int64_t words = w.shape[nd - 1], rows = w.shape[nd - 2];
   p.columns = words * 32 / p.format.bits;
   p.groups = p.columns / p.format.group;
+  p.dtype = p.out_dtype = y.dtype;
   p.k = p.transpose ? p.columns : rows;
   p.n = p.transpose ? rows : p.columns;
   fits = words * 32 == p.columns * p.format.bits && p.groups * p.format.group == p.columns &&
@@ -246,7 +247,6 @@ void finish(const lz_call& call, PackedProduct& p, const void* rows, int64_t cou
   const bool parts = all(Way::tiles, Way::bytes, Way::few), panels = !narrow && all(Way::panels);
   const Epilogue epilogue{narrow || parts || panels ? take_pieces(call) : nullptr};
   p.rows = rows;
-  p.dtype = p.out_dtype = y.dtype;
   if (!all(Way::few) && (p.rounded || !all(Way::tiles))) {
     p.x = float_rows(call, p, rows, count);
     if (p.rounded) p.rows = p.x, p.dtype = LZ_FLOAT32;
@@ -299,7 +299,6 @@ void multiply_together(const lz_call& call, std::span<const std::unique_ptr<Matm
   for (const auto& each : all) {
     PackedProduct& p = each->p;
     const lz_operand& y = each->call.out[0];
-    p.dtype = p.out_dtype = y.dtype;
     p.rows = rows;
     p.y = half_table().narrow[y.dtype] ? scratch<float>(call, y.size) : data<float>(y);
     p.out = y.data;
