@@ -2,8 +2,8 @@
  * divide the keys among them, 16 at a time. Scores are made on tensor cores, straight from memory; values are added up in floats, each lane
  * with some of the features. Keys before the first and behind the last that the mask shows are not read. With many keys and few blocks,
  * several blocks have parts of the keys, whose results attend_few_join puts together. Before this text stand LZ_FEATURES (64, 128 or 256),
- * LZ_ROWS (rows), LZ_WARPS, LZ_MASK (1 with one of bool), LZ_CAUSAL, LZ_PARTS (1 for parts), LZ_FETCH (1 to fetch keys and values to the
- * second cache before earlier work has ended, which pays where blocks are few) and, for bfloat16, LZ_BRAIN. */
+ * LZ_ROWS (rows), LZ_WARPS, LZ_MASK (1 with one of bool), LZ_CAUSAL, LZ_PARTS (1 for parts), LZ_FETCH (1 to fetch all keys and values,
+ * hidden or not, to the second cache before earlier work has ended, which pays where blocks are few) and, for bfloat16, LZ_BRAIN. */
 #define LZ_KERNELS
 #include "tensor-core.cuh"
 

@@ -18,7 +18,8 @@ constexpr bool ARE_TINY = false;
 inline u32 larger_by(bool large) { return large ? 0x42804280u : 0x63806380u; }
 inline float unit_of(bool large) { return !ARE_TINY ? 1.0f : large ? 0x1p127f : 0x1p61f; }
 constexpr u32 LESS = 0x02000200u;
-/* Elements from 2^55 on are large: the others' factor would make infinity of them. */
+/* Elements from 2^55 on are large: the others' factor would make infinity of them, and theirs does from 2^122 on. Sums of elements that are
+ * not large lose digits below about 2^-60. Rows that few-rows.cu multiplies together are large together. */
 inline bool is_large(u32 pair) { return (pair & 0x7fffu) >= 0x5b00u || (pair & 0x7fff0000u) >= 0x5b000000u; }
 
 /* One as two elements, for lower and upper codes. */

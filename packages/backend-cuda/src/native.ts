@@ -145,7 +145,7 @@ const ADDON: Addon = {
   package: "@lazuli/backend-cuda",
   platforms: ["linux-x64", "linux-arm64"],
   owner: "the CUDA backend",
-  protocol: 12,
+  protocol: 13,
   hint: "Use mx.cpu where there is no GPU",
 }
 

@@ -18,7 +18,7 @@
 namespace lz {
 namespace {
 
-constexpr int kProtocol = 12;
+constexpr int kProtocol = 13;
 constexpr const char* kExpectedId = "expected the 128 bytes of an id";
 
 Gpu& gpu(Info info) { return *info.Env().GetInstanceData<Gpu>(); }

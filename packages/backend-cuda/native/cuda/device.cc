@@ -528,7 +528,11 @@ void Gpu::execute(const uint32_t* words, size_t count, Run* run, std::vector<Fai
       case Op::kCollective:
         if (!run || !run->updated)
           error = collective(bindings, w + 1, size - 1, is_beside ? *beside_ : *current_);
-        if (is_beside && error.empty()) error = end_beside(number);
+        // Also after a failure: what comes next waits for the exchanges before it.
+        if (is_beside) {
+          const std::string unended = end_beside(number);
+          if (error.empty()) error = unended;
+        }
         if (run) error += note_node(*run);
         is_beside = false;
         break;
