@@ -80,9 +80,10 @@ test("a folder with other files is not replaced", async () => {
   const model = await lm.load(writeCheckpoint("llama", at("kept")))
   mkdirSync(at("notes"))
   lm.save(model, at("notes"))
-  rmSync(join(at("notes"), "config.json"))
+  lm.save(model, at("notes"))
   writeFileSync(join(at("notes"), "diary.txt"), "mine")
   expect(() => lm.save(model, at("notes"))).toThrow(/notes has other files than a model's/)
+  expect(() => lm.save(model, join(at("notes"), "diary.txt"))).toThrow(/diary.txt has other files than/)
   expect(readdirSync(at("notes"))).toContain("diary.txt")
 })
 

@@ -167,6 +167,10 @@ test("names, revisions and checksums do not leave the cache", async () => {
     await expect(lm.load(name, { cacheDir, offline: true }), name).rejects.toThrow(
       /nor a name on the Hub|neither/,
     )
+  for (const revision of ["v1.0+cu121", "feature/a#2", "release@1"])
+    await expect(lm.load("tiny/llama", { cacheDir, offline: true, revision }), revision).rejects.toThrow(
+      /is not in the cache/,
+    )
   for (const revision of ["..", "../../x", "/x", "", "a\0"])
     await expect(lm.load("tiny/llama", { cacheDir, offline: true, revision }), revision).rejects.toThrow(
       /expected a branch, a tag or a commit/,

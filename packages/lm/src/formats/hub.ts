@@ -68,7 +68,7 @@ export async function download(
   const hubUrl = options.hubUrl ?? process.env.HF_ENDPOINT
   const accessToken = options.token ?? process.env.HF_TOKEN
   // The name of a folder in the cache.
-  if (!/^\w[\w./-]*$/.test(revision) || revision.includes(".."))
+  if (!/^[^./\\\s][^\\\s\p{Cc}~^:?*[]*$/u.test(revision) || revision.includes(".."))
     throw new ArgumentError("load", `expected a branch, a tag or a commit, received ${describe(revision)}`)
   const storage = join(cacheDir, getRepoFolderName({ type: "model", name }))
   const known = cached(storage, revision)

@@ -1,7 +1,7 @@
 /**
  * `quantize` and `save`.
  */
-import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs"
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe } from "@lazuli/core/engine"
@@ -125,9 +125,14 @@ export function save(model: LoadedModel, folder: string, options: SaveOptions = 
   }
 }
 
-/** True for a folder that is neither empty nor a model. */
+/** The names of a model's files, as `save` and the Hub have them. */
+const MODEL_FILE =
+  /^(((generation_)?config|special_tokens_map|added_tokens|vocab|tokenizer\w*)\.json|tokenizer\.model|vocab\.txt|merges\.txt|model.*\.safetensors(\.index\.json)?|.*\.jinja)$/
+
+/** True where something lies that is not a folder with a model's files only. */
 const isOther = (folder: string): boolean =>
-  existsSync(folder) && !existsSync(join(folder, "config.json")) && readdirSync(folder).length > 0
+  existsSync(folder) &&
+  !(statSync(folder).isDirectory() && readdirSync(folder).every((name) => MODEL_FILE.test(name)))
 
 /** Replaces a folder by another. */
 function replaceFolder(from: string, to: string): void {

@@ -286,11 +286,11 @@ function restore(folder: string, network: CausalNetwork, optimizer: AdamW, ident
   if (!isPlainObject(run) || !Number.isSafeInteger(run.step))
     throw new FormatError("train", `${file} is not the state of a run`)
   const keys = Object.keys(identity) as (keyof Identity)[]
-  const missing = keys.filter((key) => !(key in run))
+  const missing = keys.filter((key) => typeof run[key] !== typeof identity[key])
   if (missing.length > 0)
     throw new FormatError(
       "train",
-      `${file} was written by an earlier version of Lazuli, without ${missing.join(", ")}: the run cannot be continued`,
+      `${file} was written by another version of Lazuli, which does not say ${missing.join(", ")} as this one does: the run cannot be continued`,
       { hint: "Start again in another folder" },
     )
   for (const key of keys)

@@ -142,7 +142,7 @@ test("a stopped run continues bit for bit", async () => {
   expect(readdirSync(at("often")).sort()).toEqual(["run.json", "state-4.safetensors"])
 })
 
-test("states that are damaged or of an earlier version are not continued", async () => {
+test("states that are damaged or of another version are not continued", async () => {
   const { model, network } = await fresh()
   lm.addAdapters(network, { rank: 4 })
   const run = (): Promise<void> =>
@@ -153,7 +153,11 @@ test("states that are damaged or of an earlier version are not continued", async
   for (const [text, reason] of [
     [
       JSON.stringify(earlier),
-      /by an earlier version of Lazuli, without batchSize, adapters: .* another folder/,
+      /by another version of Lazuli, which does not say batchSize, adapters as .* another folder/,
+    ],
+    [
+      JSON.stringify({ ...JSON.parse(readFileSync(record, "utf8")), examples: 4 }),
+      /by another version of Lazuli, which does not say examples as /,
     ],
     ["null", /run.json is not the state of a run/],
     [JSON.stringify({ ...earlier, step: "../1" }), /is not the state of a run/],
