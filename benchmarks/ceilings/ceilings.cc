@@ -109,45 +109,36 @@ class Memory {
   float* data_;
 };
 
-// Floating-point operations a second of independent multiply-adds: the best of some rounds.
-double multiply_adds(int rounds, int threads) {
-  const long count = 5'000'000;
+// Floating-point operations a second, of which a vector's `step` has so many a lane, on independent vectors:
+// the best of some rounds.
+template <class F>
+double best_rate(int rounds, int threads, long count, int operations, const F& step) {
   double best = 0;
   for (int round = 0; round < rounds; ++round) {
     double s = on_threads(threads, [&](int t) {
       Vec sums[12];
       for (auto& v : sums) v = set(float(t));
-      const Vec a = set(0.999f), b = set(1e-3f);
       for (long i = 0; i < count; ++i)
-        for (auto& v : sums) v = fma(v, a, b);
+        for (auto& v : sums) v = step(v);
+      const Vec one = set(1);
       Vec total = sums[0];
-      for (auto& v : sums) total = fma(v, a, total);
+      for (auto& v : sums) total = fma(v, one, total);
       volatile float sink = total[0];
       (void)sink;
     });
-    best = std::max(best, 2.0 * 12 * kLanes * double(count) * threads / s);
+    best = std::max(best, double(operations) * 12 * kLanes * double(count) * threads / s);
   }
   return best;
+}
+double multiply_adds(int rounds, int threads) {
+  const Vec a = set(0.999f), b = set(1e-3f);
+  return best_rate(rounds, threads, 5'000'000, 2, [=](Vec v) { return fma(v, a, b); });
 }
 // The same of products of bfloat16 pairs where there are such, with all threads.
 double pair_products(int rounds, int threads) {
 #if defined(__AVX512BF16__)
-  const long count = 2'000'000;
-  double best = 0;
-  for (int round = 0; round < rounds; ++round) {
-    double s = on_threads(threads, [&](int t) {
-      Vec sums[12];
-      for (auto& v : sums) v = set(float(t));
-      const auto a = __m512bh(_mm512_set1_epi16(0x3f00 + short(t))), b = __m512bh(_mm512_set1_epi16(0x3f01));
-      for (long i = 0; i < count; ++i)
-        for (auto& v : sums) v = _mm512_dpbf16_ps(v, a, b);
-      for (auto& v : sums) sums[0] = _mm512_add_ps(sums[0], v);
-      volatile float sink = sums[0][0];
-      (void)sink;
-    });
-    best = std::max(best, 4.0 * 12 * kLanes * double(count) * threads / s);
-  }
-  return best;
+  const auto a = __m512bh(_mm512_set1_epi16(0x3f00)), b = __m512bh(_mm512_set1_epi16(0x3f01));
+  return best_rate(rounds, threads, 2'000'000, 4, [=](Vec v) { return _mm512_dpbf16_ps(v, a, b); });
 #else
   return multiply_adds(rounds, threads);
 #endif

@@ -9,6 +9,7 @@ import { compile } from "@lazuli/compile"
 import type { Communicator } from "@lazuli/distributed"
 import { launch } from "@lazuli/distributed/launch"
 import { mx } from "lazuli"
+import { median } from "./median"
 
 const here = process.argv[1]
 const peers = fileURLToPath(new URL("../peers/collectives.py", import.meta.url))
@@ -54,8 +55,7 @@ function timesOf(
     run()
     if (i >= warm) laps.push(((performance.now() - start) * 1000) / operations)
   }
-  laps.sort((a, b) => a - b)
-  return { median: laps[laps.length >> 1], least: laps[0] }
+  return { median: median(laps), least: Math.min(...laps) }
 }
 
 /** As this rank sees it: the backend's own call, an `eval` for each, and several in a compiled function. */
@@ -170,10 +170,7 @@ async function compare(ranks: number, sizes: number[], contestants: string[]): P
   const all: Rows[] = []
   for (let i = 0; i < Number(rounds); i++) all.push(await run(ranks, contestants))
   const timeOf = (name: string, bytes: number): number => {
-    const times = all
-      .map((rows) => rows[name]?.[bytes]?.[statistic as "median" | "least"] ?? Number.NaN)
-      .sort((a, b) => a - b)
-    return times[times.length >> 1]
+    return median(all.map((rows) => rows[name]?.[bytes]?.[statistic as "median" | "least"] ?? Number.NaN))
   }
   const print = (name: string, numbers: number[], digits = 1): void =>
     console.log([name.padEnd(24), ...numbers.map((n) => n.toFixed(digits).padStart(11))].join(""))

@@ -9,6 +9,7 @@ import { setTimeout as sleep } from "node:timers/promises"
 import { parseArgs } from "node:util"
 import { Worker } from "node:worker_threads"
 import { mx } from "lazuli"
+import { median } from "./median"
 
 const { values } = parseArgs({
   options: {
@@ -18,7 +19,6 @@ const { values } = parseArgs({
   },
 })
 const [rounds, loops, seconds] = [values.rounds, values.loops, values.seconds].map(Number)
-const median = (numbers: readonly number[]): number => numbers.toSorted((a, b) => a - b)[numbers.length >> 1]
 
 /** Calls in a second, for so many seconds. */
 function rateOf(body: () => mx.Array): number {

@@ -12,6 +12,7 @@ import { shareParameters } from "@lazuli/distributed/nn"
 import * as nn from "@lazuli/nn"
 import { AdamW } from "@lazuli/nn/optimizers"
 import { GPT_BATCH, GPT_LENGTH, GPT_WORDS, Gpt } from "./gpu-gpt"
+import { median } from "./median"
 
 const megabytes = Number(process.argv[2] ?? 100)
 // The other ranks wait while rank 0 waits for its turn.
@@ -47,8 +48,6 @@ function inTurn<T>(body: () => T): T {
 /** Milliseconds, of the slowest rank. */
 const slowest = (ms: number): number =>
   mx.stream(mx.cpu, () => mx.distributed.allMax(mx.array([ms])).item() as number)
-const medianOf = (numbers: readonly number[]): number =>
-  [...numbers].sort((a, b) => a - b)[Math.floor(numbers.length / 2)]
 
 interface Row {
   readonly body: () => void
@@ -80,7 +79,7 @@ function timed<K extends string>(
         if (i >= warm) times[name].push(ms)
       }
     })
-  return Object.fromEntries(names.map((name) => [name, medianOf(times[name])])) as Record<K, number>
+  return Object.fromEntries(names.map((name) => [name, median(times[name])])) as Record<K, number>
 }
 
 function shard(model: Gpt): void {

@@ -15,6 +15,7 @@ import * as mx from "@lazuli/core"
 import { GpuPeer } from "./gpu-peer"
 import { type Row, rows } from "./gpu-rows"
 import { launchFloor } from "./launch-floor"
+import { median } from "./median"
 
 const { values } = parseArgs({
   options: {
@@ -33,8 +34,6 @@ const { values } = parseArgs({
 const TURNS = 4
 /** A turn of short calls has more rounds, up to ten times as many: the GPU's clock changes within milliseconds. */
 const TURN_MS = 50
-
-const median = (taken: number[]): number => taken.sort((a, b) => a - b)[taken.length >> 1]
 
 /**
  * The other process had the GPU and the caches meanwhile, and a core that waited for it runs slowly at first: milliseconds, which are all

@@ -8,6 +8,7 @@ import { spawn, spawnSync } from "node:child_process"
 import { writeFileSync } from "node:fs"
 import { availableParallelism } from "node:os"
 import { fileURLToPath } from "node:url"
+import { median } from "./median"
 import { workloads } from "./workloads"
 
 interface Counted {
@@ -91,10 +92,9 @@ async function measure(row: Counted): Promise<Result> {
     const [less, more] = await Promise.all(ends.map((calls) => count(row, calls, seed)))
     counts.push(Math.round((more - less) / row.calls))
   }
-  counts.sort((a, b) => a - b)
-  const instructions = counts[counts.length >> 1]
+  const instructions = median(counts)
   const ops = workloads.find(({ name }) => name === row.name)?.ops ?? 1
-  const [least, most] = [counts[0], counts[counts.length - 1]]
+  const [least, most] = [Math.min(...counts), Math.max(...counts)]
   return { ...row, instructions, least, most, perOperation: Math.round(instructions / ops) }
 }
 

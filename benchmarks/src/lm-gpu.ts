@@ -9,6 +9,7 @@ import { parseArgs } from "node:util"
 import * as mx from "@lazuli/core"
 import * as lm from "@lazuli/lm"
 import "@lazuli/backend-cuda"
+import { median } from "./median"
 
 const { values } = parseArgs({
   options: {
@@ -36,7 +37,6 @@ const config = {
   rope_theta: 500_000,
   tie_word_embeddings: false,
 }
-const median = (taken: readonly number[]): number => taken.toSorted((a, b) => a - b)[taken.length >> 1]
 const promptOf = (row: number): number[] =>
   Array.from({ length: context }, (_, i) => (i * 7919 + row * 104_729) % config.vocab_size)
 

@@ -20,6 +20,7 @@ import * as mx from "@lazuli/core"
 import { BILLION, cacheRead, SMALL, weightsRead, writeFolder, writeGguf } from "./lm-files"
 import type { Answer, Request } from "./lm-lazuli"
 import "@lazuli/backend-cpu"
+import { median } from "./median"
 
 const { values } = parseArgs({
   options: {
@@ -155,8 +156,6 @@ class Running {
     this.child.kill()
   }
 }
-
-const median = (taken: readonly number[]): number => taken.toSorted((a, b) => a - b)[taken.length >> 1]
 
 async function start(): Promise<Running[]> {
   const running: Running[] = []

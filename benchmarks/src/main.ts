@@ -11,6 +11,7 @@ import { parseArgs } from "node:util"
 import { buildCeilings } from "./ceilings"
 import { Contestant } from "./contestant"
 import { countInstructions } from "./instructions"
+import { median } from "./median"
 import { buildProgram } from "./program"
 import { type Workload, workloads } from "./workloads"
 
@@ -76,8 +77,6 @@ const leave = (contestant: Contestant): void => {
   if (!isKept(contestant.name)) contestant.end()
 }
 
-const medianOf = (values: readonly number[]): number => values.toSorted((a, b) => a - b)[values.length >> 1]
-
 async function measureRow(workload: Workload): Promise<Row | undefined> {
   const names = Object.keys(contestants)
     .filter((name) => !values.only || values.only.includes(name))
@@ -125,7 +124,7 @@ async function measureRow(workload: Workload): Promise<Row | undefined> {
     const taken = contestant.taken.map((ms) => ms * scale)
     cells[contestant.name] = {
       best: Math.min(...taken),
-      median: medianOf(taken),
+      median: median(taken),
       worst: Math.max(...taken),
       taken,
     }
@@ -134,13 +133,13 @@ async function measureRow(workload: Workload): Promise<Row | undefined> {
   const bestOf = (wanted: (name: string) => boolean): Contestant | undefined =>
     running
       .filter(({ name }) => wanted(name))
-      .sort((a, b) => medianOf(a.taken) - medianOf(b.taken))
+      .sort((a, b) => median(a.taken) - median(b.taken))
       .at(0)
   const ours = bestOf((name) => OURS.includes(name))
   const peer = bestOf((name) => !OURS.includes(name))
   // A machine that others use too is slow for everybody while it is: what was measured one after another is compared.
   const over = (other: Contestant): number | undefined =>
-    ours && medianOf(other.taken.map((taken, round) => taken / ours.taken[round]))
+    ours && median(other.taken.map((taken, round) => taken / ours.taken[round]))
   return {
     workload,
     cells,

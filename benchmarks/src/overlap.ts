@@ -10,6 +10,7 @@ import { compile } from "@lazuli/compile"
 import { shareParameters } from "@lazuli/distributed/nn"
 import * as nn from "@lazuli/nn"
 import { SGD } from "@lazuli/nn/optimizers"
+import { median } from "./median"
 
 const here = process.argv[1]
 const [LAYERS, WIDTH, BATCH, BUCKET] = [16, 512, 192, 1 << 20]
@@ -75,7 +76,6 @@ function measure(): Measured {
       ;(times[name] ??= []).push(took)
       ;(busy[name] ??= []).push((user + system) / 1000)
     }
-  const median = (laps: number[]): number => laps.sort((a, b) => a - b)[laps.length >> 1]
   const mediansOf = (all: Record<string, number[]>): Parts =>
     Object.fromEntries(Object.entries(all).map(([name, laps]) => [name, median(laps)])) as unknown as Parts
   return { times: mediansOf(times), busy: mediansOf(busy) }

@@ -10,6 +10,7 @@ import { fileURLToPath } from "node:url"
 import { parseArgs } from "node:util"
 import { mx } from "lazuli"
 import { Contestant } from "./contestant"
+import { median } from "./median"
 import { buildProgram } from "./program"
 
 const { values } = parseArgs({
@@ -38,7 +39,6 @@ interface Seconds {
   readonly wall: number
   readonly processor: number
 }
-const median = (numbers: readonly number[]): number => numbers.toSorted((a, b) => a - b)[numbers.length >> 1]
 
 /** Seconds of one evaluation, by both clocks. */
 function take(arrays: readonly mx.Array[]): Seconds {
