@@ -60,6 +60,8 @@ struct PackedProduct {
   int32_t out_dtype;
   Epilogue epilogue;
 
+  // The integers of a byte that an element of x becomes, where it is multiplied by bytes.
+  int digits() const { return rounded ? 1 : out_dtype == LZ_FLOAT32 ? 3 : 2; }
   void add(PackedJob job) {
     if (!jobs.empty()) {
       PackedJob& last = jobs.back();

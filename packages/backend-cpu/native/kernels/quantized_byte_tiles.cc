@@ -18,8 +18,6 @@ constexpr int64_t kPacked = 1 << 13;
 
 int64_t in_lines(int64_t bytes) { return parts(bytes, 64) * 64; }
 
-int digits_of(const PackedProduct& p) { return p.rounded ? 1 : p.out_dtype == LZ_FLOAT32 ? 3 : 2; }
-
 // Asks for `count` elements from `first` on.
 void ask_for(const char* data, int64_t first, int64_t count, int32_t dtype) {
   constexpr int64_t kLine = 64;
@@ -60,13 +58,13 @@ struct TileLayout {
 }  // namespace
 
 bool has_byte_tiles(const PackedProduct& p) {
-  return p.transpose && byte_tile_table().takes(p.format, digits_of(p));
+  return p.transpose && byte_tile_table().takes(p.format, p.digits());
 }
 
 bool byte_tiles(const lz_call& call, const PackedProduct& p, const PackedJob& job) {
   const ByteTileTable& table = byte_tile_table();
   const auto turn = gemm_table().turn[LZ_FLOAT32];
-  const int digits = digits_of(p), bits = tile_bits(p.format.bits);
+  const int digits = p.digits(), bits = tile_bits(p.format.bits);
   const int64_t width = table.columns;
   const int64_t most = std::min(job.rows, kMostRows),
                 height = parts(even_part(most, table.rows(digits)), 2) * 2;

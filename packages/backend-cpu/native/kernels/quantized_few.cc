@@ -22,7 +22,7 @@ class ArrangedRows {
         width_(p.groups + kScalePad),
         arranged_(scratch<float>(call, job.rows * size_)),
         sums_(scratch<float>(call, job.rows * width_)) {
-    const int digits = !table_.takes_bytes(p.format) ? 0 : p.rounded ? 1 : p.out_dtype == LZ_FLOAT32 ? 3 : 2;
+    const int digits = table_.takes_bytes(p.format) ? p.digits() : 0;
     bytes_ = digits > 0;
     for (int64_t r = 0; r < job.rows; r++) {
       if (arrange(r, digits)) continue;

@@ -3,8 +3,6 @@
 #ifndef LAZULI_SIMD_BYTE_DIGITS_H
 #define LAZULI_SIMD_BYTE_DIGITS_H
 
-#include <string.h>
-
 #include "simd/vectors.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -21,12 +19,6 @@ HWY_INLINE uint32_t largest_bits(const float* x, int64_t count) {
   return hn::GetLane(hn::MaxOfLanes(u, most));
 }
 
-HWY_INLINE float float_of(uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, 4);
-  return value;
-}
-
 // Elements times `factor` are the integers, which times `power` are the elements; both are 0 for zeros.
 struct GroupPower {
   float factor, power;
@@ -40,9 +32,9 @@ HWY_INLINE bool power_of_group(uint32_t most, GroupPower& to) {
   if (most == 0) return true;
   const int exponent = int(most >> 23) - 127;
   if (exponent < -60 || exponent > 127) return false;
-  const auto power = [](int e) { return float_of(uint32_t(e + 127) << 23); };
+  const auto power = [](int e) { return bits_as<float>(uint32_t(e + 127) << 23); };
   int e = 8 * kDigits - 2 - exponent;
-  if (float_of(most) * power(e) > kMost) e--;
+  if (bits_as<float>(most) * power(e) > kMost) e--;
   to = {power(e), power(-e)};
   return true;
 }

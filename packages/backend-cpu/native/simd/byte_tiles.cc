@@ -2,8 +2,6 @@
 // bytes of a row of x in all lanes. Sums of a block are integers; blocks are added in float32, in order.
 #include "simd/byte_tiles.h"
 
-#include <string.h>
-
 #include "simd/byte_digits.h"
 #include "simd/byte_products.h"
 #include "simd/byte_spread.h"
@@ -17,7 +15,7 @@ namespace {
 // A 127th of the largest magnitude of a block; NaN where an element is not finite.
 HWY_INLINE float block_scale(const float* x) {
   const uint32_t bits = largest_bits(x, kRoundedBlock);
-  return bits < 0x7f800000u ? float_of(bits) / 127 : __builtin_nanf("");
+  return bits < 0x7f800000u ? bits_as<float>(bits) / 127 : __builtin_nanf("");
 }
 
 void round(const float* x, int64_t n, float* y) {

@@ -137,7 +137,7 @@ bool arrange_bytes(const float* x, int64_t columns, int64_t group, int64_t first
         GroupPower power;
         if (!power_of_group<kDigits>(most, power)) return false;
         if constexpr (kDigits == 1) {
-          const float largest = float_of(most);
+          const float largest = bits_as<float>(most);
           factor = most ? 127 / largest : 0;
           scale = largest / 127;
         } else {
