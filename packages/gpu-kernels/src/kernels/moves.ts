@@ -157,11 +157,11 @@ const concatenate: Family = {
     const strides = contiguousStrides(node.shape)
     const storage = node.storage as Storage
     const starts = startsIn(node)
-    const bytes = node.offset === 0 ? concatenate.partsAt?.(node) : null
     node.inputs.forEach((input, i) => {
       const from = viewOf(input)
-      const isThere = bytes && input.strides === null && input.offset === 0
-      if (isThere && queue.overlays(from.storage, storage, bytes[i])) return
+      // Only a plan lets an input lie in the result: where partsAt says.
+      const mayLie = node.offset === 0 && input.strides === null && input.offset === 0
+      if (mayLie && queue.overlays(from.storage, storage, starts[i] * node.dtype.size)) return
       const to = { storage, offset: node.offset + starts[i], strides }
       encodeMove(queue, "concatenate", from, to, "set", node.dtype)
     })
