@@ -184,6 +184,6 @@ export function writeGguf(file: string, sizes: Sizes): string {
       }),
     ),
   ]
-  writeBeside(file, ggufParts("lm-files", tensors, metadata))
+  writeBeside("lm-files", file, ggufParts("lm-files", tensors, metadata))
   return file
 }

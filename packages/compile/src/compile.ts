@@ -1,7 +1,7 @@
 /**
  * `compile`: a function that is traced once for each kind of arguments and afterwards costs one node a call.
  */
-import { describe, LazuliError, renamed, TransformError } from "@lazuli/core/engine"
+import { checkFunction, LazuliError, renamed } from "@lazuli/core/engine"
 import { CachedPrograms, type CompileStats } from "./cached-programs"
 import { donatedBy } from "./donation"
 import type { Explanation } from "./explain"
@@ -90,8 +90,7 @@ export function compile<A extends unknown[], R>(
   f: (...args: A) => R,
   options: CompileOptions = {},
 ): ((...args: A) => R) & Compiled<A> {
-  if (typeof (f as unknown) !== "function")
-    throw new TransformError("compile", `expected a function, received ${describe(f)}`)
+  checkFunction("compile", f)
   checkCompileOptions(options)
   const programs = programsOf(f as (...args: never[]) => unknown, options)
   const call = (...args: A): R => {

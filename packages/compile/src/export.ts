@@ -7,6 +7,7 @@ import {
   Array,
   arraysOf,
   asPath,
+  checkFunction,
   checkOptions,
   describe,
   type FilePath,
@@ -78,8 +79,7 @@ function exporterFor<A extends unknown[], R>(
   options: ExportOptions,
 ): FunctionExporter<A> {
   const path = asPath(op, file)
-  if (typeof (f as unknown) !== "function")
-    throw new TransformError(op, `expected a function, received ${describe(f)}`)
+  checkFunction(op, f)
   checkOptions(op, options, ["shapeless", "metadata"])
   const { shapeless = false, metadata = "" } = options
   if (typeof shapeless !== "boolean")
@@ -195,8 +195,7 @@ function tellFunction<A extends unknown[], R>(
   args: readonly [...A],
   options: ExportOptions,
 ): void {
-  if (typeof (f as unknown) !== "function")
-    throw new TransformError("exportFunction", `expected a function, received ${describe(f)}`)
+  checkFunction("exportFunction", f)
   checkOptions("exportFunction", options, ["shapeless", "metadata"])
   if (options.shapeless || options.metadata !== undefined)
     throw new ArgumentError(

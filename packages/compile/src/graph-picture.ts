@@ -111,11 +111,11 @@ export function exportToDot(file: FilePath, ...trees: unknown[]): void {
   const inputs = new Map(
     outputs.flatMap((node, i) => (names[i] === undefined ? [] : [[node, names[i]] as const])),
   )
-  writeText(asPath("exportToDot", file), dotOf(outputs, { inputs, outputs: names }))
+  writeText("exportToDot", asPath("exportToDot", file), dotOf(outputs, { inputs, outputs: names }))
 }
 
-function writeText(path: string, text: string): void {
-  writeBeside(path, [new TextEncoder().encode(text)])
+function writeText(op: string, path: string, text: string): void {
+  writeBeside(op, path, [new TextEncoder().encode(text)])
 }
 
 /**
@@ -143,5 +143,5 @@ export async function drawGraph(file: FilePath, dot: string): Promise<void> {
       "drawGraph",
       `cannot draw this graph: ${result.errors.map(({ message }) => message).join("; ")}`,
     )
-  writeText(path, result.output)
+  writeText("drawGraph", path, result.output)
 }

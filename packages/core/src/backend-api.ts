@@ -38,6 +38,7 @@ export { copyOut, evalTrees } from "./engine/readback"
 export type { Droppable } from "./engine/weak-references"
 export {
   asArrayArgument,
+  checkFunction,
   checkOptions,
   isList,
   isPlainObject,

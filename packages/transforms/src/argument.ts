@@ -16,11 +16,6 @@ export function checkDifferentiable(op: string, tree: unknown, arrays: readonly 
   })
 }
 
-/** Checks that an argument is a function. @throws TransformError */
-export function checkFunction(op: string, f: unknown): void {
-  if (typeof f !== "function") throw new TransformError(op, `expected a function, received ${describe(f)}`)
-}
-
 /** Rejects promises as results. @throws TransformError */
 export function checkSynchronous(op: string, result: unknown): void {
   if (result instanceof Promise)
@@ -43,7 +38,7 @@ export function checkSeeds(
   if (seeds.length !== owners.length)
     throw new TransformError(
       op,
-      `expected one ${kind} for each ${what}: ${owners.length}, received ${seeds.length}`,
+      `expected one array as the ${kind} of each ${what}: ${owners.length}, received ${seeds.length}`,
     )
   seeds.forEach((seed, i) => {
     const { shape } = owners[i]

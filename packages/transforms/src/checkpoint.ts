@@ -6,6 +6,7 @@ import { depends } from "@lazuli/core"
 import {
   Array,
   arraysOf,
+  checkFunction,
   isInexact,
   Mark,
   type Node,
@@ -14,7 +15,7 @@ import {
   withFreshHandles,
   withOwnArrays,
 } from "@lazuli/core/engine"
-import { checkFunction, checkSynchronous } from "./argument"
+import { checkSynchronous } from "./argument"
 import { type CallRules, customCall } from "./custom-primitive"
 import { pullback } from "./pullback"
 import { newEpoch, replay } from "./trace"

@@ -6,6 +6,7 @@ import { type Array, TransformError, zerosLike } from "@lazuli/core"
 import {
   Array as ArrayClass,
   arraysOf,
+  checkFunction,
   checkOptions,
   childrenOf,
   describe,
@@ -21,7 +22,7 @@ import {
   withFreshHandles,
   withOwnArrays,
 } from "@lazuli/core/engine"
-import { checkFunction, checkSynchronous } from "./argument"
+import { checkSynchronous } from "./argument"
 import type { Axis } from "./batch"
 import { type CallRules, customCall } from "./custom-primitive"
 import { type Axes, vmap } from "./vmap"

@@ -175,3 +175,13 @@ it("gives the gradient of a transform that no memory holds", () => {
   const [, [slope]] = vjp((z: mx.Array) => mx.fft.irfft(z, 2 ** 40).index(":4"), [x], [mx.ones([4])])
   expect([slope.shape, slope.dtype.name]).toEqual([[4], "complex64"])
 })
+
+it("gives the slope of a power where base and exponent are 0", () => {
+  const exponents = mx.arange(4)
+  const powers = (x: mx.Array) => x.power(exponents).sum()
+  expect(vmap(grad(powers))(mx.array([0, 2])).tolist()).toEqual([1, 17])
+  expect(grad((x: mx.Array) => x.power(0))(mx.array(0)).item()).toBe(0)
+  // ∂²(x^y)/∂x∂y = x^(y−1) + y·x^(y−1)·log x
+  const slope = (x: mx.Array, y: mx.Array) => grad((v: mx.Array) => v.power(y))(x)
+  expect(grad(slope, { argnums: 1 })(mx.array(2), mx.array(0)).item()).toBe(0.5)
+})

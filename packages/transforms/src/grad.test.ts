@@ -229,6 +229,9 @@ describe("errors", () => {
     expect(() => grad(3 as never)).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [grad] expected a function, received the number 3]`,
     )
+    expect(() => grad({ forward: square } as never)).toThrowErrorMatchingInlineSnapshot(
+      `[TransformError: [grad] expected a function, received a plain object. Call the model in one: (x) => model.forward(x)]`,
+    )
     expect(() => grad(square, { argnames: "k" })(x)).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [grad] argnames names "k", but the last argument has no such property]`,
     )
@@ -236,7 +239,7 @@ describe("errors", () => {
       `[TransformError: [vjp] cotangent 0 has shape (3,), but output 0 has shape (2,)]`,
     )
     expect(() => vjp(square, [x], [] as never)).toThrowErrorMatchingInlineSnapshot(
-      `[TransformError: [vjp] expected one cotangent for each output: 1, received 0]`,
+      `[TransformError: [vjp] expected one array as the cotangent of each output: 1, received 0]`,
     )
     expect(() => vjp(square, x as never, [x])).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [vjp] primals must be a list with one entry for each argument of the function, received an mx.Array]`,

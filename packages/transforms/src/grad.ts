@@ -5,6 +5,7 @@ import { type Array, TransformError, zerosLike } from "@lazuli/core"
 import {
   Array as ArrayClass,
   arraysOf,
+  checkFunction,
   checkOptions,
   childrenOf,
   describe,
@@ -18,7 +19,7 @@ import {
   withArrays,
   withFreshHandles,
 } from "@lazuli/core/engine"
-import { checkDifferentiable, checkFunction, checkSynchronous } from "./argument"
+import { checkDifferentiable, checkSynchronous } from "./argument"
 import { onesAs, pullback } from "./pullback"
 import { trace, traced } from "./trace"
 import { freshHandles } from "./vjp"

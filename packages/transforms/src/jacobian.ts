@@ -5,6 +5,7 @@ import { type Array, eye, TransformError } from "@lazuli/core"
 import {
   Array as ArrayClass,
   arraysOf,
+  checkFunction,
   isInexact,
   mapLeaves,
   ofTrees,
@@ -12,7 +13,7 @@ import {
   withArrays,
   withFreshHandles,
 } from "@lazuli/core/engine"
-import { checkDifferentiable, checkFunction, checkSynchronous } from "./argument"
+import { checkDifferentiable, checkSynchronous } from "./argument"
 import { jvp } from "./jvp"
 import { vjp } from "./vjp"
 import { vmap } from "./vmap"

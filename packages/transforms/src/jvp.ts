@@ -2,8 +2,8 @@
  * `jvp`: a function's outputs and its Jacobian–vector products, on trees. The traversal is in pushforward.ts.
  */
 import { zerosLike } from "@lazuli/core"
-import { arraysOf, isInexact, toDtype, withArrays } from "@lazuli/core/engine"
-import { asOutputs, checkFunction, checkList, checkSeeds, checkSynchronous } from "./argument"
+import { arraysOf, checkFunction, isInexact, toDtype, withArrays } from "@lazuli/core/engine"
+import { asOutputs, checkList, checkSeeds, checkSynchronous } from "./argument"
 import { pushforward } from "./pushforward"
 import { trace, traced } from "./trace"
 import { freshHandles, type Outputs } from "./vjp"

@@ -83,7 +83,7 @@ describe("linearize", () => {
       `[TransformError: [linearize] tangent 0 has shape (2,), but primal 0 has shape (3,)]`,
     )
     expect(() => (linear as (...ts: unknown[]) => unknown)(x)).toThrowErrorMatchingInlineSnapshot(
-      `[TransformError: [linearize] expected one tangent for each primal: 2, received 1]`,
+      `[TransformError: [linearize] expected one array as the tangent of each primal: 2, received 1]`,
     )
     expect(() => linearize(3 as never, [x])).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [linearize] expected a function, received the number 3]`,

@@ -7,6 +7,7 @@ import {
   Array as ArrayClass,
   arraysOf,
   asCall,
+  checkFunction,
   float32,
   isInexact,
   Mark,
@@ -16,7 +17,7 @@ import {
   toDtype,
   withArrays,
 } from "@lazuli/core/engine"
-import { asOutputs, checkFunction, checkList, checkSeeds, checkSynchronous } from "./argument"
+import { asOutputs, checkList, checkSeeds, checkSynchronous } from "./argument"
 import { pushforward } from "./pushforward"
 import { isArray, stored } from "./stored-calls"
 import { newEpoch, replay, trace, traced } from "./trace"

@@ -2,8 +2,16 @@
  * `vjp`: a function's outputs and its vector–Jacobian products, on trees. The traversal is in pullback.ts.
  */
 import { type Array, zerosLike } from "@lazuli/core"
-import { Array as ArrayClass, arraysOf, isInexact, mapArrays, toDtype, withArrays } from "@lazuli/core/engine"
-import { asOutputs, checkFunction, checkList, checkSeeds, checkSynchronous } from "./argument"
+import {
+  Array as ArrayClass,
+  arraysOf,
+  checkFunction,
+  isInexact,
+  mapArrays,
+  toDtype,
+  withArrays,
+} from "@lazuli/core/engine"
+import { asOutputs, checkList, checkSeeds, checkSynchronous } from "./argument"
 import { pullback } from "./pullback"
 import { trace, traced } from "./trace"
 

@@ -8,6 +8,7 @@ import {
   arraysOf,
   asCall,
   broadcastTo,
+  checkFunction,
   checkOptions,
   childrenOf,
   describe,
@@ -16,7 +17,7 @@ import {
   ofTrees,
   withArrays,
 } from "@lazuli/core/engine"
-import { checkFunction, checkSynchronous } from "./argument"
+import { checkSynchronous } from "./argument"
 import { type Axis, batch, placeholder } from "./batch"
 import { isArray, isAxis, isIndex, stored } from "./stored-calls"
 import { newEpoch } from "./trace"

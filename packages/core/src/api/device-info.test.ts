@@ -15,7 +15,7 @@ test("what there is", () => {
 
 test("what there is not", () => {
   expect(() => mx.deviceInfo(mx.gpu)).toThrowErrorMatchingInlineSnapshot(
-    `[DeviceError: [device] no backend serves Device(gpu, 0). Import a package that does, such as "@lazuli/backend-metal"]`,
+    `[DeviceError: [device] no backend serves Device(gpu, 0). Import a package that does, such as "@lazuli/backend-cuda" or "@lazuli/backend-metal"]`,
   )
   expect(() => mx.isAvailable("tpu" as never)).toThrowErrorMatchingInlineSnapshot(
     `[ArgumentError: [isAvailable] expected a device (mx.cpu or mx.gpu), received the string "tpu"]`,

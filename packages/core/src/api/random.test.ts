@@ -68,6 +68,10 @@ test("permutation", () => {
 })
 
 test("errors", () => {
+  for (const n of [-1, 1.5])
+    expect(() => mx.random.permutation(n)).toThrow(
+      `[random.permutation] x must be an array or a non-negative integer, received the number ${n}`,
+    )
   expect(() => mx.random.uniform({ dtype: mx.int32 })).toThrowErrorMatchingInlineSnapshot(
     `[DTypeError: [random.uniform] expected a floating dtype, received int32]`,
   )

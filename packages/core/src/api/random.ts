@@ -2,7 +2,7 @@
  * `mx.random`: keys and distributions. A key gives the same numbers as in MLX; without one, a key is split off the global state, which
  * `seed` sets. It is long because there are many distributions, each readable on its own.
  */
-import { asArrayArgument, isList, type Operand, operation, type StreamOptions } from "../graph/args"
+import { asArrayArgument, type Operand, operation, type StreamOptions } from "../graph/args"
 import { implicitState } from "../graph/calls"
 import {
   asDtype,
@@ -619,9 +619,10 @@ const permutationArgs = operation(
   (x: number | Array, axis: number = 0, k?: Array | null) => {
     const op = "random.permutation"
     const order = (n: number): Array => argsort(randomBits([keyOrNext(op, k)], { width: 4, shape: [n] }))
-    if (typeof x === "number") return order(asShape(op, x)[0])
-    if (isList(x)) throw new ArgumentError(op, `x must be an array or an integer, received ${describe(x)}`)
-    const a = asArrayArgument(op, "x", x)
+    if (Number.isSafeInteger(x) && (x as number) >= 0) return order(x as number)
+    if (!(x instanceof ArrayClass))
+      throw new ArgumentError(op, `x must be an array or a non-negative integer, received ${describe(x)}`)
+    const a = x
     const along = normalizeAxis(op, axis, a.ndim)
     return take(a, order(a.shape[along]), along)
   },

@@ -123,6 +123,6 @@ test("devices without a backend are refused at once", () => {
   expect(mx.defaultDevice()).toBe(before)
   expect([mx.isAvailable(mx.gpu), mx.deviceCount(mx.gpu)]).toEqual([false, 0])
   expect(() => mx.setDefaultDevice("gpu")).toThrowErrorMatchingInlineSnapshot(
-    `[DeviceError: [setDefaultDevice] no backend serves Device(gpu, 0). Import a package that does, such as "@lazuli/backend-metal"]`,
+    `[DeviceError: [setDefaultDevice] no backend serves Device(gpu, 0). Import a package that does, such as "@lazuli/backend-cuda" or "@lazuli/backend-metal"]`,
   )
 })

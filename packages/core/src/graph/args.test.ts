@@ -28,6 +28,18 @@ test("unknown names point to the nearest known one", () => {
   )
 })
 
+test("a promise is to be awaited, and a bigint may be made a number", async () => {
+  const later = Promise.resolve(x)
+  expect(() => mx.add(x, later as never)).toThrow(
+    "[add] b must be an array or a scalar, received a promise. Await it first",
+  )
+  expect(() => mx.eval({ a: [later] })).toThrow("[eval] a leaf is a promise. Await it first")
+  await expect(mx.asyncEval(later)).rejects.toThrow("[asyncEval] a leaf is a promise. Await it first")
+  expect(() => mx.sum(x, 0n as never)).toThrow("received the bigint 0n. Number(0n) makes a number")
+  expect(() => mx.zeros([2n] as never)).toThrow("element 0 is the bigint 2n. Number(2n) makes a number")
+  expect(() => mx.zeros([2], 1n as never)).not.toThrow("makes a number")
+})
+
 test("wrong values say what was expected and received", () => {
   expect(() => mx.sum(x, 2)).toThrowErrorMatchingInlineSnapshot(
     `[ShapeError: [sum] axis 2 is out of bounds for an array of 2 dimensions]`,

@@ -5,7 +5,7 @@
 import { renamed } from "./boundary"
 import { calls, nameCall } from "./calls"
 import { onStream, type StreamLike } from "./device"
-import { ArgumentError, describe, nearest } from "./errors"
+import { ArgumentError, describe, hintFor, nearest, TransformError } from "./errors"
 import { Array } from "./graph"
 import { checkArguments, type Parameter, parametersOf, type Signature } from "./kinds"
 import type { Axes, Scalar, StreamOptions } from "./option-types"
@@ -166,6 +166,15 @@ export function checkOptions(op: string, options: object, known: readonly string
 export function asArrayArgument(op: string, name: string, value: unknown): Array {
   if (value instanceof Array) return value
   throw new ArgumentError(op, `${name} must be an array, received ${describe(value)}`, {
-    hint: "mx.array(data) makes one",
+    hint: hintFor(value, "mx.array(data) makes one"),
+  })
+}
+
+/** Checks that an argument of a transform is a function. @throws TransformError */
+export function checkFunction(op: string, f: unknown): void {
+  if (typeof f === "function") return
+  const isModel = typeof (f as { forward?: unknown } | null)?.forward === "function"
+  throw new TransformError(op, `expected a function, received ${describe(f)}`, {
+    hint: isModel ? "Call the model in one: (x) => model.forward(x)" : undefined,
   })
 }

@@ -4,7 +4,7 @@
  */
 
 import { copiesHint } from "./copies"
-import { type Device, type DeviceType, markServed, type Stream } from "./device"
+import { type Device, type DeviceType, importHint, markServed, type Stream } from "./device"
 import { DeviceError, describe, RegistryError } from "./errors"
 import type { Application, Node, Plan } from "./graph"
 import type { Memory, Storage } from "./storage"
@@ -267,9 +267,7 @@ export function backendFor(device: Device): Backend {
   const backend = device.type === "cpu" ? active.cpu : active.gpu
   if (!backend) {
     throw new DeviceError("device", `no backend serves ${device}`, {
-      hint:
-        copiesHint() ??
-        `Import a package that does, such as "@lazuli/backend-${device.type === "gpu" ? "metal" : "cpu"}"`,
+      hint: copiesHint() ?? importHint(device.type),
     })
   }
   return backend

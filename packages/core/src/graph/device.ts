@@ -7,6 +7,10 @@ import { ArgumentError, DeviceError, describe } from "./errors"
 /** The types of devices. */
 export type DeviceType = "cpu" | "gpu"
 
+/** The remedy where no backend serves a type of devices. */
+export const importHint = (type: DeviceType): string =>
+  `Import a package that does, such as ${type === "gpu" ? '"@lazuli/backend-cuda" or "@lazuli/backend-metal"' : '"@lazuli/backend-cpu"'}`
+
 /** A device: `mx.cpu` or `mx.gpu`. */
 export class Device {
   constructor(
@@ -160,7 +164,7 @@ function asDevice(op: string, value: unknown): Device {
   if (device instanceof Device) {
     if (!supported.has(device.type))
       throw new DeviceError(op, `no backend serves ${device}`, {
-        hint: 'Import a package that does, such as "@lazuli/backend-metal"',
+        hint: importHint(device.type),
       })
     if (device.index !== 0) throw new DeviceError(op, `only device index 0 exists, received ${device}`)
     return device

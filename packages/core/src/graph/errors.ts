@@ -118,8 +118,15 @@ export function describe(value: unknown): string {
   if (copy !== undefined && copy !== CORE_COPY) return copyText(value, copy)
   const { dtype, shape, constructor } = value as Record<string, unknown>
   if (dtype !== undefined && globalThis.Array.isArray(shape)) return "an mx.Array"
+  if (value instanceof Promise) return "a promise"
   const name = (constructor as { name?: string } | undefined)?.name
-  return name && name !== "Object" ? `a value of type ${name}` : "a plain object"
+  if (name && name !== "Object") return `a value of type ${name}`
+  return Symbol.iterator in (value as object) ? "an iterator" : "a plain object"
+}
+
+/** The hint for a refused value: to await it where it is a promise, else the given one. */
+export function hintFor(value: unknown, hint?: string): string | undefined {
+  return value instanceof Promise ? "Await it first" : hint
 }
 
 /** The candidate nearest to `word` by edit distance, if near enough to be a likely typo. */

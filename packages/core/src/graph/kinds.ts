@@ -5,7 +5,7 @@
 import { Complex } from "./complex-number"
 import { Device, Stream, ThreadLocalStream } from "./device"
 import { isDtype } from "./dtype"
-import { ArgumentError, DTypeError, describe, type LazuliError, nearest } from "./errors"
+import { ArgumentError, DTypeError, describe, hintFor, type LazuliError, nearest } from "./errors"
 import { Array } from "./graph"
 
 /** The kind of value that a parameter takes. */
@@ -186,15 +186,18 @@ export function checkArguments(op: string, parameters: readonly Parameter[], val
 }
 
 function refuse(op: string, parameter: Parameter, value: unknown): never {
-  const { name, expected, element, hint, error = ArgumentError } = parameter
+  const { name, expected, accepts, element, hint, error = ArgumentError } = parameter
   if (value === undefined) throw new error(op, `needs ${name}: expected ${expected}, received nothing`)
   const near =
     typeof value === "string" && value.length > 2
       ? nearest(value, expected.match(/(?<=")\w+(?=")/g) ?? [])
       : undefined
-  const cure = near ? `Did you mean "${near}"?` : hint
   const wrong = element && isList(value) ? value.findIndex((each) => !element(each)) : -1
-  const what =
-    wrong < 0 ? describe(value) : `a list whose element ${wrong} is ${describe((value as unknown[])[wrong])}`
+  const refused = wrong < 0 ? value : (value as unknown[])[wrong]
+  const what = wrong < 0 ? describe(value) : `a list whose element ${wrong} is ${describe(refused)}`
+  const fits = wrong < 0 ? accepts : (element as Parameter["accepts"])
+  const number =
+    typeof refused === "bigint" && fits(Number(refused)) ? `Number(${refused}n) makes a number` : undefined
+  const cure = near ? `Did you mean "${near}"?` : hintFor(refused, hint ?? number)
   throw new error(op, `${name} must be ${expected}, received ${what}`, cure ? { hint: cure } : {})
 }

@@ -3,7 +3,7 @@
  */
 import { isList, isPlainObject } from "./args"
 import { isForeign } from "./copies"
-import { ArgumentError, describe } from "./errors"
+import { ArgumentError, describe, hintFor } from "./errors"
 import { Array } from "./graph"
 
 /** The rule by which instances of a class are flattened into named children and rebuilt. */
@@ -143,7 +143,7 @@ function addArrays(tree: unknown, out: Array[], level: number): void {
   }
   const children = childrenOf(tree)
   if (children === null) {
-    if (isForeign(tree)) refuseForeign(tree)
+    if (isForeign(tree) || tree instanceof Promise) refuseLeaf(tree)
     return
   }
   checkLevel(level)
@@ -153,9 +153,9 @@ function addArrays(tree: unknown, out: Array[], level: number): void {
       addArrays((children as Record<string, unknown>)[key], out, level + 1)
 }
 
-/** Reports a leaf that is an array of another copy of this package. */
-function refuseForeign(leaf: unknown): never {
-  throw new ArgumentError("tree", `a leaf is ${describe(leaf)}`)
+/** Reports a leaf that should be an array: one of another copy of this package, or a promise of one. */
+function refuseLeaf(leaf: unknown): never {
+  throw new ArgumentError("tree", `a leaf is ${describe(leaf)}`, { hint: hintFor(leaf) })
 }
 
 /** A tree of the same structure with every array replaced, in order; other leaves are unchanged. */
@@ -165,7 +165,7 @@ export function mapArrays(tree: unknown, replace: (array: Array) => unknown, lev
   if (isList(tree)) return tree.map((child) => mapArrays(child, replace, level + 1))
   const children = childrenOf(tree)
   if (children === null) {
-    if (isForeign(tree)) refuseForeign(tree)
+    if (isForeign(tree)) refuseLeaf(tree)
     return tree
   }
   const out: Record<string, unknown> = {}

@@ -217,7 +217,7 @@ test("writing that fails at any point leaves the file as it was", () => {
       for (let i = 0; i < parts; i++) yield bytesOf(new Float32Array(100))
       throw new Error("no more")
     }
-    expect(() => writeBeside(file, failing())).toThrow("no more")
+    expect(() => writeBeside("save", file, failing())).toThrow("no more")
     expect(readFileSync(file, "utf8")).toBe("before")
   }
   expect(readdirSync(folder).filter((name) => name.endsWith(".tmp"))).toEqual([])

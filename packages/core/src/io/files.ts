@@ -64,7 +64,7 @@ export class BoundedFile {
     /** The largest allowed uncompressed size in bytes; null if the format decides. */
     readonly maxBytes: number | null = null,
   ) {
-    this.fd = openSync(path, "r")
+    this.fd = withPath(op, "read", path, () => openSync(path, "r"))
     const stats = fstatSync(this.fd)
     this.size = stats.size
     if (!stats.isFile()) {
@@ -183,11 +183,28 @@ export function swapBytes(bytes: Uint8Array, dtype: Dtype): void {
   for (let i = 0; i < bytes.length; i += width) bytes.subarray(i, i + width).reverse()
 }
 
+/** Runs `body`; an error of the system in it keeps its class and code, and its message names the function and the file. */
+function withPath<T>(op: string, action: "read" | "write", path: string, body: () => T): T {
+  try {
+    return body()
+  } catch (error) {
+    const { syscall, message } = error as NodeJS.ErrnoException
+    // The system's message ends in the call and the name of the temporary file.
+    if (syscall !== undefined)
+      (error as Error).message = `[${op}] cannot ${action} ${path}: ${message.replace(/, [^,]*$/, "")}`
+    throw error
+  }
+}
+
 /**
  * Writes a file atomically: to a temporary file in the same folder, which is then renamed. An existing file's permissions, and symbolic
  * links to it, are kept.
  */
-export function writeBeside(path: string, parts: Iterable<Uint8Array>): void {
+export function writeBeside(op: string, path: string, parts: Iterable<Uint8Array>): void {
+  withPath(op, "write", path, () => replaceFile(path, parts))
+}
+
+function replaceFile(path: string, parts: Iterable<Uint8Array>): void {
   const { target, mode } = existing(path)
   const temporary = `${target}.${process.pid}.${crypto.getRandomValues(new Uint32Array(1))[0].toString(16)}.tmp`
   const fd = openSync(temporary, "wx")

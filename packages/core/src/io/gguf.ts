@@ -267,7 +267,7 @@ export function saveGguf(
   })
   const parts = ggufParts(op, tensors, metadata)
   evalTrees(Object.values(arrays))
-  writeBeside(path, parts)
+  writeBeside(op, path, parts)
 }
 
 /** The bytes of a GGUF file. */

@@ -206,9 +206,18 @@ describe("hostile files are refused", () => {
       `"[load] …/t.safetensors: tensor "w" of float32 and shape [2] does not fit the bytes 0 to 4 of 8"`,
     )
     expect(() => mx.load("a.txt")).toThrowErrorMatchingInlineSnapshot(
-      `[ArgumentError: [load] the format the string "txt" of a.txt is unknown. Known formats are npy, npz, safetensors and gguf]`,
+      `[ArgumentError: [load] the format of a.txt must be npy, npz, safetensors or gguf, received the string "txt". The extension decides, or { format }]`,
     )
-    expect(() => mx.load(path("missing.npy"))).toThrow(/ENOENT/)
+    expect(() => mx.load(path("file"))).toThrow("received a name without an extension")
+    const missing = path("missing.npy")
+    expect(() => mx.load(missing)).toThrow(`[load] cannot read ${missing}: ENOENT: no such file or directory`)
+    const nowhere = path("none/a")
+    const [arrays, fact] = [{ a: mx.ones([1]) }, "ENOENT: no such file or directory"]
+    const refused = (op: string, ending: string) => `[${op}] cannot write ${nowhere}.${ending}: ${fact}`
+    expect(() => mx.save(nowhere, arrays.a)).toThrow(refused("save", "npy"))
+    expect(() => mx.savez(nowhere, arrays)).toThrow(refused("savez", "npz"))
+    expect(() => mx.saveSafetensors(nowhere, arrays)).toThrow(refused("saveSafetensors", "safetensors"))
+    expect(() => mx.saveGguf(nowhere, arrays)).toThrow(refused("saveGguf", "gguf"))
   })
 })
 

@@ -107,11 +107,15 @@ export function load(
       )
     }
   const path = asPath("load", file)
-  const format = options.format ?? path.slice(path.lastIndexOf(".") + 1)
-  if (!FORMATS.includes(format as string))
-    throw new ArgumentError("load", `the format ${describe(format)} of ${path} is unknown`, {
-      hint: `Known formats are ${FORMATS.slice(0, -1).join(", ")} and ${FORMATS.at(-1)}`,
+  const extension = /\.([^./\\]*)$/.exec(path)?.[1]
+  const format = options.format ?? extension
+  if (format === undefined || !FORMATS.includes(format)) {
+    const known = `${FORMATS.slice(0, -1).join(", ")} or ${FORMATS.at(-1)}`
+    const received = format === undefined ? "a name without an extension" : describe(format)
+    throw new ArgumentError("load", `the format of ${path} must be ${known}, received ${received}`, {
+      hint: "The extension decides, or { format }",
     })
+  }
   if (options.returnMetadata && format !== "safetensors" && format !== "gguf")
     throw new ArgumentError("load", `returnMetadata needs a safetensors or gguf file, received ${path}`)
   const { maxBytes = null } = options
@@ -122,7 +126,7 @@ export function load(
     )
   const read = (open: BoundedFile): Array | Arrays | [Arrays, Record<string, GgufValue>] => {
     if (format === "npy") return readNpy(open)
-    const { arrays, metadata } = several[format as string](open)
+    const { arrays, metadata } = several[format](open)
     return options.returnMetadata ? [arrays, metadata] : arrays
   }
   return withFile("load", path, read, maxBytes)

@@ -120,6 +120,7 @@ export function save(file: FilePath, arr: Array): void {
     throw new ArgumentError("save", `arr must be an array, received ${describe(arr)}`)
   evalTrees(arr)
   writeBeside(
+    "save",
     path,
     (function* (): Generator<Uint8Array> {
       yield formatNpyHeader(arr)

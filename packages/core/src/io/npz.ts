@@ -360,7 +360,7 @@ function saveArchive(op: string, file: FilePath, args: readonly unknown[], compr
     names.add(name)
   }
   evalTrees(named.map(([, a]) => a))
-  writeBeside(path, archive(op, named, compress))
+  writeBeside(op, path, archive(op, named, compress))
 }
 
 /**

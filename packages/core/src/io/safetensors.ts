@@ -174,6 +174,7 @@ export function writeSafetensors(
   const length = new Uint8Array(8)
   new DataView(length.buffer).setBigUint64(0, BigInt(text.length), true)
   writeBeside(
+    op,
     path,
     (function* (): Generator<Uint8Array> {
       yield length

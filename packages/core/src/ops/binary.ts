@@ -10,7 +10,7 @@ import { NO_PARAMS } from "../graph/params"
 import { definePrimitive } from "../graph/primitive"
 import type { BinaryOp } from "../graph/scalar-program"
 import { broadcastShapes } from "../graph/shape"
-import { asOperand, promoteOperands, scalarOf, toDtype } from "./constant"
+import { asOperand, constant, promoteOperands, scalarOf, toDtype } from "./constant"
 
 /** An elementwise function of two arrays; shapes broadcast, dtypes are promoted. */
 export type BinaryFunction = (a: Operand, b: Operand, options?: StreamOptions) => Array
@@ -141,13 +141,22 @@ export const remainder: BinaryFunction = binary(
   { realOnly: true },
 )
 
+/** y·x^(y−1), and 0 instead of NaN where both are 0. */
+function slopeOfPower(x: Array, y: Array): Partial {
+  const { primitive, params } = y.node
+  const isLiteral = primitive === constant.primitive
+  if (isLiteral && params.value === 0) return 0
+  const base = isLiteral ? x : select(x.equal(0).bitwiseAnd(y.equal(0)), x.add(1), x)
+  return base.power(y.subtract(1)).multiply(y)
+}
+
 /**
  * a to the power b.
  * @example
  * mx.power(mx.array([2, 3]), 2).tolist() // => [4, 9]
  */
 export const power: BinaryFunction = binary("power", [
-  (x, y) => x.power(y.subtract(1)).multiply(y),
+  slopeOfPower,
   // Where a is 0, log a is replaced by 0, so that the derivative is 0 rather than NaN.
   (x, _y, out) => out.multiply(select(x.equal(0), x.multiply(0), x.log())),
 ])

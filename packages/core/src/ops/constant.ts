@@ -86,22 +86,22 @@ export function weakDtype(value: Scalar, dtype: Dtype): Dtype {
 }
 
 /** A scalar as a 0-d array of a dtype. @throws DTypeError if the value is out of range */
-export function scalarOf(op: string, value: Scalar, dtype: Dtype): Array {
-  checkScalar(op, value, dtype)
+export function scalarOf(op: string, value: Scalar, dtype: Dtype, hint?: string): Array {
+  checkScalar(op, value, dtype, hint)
   return scalarArray(value, dtype)
 }
 
 /** @throws DTypeError if a value is out of a dtype's range */
-export function checkScalar(op: string, value: Scalar, dtype: Dtype): void {
+export function checkScalar(op: string, value: Scalar, dtype: Dtype, hint?: string): void {
   if (value instanceof Complex && dtype !== complex64)
-    throw new DTypeError(op, `a complex number does not fit ${dtype.name}`)
+    throw new DTypeError(op, `a complex number does not fit ${dtype.name}`, { hint })
   if (!isInteger(dtype)) return
   const { min, max } = integerRange(dtype)
   const fits =
     typeof value === "bigint" ? value >= min && value <= max : !(Number(value) < min || Number(value) > max)
   if (fits) return
   throw new DTypeError(op, `the value ${value} does not fit ${dtype.name} (${min} to ${max})`, {
-    hint: `Convert the array first, or pass mx.array(${value}, dtype)`,
+    hint: hint ?? `Convert the array first, or pass mx.array(${value}, dtype)`,
   })
 }
 

@@ -31,7 +31,7 @@ import {
   storeWidth,
   type TypedArray,
 } from "../graph/dtype"
-import { ArgumentError, DTypeError, describe, ShapeError } from "../graph/errors"
+import { ArgumentError, DTypeError, describe, hintFor, ShapeError } from "../graph/errors"
 import { Array, type ArrayOf, handles, PENDING_BYTES, sourceNode } from "../graph/graph"
 import type { Value, ValueIn } from "../graph/option-types"
 import { asShape, format, type Shape, sizeOf } from "../graph/shape"
@@ -190,16 +190,18 @@ function fromList(data: unknown, dtype: Dtype | undefined): Array {
   return arrayFromStore(store as unknown as TypedArray, shape, type)
 }
 
+const WIDER = "Name a dtype that holds it"
+
 /** Integers must be in range; fractions are truncated for integer dtypes, as in astype. */
 function checkFits(value: number | bigint | boolean, dtype: Dtype): void {
   if (typeof value === "boolean" || (dtype.kind !== "signed" && dtype.kind !== "unsigned")) return
-  checkScalar("array", value, dtype)
+  checkScalar("array", value, dtype, WIDER)
 }
 
 /** Lists that contain arrays are stacked level by level. */
 function fromMixed(data: unknown, dtype: Dtype): Array {
   if (!isList(data))
-    return data instanceof Array ? toDtype(data, dtype) : scalarOf("array", data as Scalar, dtype)
+    return data instanceof Array ? toDtype(data, dtype) : scalarOf("array", data as Scalar, dtype, WIDER)
   return stack(data.map((item) => fromMixed(item, dtype)))
 }
 
@@ -257,8 +259,12 @@ export function array(data: ArrayData, options?: Dtype | null | { dtype?: Dtype 
   if (ArrayBuffer.isView(data)) return fromView(data, dtype)
   if (data instanceof ArrayBuffer) return fromView(new Uint8Array(data), dtype)
   if (!isList(data) && !isScalar(data)) {
+    const isIterable = typeof data === "object" && data !== null && Symbol.iterator in data
     throw new ArgumentError("array", `cannot create an array from ${describe(data)}`, {
-      hint: "Pass a number, a list of numbers or a typed array",
+      hint: hintFor(
+        data,
+        isIterable ? "[...data] makes a list" : "Pass a number, a list of numbers or a typed array",
+      ),
     })
   }
   return fromList(data, dtype)
@@ -309,7 +315,7 @@ const fullArgs = operation(
   (shape: unknown, vals: Operand, dtype?: Dtype | null): Array => {
     const to = asShape("full", shape)
     const type = dtype ? asDtype("full", dtype) : undefined
-    if (isScalar(vals)) return broadcastTo(scalarOf("full", vals, type ?? scalarDtype(vals)), to)
+    if (isScalar(vals)) return broadcastTo(scalarOf("full", vals, type ?? scalarDtype(vals), WIDER), to)
     const x = array(vals)
     return broadcastTo(type ? toDtype(x, type) : x, to)
   },

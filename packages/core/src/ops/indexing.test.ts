@@ -152,6 +152,29 @@ test("at", () => {
   expect(a.tolist()).toEqual([1, 1, 1])
 })
 
+test("numbers that do not fit are refused, and fractions are truncated, as by mx.array", () => {
+  const bytes = mx.zeros([3], mx.uint8)
+  const z = mx.complex(1, 2)
+  for (const value of [300, -1, Infinity, 2n ** 70n, z]) {
+    expect(() => bytes.set([0], value)).toThrow(/^\[set\] .* does not fit uint8/)
+    expect(() => bytes.at(0).add(value)).toThrow(/^\[at.add\] .* does not fit uint8/)
+    expect(() => bytes.at(0).subtract(value)).toThrow(/^\[at.subtract\] .* does not fit uint8/)
+    expect(() => bytes.at(0).maximum(value)).toThrow(/^\[at.maximum\] .* does not fit uint8/)
+    expect(() => bytes.set([mx.array([true, false, true])], value)).toThrow(/^\[set\] .* does not fit uint8/)
+  }
+  expect(() => mx.zeros([2]).set([0], z)).toThrowErrorMatchingInlineSnapshot(
+    `[DTypeError: [set] a complex number does not fit float32. Convert the array first]`,
+  )
+  bytes.set([1], 2.7)
+  expect(bytes.tolist()).toEqual([0, 2, 0])
+  expect(
+    bytes
+      .at(1)
+      .subtract([1] as never)
+      .tolist(),
+  ).toEqual([0, 1, 0])
+})
+
 test("extremes at an index order complex numbers by their real parts, then their imaginary ones", () => {
   const z = (re: number, im: number) => mx.complex(re, im)
   const x = mx.array([z(1, 5), z(1, 5), z(0, 9), z(Number.NaN, 0)])

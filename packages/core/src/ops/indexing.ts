@@ -9,12 +9,12 @@ import { asArrayArgument, isList, type Operand } from "../graph/args"
 import { under } from "../graph/boundary"
 import { asCall } from "../graph/calls"
 import { bool_, int32, isInteger } from "../graph/dtype"
-import { ArgumentError, DTypeError, describe, IndexError, ShapeError } from "../graph/errors"
+import { ArgumentError, DTypeError, describe, hintFor, IndexError, ShapeError } from "../graph/errors"
 import { Array, composed, withoutHandles } from "../graph/graph"
 import { type ArrayAt, type IndexSpec, Slice } from "../graph/option-types"
 import { broadcastShapes, format, type Shape, sizeOf } from "../graph/shape"
 import { where } from "./binary"
-import { isScalar, scalarArray, toDtype } from "./constant"
+import { isScalar, scalarArray, scalarOf, toDtype } from "./constant"
 import { array } from "./creation"
 import { gather, scatter } from "./gather"
 import { asIndices, staticIndex } from "./positions"
@@ -309,14 +309,24 @@ function resultShape(plan: Plan): number[] {
   return others
 }
 
-/** Converts an assigned value to x's dtype and broadcasts it to the indexed shape. */
+/**
+ * Converts an assigned value to x's dtype. Fractions are truncated for integers, as in `mx.array`.
+ * @throws DTypeError for numbers that do not fit
+ */
+function converted(op: string, x: Array, value: unknown): Array {
+  if (value instanceof Array) return toDtype(value, x.dtype)
+  if (isList(value)) return array(value as number[], x.dtype)
+  if (!isScalar(value))
+    throw new ArgumentError(op, `the value must be an array or a scalar, received ${describe(value)}`, {
+      hint: hintFor(value),
+    })
+  const whole = isInteger(x.dtype) && typeof value === "number" ? Math.trunc(value) : value
+  return scalarOf(op, whole, x.dtype, "Convert the array first")
+}
+
+/** The same, broadcast to the indexed shape. */
 function valueFor(op: string, x: Array, value: unknown, shape: Shape): Array {
-  let v: Array
-  if (isScalar(value))
-    v = scalarArray(isInteger(x.dtype) && typeof value === "number" ? Math.trunc(value) : value, x.dtype)
-  else if (value instanceof Array) v = toDtype(value, x.dtype)
-  else if (isList(value)) v = array(value as number[], x.dtype)
-  else throw new ArgumentError(op, `the value must be an array or a scalar, received ${describe(value)}`)
+  let v = converted(op, x, value)
   // Extra leading axes of size 1 are dropped, as in NumPy.
   while (v.ndim > shape.length && v.shape[0] === 1) v = v.squeeze(0)
   if (v.ndim > shape.length)
@@ -444,10 +454,7 @@ export class IndexedArray implements ArrayAt<Array> {
     return updateIndex("at.add", this.x, this.specs, value, "add")
   }
   subtract(value: Operand): Array {
-    const negated =
-      value instanceof Array
-        ? toDtype(value, this.x.dtype).negative()
-        : scalarArray(value, this.x.dtype).negative()
+    const negated = under("at.subtract", () => converted("at.subtract", this.x, value).negative())
     return updateIndex("at.subtract", this.x, this.specs, negated, "add")
   }
   multiply(value: Operand): Array {

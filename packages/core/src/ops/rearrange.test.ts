@@ -53,6 +53,7 @@ test("tile, repeat, roll, flip, diff", () => {
   expect(() => mx.tile(m, -1)).toThrowErrorMatchingInlineSnapshot(
     `[ArgumentError: [tile] reps must be non-negative integers, received the number -1]`,
   )
+  expect(() => mx.tile(m, [2, -1])).toThrow("reps must be non-negative integers, received the number -1")
   expect(() => mx.roll(m, [1, 2], [0, 1, 0])).toThrowErrorMatchingInlineSnapshot(
     `[ShapeError: [roll] 2 shifts for 3 axes]`,
   )

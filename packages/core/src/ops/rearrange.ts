@@ -111,8 +111,9 @@ const tileArgs = operation(
   { a: "array", reps: "integers" },
   (x: Array, reps: number | readonly number[]): Array => {
     const list = typeof reps === "number" ? [reps] : reps
-    if (!isList(list) || !list.every((n) => Number.isInteger(n) && n >= 0))
-      throw new ArgumentError("tile", `reps must be non-negative integers, received ${describe(reps)}`)
+    const wrong = list.find((n) => n < 0)
+    if (wrong !== undefined)
+      throw new ArgumentError("tile", `reps must be non-negative integers, received ${describe(wrong)}`)
     const rank = Math.max(x.ndim, list.length)
     const sizes = [...new globalThis.Array<number>(rank - x.ndim).fill(1), ...x.shape]
     const times = [...new globalThis.Array<number>(rank - list.length).fill(1), ...list]

@@ -76,7 +76,7 @@ export function writeGgufModel(
       onProgress?.(done, total, tensor.name)
     },
   }))
-  writeBeside(path, ggufParts("save", reporting, metadata))
+  writeBeside("save", path, ggufParts("save", reporting, metadata))
 }
 
 const headDimOf = (config: Settings): number =>
