@@ -19,7 +19,8 @@ beforeAll(async () => {
 test.each([undefined, null, 3, [null], [1, "a"], [{ role: "user" }], [{ role: "user", content: 3 }]])(
   "the prompt %j is neither a text, tokens nor a conversation",
   async (prompt) => {
-    const reason = /the prompt must be a text, token ids, or messages with a role and a content, received/
+    const reason =
+      /the prompt must be a text, token ids, or messages with a role and a text as content, received/
     await expect(lm.generate(model, prompt as never)).rejects.toThrow(reason)
     expect(() => new lm.Batcher(model).stream(prompt as never)).toThrow(reason)
   },
@@ -28,11 +29,54 @@ test.each([undefined, null, 3, [null], [1, "a"], [{ role: "user" }], [{ role: "u
 test.each([
   [[], {}, /the prompt has no tokens/],
   ["the", { stop: 5 }, /stop must be a string or a list of strings/],
+  ["the", { max_tokens: 5 }, /\[stream\] has no option "max_tokens"; .* Did you mean "maxTokens"\?/],
+  ["the", { stop: "" }, /stop must be a string or a list of strings, none of them empty/],
+  ["the", { signal: {} }, /\[stream\] signal must be an AbortSignal, received a plain object/],
+  ["the", { draft: "small" }, /\[stream\] draft must be one that load gave, received the string "small"/],
   ["the", { stop: ["a", 5] }, /stop must be a string or a list of strings/],
   ["the", { maxCacheBytes: Number.NaN }, /maxCacheBytes must be a non-negative number/],
 ] as const)("generate(%j, %j) is rejected", async (prompt, options, reason) => {
   await expect(lm.generate(model, prompt, options as never)).rejects.toThrow(reason)
   expect(() => new lm.Batcher(model).stream(prompt, options as never)).toThrow(reason)
+})
+
+test("functions of the library refuse options of other names", async () => {
+  const wrong = { nope: 1 } as never
+  const refused = (op: string) => `[${op}] has no option "nope"`
+  await expect(lm.load(folder, wrong)).rejects.toThrow(refused("load"))
+  await expect(lm.embed(model, ["a"], wrong)).rejects.toThrow(refused("embed"))
+  await expect(lm.train(model.network as never, [], wrong)).rejects.toThrow(refused("train"))
+  expect(() => lm.makeCache(model.network as never, wrong)).toThrow(refused("makeCache"))
+  expect(() => lm.quantize(model, wrong)).toThrow(refused("quantize"))
+  expect(() => lm.save(model, join(scratch, "none"), wrong)).toThrow(refused("save"))
+  expect(() => lm.readDataset("none", model.tokenizer!, wrong)).toThrow(refused("readDataset"))
+  expect(() => lm.addAdapters(model.network, wrong)).toThrow(refused("addAdapters"))
+  expect(() => new lm.Batcher(model, wrong)).toThrow(refused("batch"))
+  expect(() => lm.createServer(model, wrong)).toThrow(refused("createServer"))
+})
+
+test("a model that was not awaited is named", async () => {
+  const later = lm.load(folder) as never
+  const refused = (op: string) =>
+    `[${op}] the model must be one that load gave, received a promise. Await it first`
+  await expect(lm.generate(later, "the")).rejects.toThrow(refused("stream"))
+  await expect(lm.embed(later, ["the"])).rejects.toThrow(refused("embed"))
+  await expect(lm.rerank(later, "the", ["the"])).rejects.toThrow(refused("rerank"))
+  expect(() => lm.quantize(later)).toThrow(refused("quantize"))
+  expect(() => lm.save(later, join(scratch, "none"))).toThrow(refused("save"))
+  expect(() => new lm.Batcher(later)).toThrow(refused("batch"))
+  expect(() => lm.createServer(later)).toThrow(refused("createServer"))
+  await expect(lm.generate(undefined as never, "the")).rejects.toThrow("received nothing")
+})
+
+test("a batch's requests share its options", () => {
+  const batch = new lm.Batcher(model, { pageTokens: 16 })
+  expect(() => batch.stream("the", { pageTokens: 8 })).toThrow(
+    "[batch] all requests share one pageTokens. Pass it",
+  )
+  expect(() => batch.stream("the", { onPrefill: () => {} })).toThrow("[batch] onPrefill is not supported")
+  expect(() => batch.stream("the", { pageTokens: 16 })).not.toThrow()
+  batch.close()
 })
 
 test("a cache must have the model's layers", async () => {
@@ -67,6 +111,7 @@ test("load, save, embed, rerank and addAdapters reject options that they would m
     expect(() => lm.addAdapters(model.network, { [name]: value })).toThrow(
       new RegExp(`${name} must be a positive integer`),
     )
+  expect(() => lm.quantize(model, { groupSize: 7 })).toThrow(/inputs are a multiple of the group size 7$/)
   expect(() => lm.addAdapters(model.network, { scale: Number.NaN })).toThrow(/scale must be a finite number/)
 })
 

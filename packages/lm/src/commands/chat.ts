@@ -2,7 +2,7 @@
  * `lazuli-lm chat`: a conversation in the terminal. The cache is kept from turn to turn.
  */
 import type { Command } from "commander"
-import { makeCache } from "../generate/caches"
+import { emptyCache } from "../generate/caches"
 import { PrefixStore } from "../generate/prefixes"
 import { causal, promptTokens } from "../generate/prompts"
 import { stream } from "../generate/stream"
@@ -37,7 +37,7 @@ export function addChat(program: Command, terminal: Terminal): void {
       if (line.trim() === "") continue
       messages.push({ role: "user", content: line })
       const tokens = promptTokens(model, messages)
-      const cache = store.find(tokens) ?? makeCache(network, generation)
+      const cache = store.find(tokens) ?? emptyCache(network, generation)
       const generated: number[] = []
       let answer = ""
       await terminal.interruptible(async (signal) => {

@@ -9,7 +9,7 @@ import { type AdapterForm, saveAdapters } from "../tune/adapter-files"
 import { readDataset } from "../tune/dataset"
 import { addAdapters, fuseAdapters } from "../tune/lora"
 import { evaluate, train } from "../tune/train"
-import { integer, loadShown, MODEL_HELP, type ModelFlags, number, tokenizerOf } from "./options"
+import { integer, loadShown, MODEL_HELP, type ModelFlags, number, refuseOwn, tokenizerOf } from "./options"
 import { bytesText, type Terminal } from "./terminal"
 
 interface Flags {
@@ -90,6 +90,7 @@ export function addLora(program: Command, terminal: Terminal): void {
 
 async function lora(flags: Flags, terminal: Terminal): Promise<void> {
   const { rank, scale, dropout, layers, keys, maskPrompt, maxTokens } = flags
+  if (flags.fuse !== undefined) refuseOwn("lora", "--fuse", flags.fuse, flags.model)
   const model = await loadShown({ model: flags.model }, terminal)
   const network = causal("lora", model)
   const read = (file: string) => readDataset(file, tokenizerOf(model), { maskPrompt, maxTokens })

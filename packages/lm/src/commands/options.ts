@@ -1,6 +1,7 @@
 /**
  * Options that several subcommands share.
  */
+import { existsSync, realpathSync } from "node:fs"
 import type * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
 import { type Command, InvalidArgumentError, Option } from "commander"
@@ -82,6 +83,14 @@ export const generationOf = async (flags: GenerationFlags, terminal: Terminal): 
   draft: flags.draft === undefined ? undefined : await loadShown({ model: flags.draft }, terminal),
   draftTokens: flags.draftTokens,
 })
+
+/** Rejects an output that would replace the model it is made from. @throws ArgumentError */
+export function refuseOwn(op: string, flag: string, out: string, model: string): void {
+  if (!existsSync(out) || !existsSync(model) || realpathSync(out) !== realpathSync(model)) return
+  throw new ArgumentError(op, `${flag} ${out} is the model itself, which it would replace`, {
+    hint: "Choose another place",
+  })
+}
 
 /** A model's tokenizer. @throws ArgumentError if it has none */
 export function tokenizerOf({ tokenizer, source }: LoadedModel): Tokenizer {

@@ -99,6 +99,14 @@ test("drafts do not change the output, and a prompt may come from standard input
   expect((await ran(["generate", "--model", folder, ...asked, "--cache-bits", "4"], 1)).err).toMatch(/6 or 8/)
 })
 
+test("a model is not replaced by what is made of it", async () => {
+  const reason = /--(out|fuse) .* is the model itself, which it would replace\. Choose another place/
+  for (const command of ["convert", "quantize"])
+    expect((await ran([command, "-m", folder, "-o", `${folder}/.`], 1)).err).toMatch(reason)
+  const lora = ["lora", "-m", folder, "-d", "none.jsonl", "-o", join(scratch, "none"), "--fuse", folder]
+  expect((await ran(lora, 1)).err).toMatch(reason)
+})
+
 test("errors of files and addresses are shown without a stack trace", async () => {
   const taken = createServer().listen(0, "127.0.0.1")
   await once(taken, "listening")

@@ -6,6 +6,7 @@ import { basename, resolve } from "node:path"
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe, FormatError } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
+import { optionsNamed } from "../arguments"
 import type { Network, Weights } from "../models/network"
 import { familyOf } from "../models/registry"
 import { type Json, type JsonObject, Settings } from "../models/settings"
@@ -37,6 +38,17 @@ export interface LoadModelOptions extends HubOptions {
   readonly activations?: mx.ProductActivations
 }
 
+const checkNames = optionsNamed<LoadModelOptions>({
+  revision: true,
+  hubUrl: true,
+  cacheDir: true,
+  token: true,
+  offline: true,
+  onProgress: true,
+  dtype: true,
+  activations: true,
+})
+
 /**
  * Loads a model from a folder in Hugging Face format, a GGUF file, or the Hugging Face Hub.
  * @throws ArgumentError if there is no model, or its type is not supported; FormatError for invalid files
@@ -47,6 +59,7 @@ export interface LoadModelOptions extends HubOptions {
 export async function load(source: string, options: LoadModelOptions = {}): Promise<LoadedModel> {
   if (typeof source !== "string" || source === "")
     throw new ArgumentError("load", `expected a folder, a .gguf file or a name, received ${describe(source)}`)
+  checkNames("load", options)
   const { dtype, activations } = options
   if (dtype !== undefined && dtype?.kind !== "floating")
     throw new ArgumentError("load", `dtype must be a floating-point dtype, received ${describe(dtype)}`)

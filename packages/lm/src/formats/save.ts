@@ -6,6 +6,7 @@ import { join } from "node:path"
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
+import { checkModel, optionsNamed } from "../arguments"
 import type { Weights } from "../models/network"
 import { type JsonObject, Settings } from "../models/settings"
 import type { Progress } from "./folder"
@@ -18,6 +19,13 @@ export interface QuantizeModelOptions extends nn.QuantizationOptions {
   /** Selects layers and their formats by name (`model.layers.0.mlp.down_proj`), as in `nn.quantize`. */
   readonly choose?: (name: string) => boolean | nn.QuantizationOptions
 }
+
+const checkQuantizing = optionsNamed<QuantizeModelOptions>({
+  groupSize: true,
+  bits: true,
+  mode: true,
+  choose: true,
+})
 
 /** A layer's format, as in config.json. */
 const formatOf = ({ groupSize, bits, mode }: PackedLayer): JsonObject => ({
@@ -35,6 +43,8 @@ const formatOf = ({ groupSize, bits, mode }: PackedLayer): JsonObject => ({
  * small.config.part('quantization').values // => { group_size: 64, bits: 4, mode: 'affine' }
  */
 export function quantize(model: LoadedModel, options: QuantizeModelOptions = {}): LoadedModel {
+  checkModel("quantize", model)
+  checkQuantizing("quantize", options)
   const { choose = () => true, mode = "affine", ...given } = options
   const groupSize = given.groupSize ?? (mode === "affine" ? 64 : mode === "nvfp4" ? 16 : 32)
   const common = { groupSize, bits: given.bits, mode }
@@ -53,6 +63,11 @@ export function quantize(model: LoadedModel, options: QuantizeModelOptions = {})
       return weight.shape[weight.ndim - 1] % (format.groupSize ?? groupSize) === 0 ? format : false
     },
   })
+  if (!network.modules().some(isPacked))
+    throw new ArgumentError(
+      "quantize",
+      `no chosen layer's inputs are a multiple of the group size ${groupSize}`,
+    )
   mx.eval(network.parameters())
   return { ...model, config: withQuantization(model) }
 }
@@ -60,7 +75,6 @@ export function quantize(model: LoadedModel, options: QuantizeModelOptions = {})
 /** The model's config with the formats of its layers. */
 function withQuantization({ network, config }: LoadedModel): Settings {
   const layers = [...packedLayers(network)]
-  if (layers.length === 0) throw new ArgumentError("quantize", "the model has no layer that can be quantized")
   const first = formatOf(layers[0][1])
   const quantization: Record<string, JsonObject[string]> = { ...first }
   for (const [name, layer] of layers) {
@@ -80,6 +94,8 @@ export interface SaveOptions {
   readonly type?: GgufType
 }
 
+const checkSaving = optionsNamed<SaveOptions>({ maxShardBytes: true, onProgress: true, type: true })
+
 /**
  * Saves a model as a folder for `load` and mlx-lm, or, if the name ends in `.gguf`, as a GGUF file for `load` and llama.cpp. An existing
  * folder or file is replaced only once the new one is complete.
@@ -90,6 +106,8 @@ export interface SaveOptions {
  * again.config.string('model_type') // => 'llama'
  */
 export function save(model: LoadedModel, folder: string, options: SaveOptions = {}): void {
+  checkModel("save", model)
+  checkSaving("save", options)
   const { maxShardBytes = 5e9, onProgress, type } = options
   if (typeof folder !== "string" || folder === "")
     throw new ArgumentError("save", `expected a folder or a .gguf file, received ${describe(folder)}`)

@@ -2,37 +2,22 @@
  * Continuous batching: each decoding step reads the weights once for all requests, which join and leave between steps.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe } from "@lazuli/core/engine"
+import { ArgumentError } from "@lazuli/core/engine"
+import { checkModel } from "../arguments"
 import type { LoadedModel } from "../formats/load"
 import { type AttentionRules, Pass } from "../models/attend"
 import { type Cache, cacheArrays, cacheLength, heldBytes, type LayerCache, PlainCache } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
-import { type CacheOptions, makeCache, maxCacheSize } from "./caches"
+import { type BatchOptions, checkBatch, checkRequest } from "./batch-options"
+import { emptyCache, maxCacheSize } from "./caches"
 import { checkOptions, type GenerateOptions, limitOptions } from "./options"
 import { checkLogits, prefillChunk } from "./prefill"
 import { PrefixStore } from "./prefixes"
 import { causal, type Prompt, promptTokens } from "./prompts"
 import { type Proposal, Sampler } from "./sampler"
 import { Slots } from "./slots"
-import { compilesBatches, type StepOptions } from "./steps"
+import { compilesBatches } from "./steps"
 import { type Piece, Writer } from "./writer"
-
-/** Options of a {@link Batcher}. */
-export interface BatchOptions extends CacheOptions, StepOptions {
-  /** Maximum number of requests in the batch; 16 by default. */
-  readonly maxRows?: number
-  /** Maximum number of requests in the queue; more throw {@link BusyError}. 256 by default. */
-  readonly maxWaiting?: number
-  /** Prompt tokens processed between two decoding steps of other requests; 256 by default. */
-  readonly prefillStep?: number
-  /** Bytes for caches of earlier prompts, for later prompts with the same prefix; 0 by default. */
-  readonly prefixBytes?: number
-  /**
-   * Computes each row's logits separately, so that they equal those of `stream` bit for bit. This gives up the speed of batching. By
-   * default, products of several rows may differ in the last bits.
-   */
-  readonly exact?: boolean
-}
 
 /**
  * The error of a batch whose queue is full, or that is closed.
@@ -97,20 +82,6 @@ class PieceQueue {
   }
 }
 
-/** @throws ArgumentError for options out of range */
-function checkBatch(options: BatchOptions): void {
-  for (const name of ["maxRows", "maxWaiting", "prefillStep"] as const) {
-    const { [name]: value = 1 } = options
-    if (!Number.isSafeInteger(value) || value < 1)
-      throw new ArgumentError("batch", `${name} must be a positive integer, received ${describe(value)}`)
-  }
-  for (const name of ["prefixBytes", "maxCacheBytes"] as const) {
-    const { [name]: value = 0 } = options
-    if (!(value >= 0))
-      throw new ArgumentError("batch", `${name} must be a non-negative number, received ${describe(value)}`)
-  }
-}
-
 /** One layer's caches of several rows: each row attends over its own. */
 class RowsCache implements LayerCache {
   readonly offset = 0
@@ -170,10 +141,11 @@ export class Batcher {
     readonly model: LoadedModel,
     private readonly options: BatchOptions = {},
   ) {
+    checkModel("batch", model)
     this.network = causal("batch", model)
     checkBatch(options)
     // Throws for invalid cache options.
-    const empty = makeCache(this.network, options)
+    const empty = emptyCache(this.network, options)
     this.prefixes = options.prefixBytes ? new PrefixStore(options.prefixBytes) : null
     this.budget = options.maxCacheBytes ?? Infinity
     const shares = !options.exact && empty.length > 0 && empty.every((layer) => layer instanceof PlainCache)
@@ -204,8 +176,7 @@ export class Batcher {
     const tokens = promptTokens(this.model, prompt)
     const options = limitOptions(this.network, tokens, given)
     const { signal, maxTokens = 256 } = options
-    if (options.draft || options.cache)
-      throw new ArgumentError("batch", "draft and cache are not supported in a batch")
+    checkRequest(given, this.options)
     const step = this.options.prefillStep ?? 256
     const reserved = maxCacheSize(this.network, tokens.length + maxTokens, step, this.options)
     if (reserved > this.budget)
@@ -306,7 +277,7 @@ export class Batcher {
       if (this.active.length === 0) this.slots?.clear()
       else if (this.maxBytes([...this.active, row]) > this.budget) return
       this.waiting.shift()
-      row.cache = this.prefixes?.find(row.tokens) ?? makeCache(this.network, this.options)
+      row.cache = this.prefixes?.find(row.tokens) ?? emptyCache(this.network, this.options)
       row.processed = cacheLength(row.cache)
       this.active.push(row)
     }

@@ -3,6 +3,7 @@
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe, FormatError, isPlainObject } from "@lazuli/core/engine"
+import { optionsNamed } from "../arguments"
 import {
   type Cache,
   type CacheState,
@@ -36,6 +37,16 @@ export interface CacheOptions {
   readonly maxCacheBytes?: number
 }
 
+/** The names of all {@link CacheOptions}. */
+export const CACHING = {
+  cacheBits: true,
+  cacheGroupSize: true,
+  pageTokens: true,
+  maxContext: true,
+  maxCacheBytes: true,
+} as const
+const checkNames = optionsNamed<CacheOptions>(CACHING)
+
 /** The size of a layer's attention window, or Infinity. */
 const windowOf = ({ window }: LayerShape, { maxContext }: CacheOptions): number =>
   Math.min(window ?? Infinity, maxContext ?? Infinity)
@@ -49,6 +60,12 @@ const windowOf = ({ window }: LayerShape, { maxContext }: CacheOptions): number 
  * cacheLength(cache) // => 3
  */
 export function makeCache(network: CausalNetwork, options: CacheOptions = {}): Cache {
+  checkNames("makeCache", options)
+  return emptyCache(network, options)
+}
+
+/** The same, among other options. */
+export function emptyCache(network: CausalNetwork, options: CacheOptions): Cache {
   const { cacheBits, pageTokens, maxContext } = options
   if (maxContext !== undefined && (!Number.isSafeInteger(maxContext) || maxContext < 1))
     throw new ArgumentError(

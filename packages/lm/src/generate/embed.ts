@@ -3,6 +3,7 @@
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe } from "@lazuli/core/engine"
+import { checkModel, optionsNamed } from "../arguments"
 import type { LoadedModel } from "../formats/load"
 import { Pass } from "../models/attend"
 import { EncoderNetwork, type Network } from "../models/network"
@@ -18,6 +19,8 @@ export interface EmbedOptions {
   /** Texts per batch; 16 by default. Texts of similar length share a batch. */
   readonly batchSize?: number
 }
+
+const checkNames = optionsNamed<EmbedOptions>({ pooling: true, normalize: true, batchSize: true })
 
 /** Texts per batch by default. */
 const BATCH = 16
@@ -96,6 +99,8 @@ export async function embed(
   texts: readonly Prompt[],
   options: EmbedOptions = {},
 ): Promise<Float32Array[]> {
+  checkModel("embed", model)
+  checkNames("embed", options)
   const { network } = model
   const encodes = network instanceof EncoderNetwork
   const { pooling = encodes ? "mean" : "last", normalize = true, batchSize = BATCH } = options
@@ -144,6 +149,7 @@ function pool(
  * scores.length // => 2
  */
 export async function rerank(model: LoadedModel, query: string, texts: readonly string[]): Promise<number[]> {
+  checkModel("rerank", model)
   checkList("rerank", texts)
   return scorePairs(model, encodePairs(model, query, texts))
 }

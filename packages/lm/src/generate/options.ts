@@ -2,11 +2,12 @@
  * The options of a generation, and their checks.
  */
 import { ArgumentError, describe } from "@lazuli/core/engine"
+import { checkModel, checkSignal, optionsNamed } from "../arguments"
 import type { LoadedModel } from "../formats/load"
 import type { Cache } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
-import type { CacheOptions } from "./caches"
-import type { SamplingOptions } from "./sampler"
+import { CACHING, type CacheOptions } from "./caches"
+import { SAMPLING, type SamplingOptions } from "./sampler"
 import type { StepOptions } from "./steps"
 
 /** Options of `stream` and `generate`. */
@@ -33,8 +34,27 @@ export interface GenerateOptions extends SamplingOptions, CacheOptions, StepOpti
   readonly draftTokens?: number
 }
 
-/** @throws ArgumentError for options out of range */
+const checkNames = optionsNamed<GenerateOptions>({
+  ...SAMPLING,
+  ...CACHING,
+  compile: true,
+  maxTokens: true,
+  stop: true,
+  ignoreEos: true,
+  logprobs: true,
+  signal: true,
+  prefillStep: true,
+  onPrefill: true,
+  cache: true,
+  draft: true,
+  draftTokens: true,
+})
+
+/** @throws ArgumentError for unknown options, and those out of range */
 export function checkOptions(options: GenerateOptions): void {
+  checkNames("stream", options)
+  checkSignal("stream", options.signal)
+  if (options.draft !== undefined) checkModel("stream", options.draft, "draft")
   const { maxTokens = 256, prefillStep = 512, logprobs = 0, draftTokens = 4 } = options
   if (!Number.isSafeInteger(maxTokens) || maxTokens < 1)
     throw new ArgumentError("stream", `maxTokens must be a positive integer, received ${describe(maxTokens)}`)
@@ -51,10 +71,10 @@ export function checkOptions(options: GenerateOptions): void {
       `logprobs must be a non-negative integer, received ${describe(logprobs)}`,
     )
   const { stop = [], maxCacheBytes = 0 } = options
-  if (![stop].flat().every((text) => typeof text === "string"))
+  if (![stop].flat().every((text) => typeof text === "string" && text !== ""))
     throw new ArgumentError(
       "stream",
-      `stop must be a string or a list of strings, received ${describe(stop)}`,
+      `stop must be a string or a list of strings, none of them empty, received ${describe(stop)}`,
     )
   if (!(maxCacheBytes >= 0))
     throw new ArgumentError(

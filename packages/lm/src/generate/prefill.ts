@@ -6,7 +6,7 @@ import { ArgumentError, NumericError } from "@lazuli/core/engine"
 import { Pass } from "../models/attend"
 import { type Cache, cacheArrays, cacheLength, heldBytes, trimCache } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
-import { makeCache } from "./caches"
+import { emptyCache } from "./caches"
 import type { GenerateOptions } from "./options"
 
 /** Adds a chunk of a prompt to a cache, lazily. Returns the logits after the last chunk, null after others. */
@@ -62,7 +62,7 @@ export function startingCache(
   tokens: readonly number[],
   options: GenerateOptions,
 ): { cache: Cache; rest: readonly number[] } {
-  const cache = options.cache ?? makeCache(network, options)
+  const cache = options.cache ?? emptyCache(network, options)
   const layers = network.layerShapes().length
   if (cache.length !== layers)
     throw new ArgumentError("stream", `the cache has ${cache.length} layers, and the model ${layers}`)

@@ -39,7 +39,7 @@ function tokensOf({ tokenizer }: LoadedModel, prompt: Prompt): number[] {
   if (typeof prompt !== "string" && !isList((item) => typeof item === "number") && !isList(isMessage))
     throw new ArgumentError(
       "stream",
-      `the prompt must be a text, token ids, or messages with a role and a content, received ${describe(prompt)}`,
+      `the prompt must be a text, token ids, or messages with a role and a text as content, received ${describe(prompt)}`,
     )
   if (tokenizer) return tokenizer.tokensOf(prompt)
   if (typeof prompt !== "string" && prompt.every((item) => typeof item === "number")) return [...prompt]

@@ -28,6 +28,20 @@ export interface SamplingOptions {
   readonly seed?: number
 }
 
+/** The names of all {@link SamplingOptions}. */
+export const SAMPLING = {
+  temperature: true,
+  topK: true,
+  topP: true,
+  minP: true,
+  repetitionPenalty: true,
+  repetitionWindow: true,
+  presencePenalty: true,
+  frequencyPenalty: true,
+  logitBias: true,
+  seed: true,
+} as const
+
 const RANGES: Readonly<Record<string, readonly [number, number]>> = {
   temperature: [0, 100],
   topK: [0, Infinity],

@@ -7,7 +7,7 @@ import { ArgumentError } from "@lazuli/core/engine"
 import type { LoadedModel } from "../formats/load"
 import { Pass } from "../models/attend"
 import { cacheLength, trimCache } from "../models/cache"
-import { makeCache } from "./caches"
+import { emptyCache } from "./caches"
 import type { GenerateOptions } from "./options"
 import { checkCacheBytes, prefill, startingCache } from "./prefill"
 import { causal } from "./prompts"
@@ -30,7 +30,7 @@ export async function* speculate(
       `the draft model's vocabulary has ${draftNetwork.vocabulary} tokens and the model's ${network.vocabulary}, expected the same`,
     )
   const { cache, rest } = startingCache(network, prompt, options)
-  const draftCache = makeCache(draftNetwork, options)
+  const draftCache = emptyCache(draftNetwork, options)
   const draftStep = stepOf(draftNetwork, options)
   const sampler = new Sampler(options, prompt, options.logprobs ?? null)
   const sequence = [...prompt]

@@ -118,7 +118,7 @@ test("a network without layers runs in compiled batches", async () => {
 
 test("the cache does not contain the token computed ahead", async () => {
   const { network, ...model } = await modelOf("llama-wide")
-  for (const options of [{}, { compile: true }, { cacheBits: 8 }, { pageTokens: 8 }, { maxContext: 30 }]) {
+  for (const options of [{}, { cacheBits: 8 }, { pageTokens: 8 }, { maxContext: 30 }]) {
     const cache = lm.makeCache(network as lm.CausalNetwork, options)
     const prompt = promptOf(40)
     let count = 0

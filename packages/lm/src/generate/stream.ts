@@ -3,6 +3,7 @@
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
+import { checkModel } from "../arguments"
 import type { LoadedModel } from "../formats/load"
 import { type Cache, trimCache } from "../models/cache"
 import { checkOptions, type GenerateOptions, limitOptions } from "./options"
@@ -27,6 +28,7 @@ export async function* stream(
   prompt: Prompt,
   options: GenerateOptions = {},
 ): AsyncGenerator<Piece, void, undefined> {
+  checkModel("stream", model)
   checkOptions(options)
   const tokens = promptTokens(model, prompt)
   const limited = limitOptions(causal("stream", model), tokens, options)

@@ -6,12 +6,13 @@ import { createHash, randomUUID, timingSafeEqual } from "node:crypto"
 import { freemem, platform, totalmem } from "node:os"
 import { type HttpBindings, serve as listen, type ServerType } from "@hono/node-server"
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe, LazuliError } from "@lazuli/core/engine"
+import { ArgumentError, LazuliError } from "@lazuli/core/engine"
 import { type Context, Hono } from "hono"
 import { bodyLimit } from "hono/body-limit"
 import { type SSEStreamingApi, streamSSE } from "hono/streaming"
+import { checkModel } from "../arguments"
 import type { LoadedModel } from "../formats/load"
-import { Batcher, type BatchOptions, BusyError } from "../generate/batch"
+import { Batcher, BusyError } from "../generate/batch"
 import { checkTexts, embed, encodePairs, scorePairs, type TokenPair } from "../generate/embed"
 import { type Prompt, promptTokens } from "../generate/prompts"
 import type { FinishReason, Piece } from "../generate/writer"
@@ -34,26 +35,7 @@ import {
   streams,
   textLogprobs,
 } from "./requests"
-
-/** Options of {@link createServer}. */
-export interface ServerOptions extends BatchOptions {
-  /** The model's name in the API; by default {@link LoadedModel.name}. */
-  readonly name?: string
-  /** Required from clients as a bearer token. */
-  readonly apiKey?: string
-  /** Maximum size of a request body in bytes; 1 MiB by default. */
-  readonly maxBodyBytes?: number
-  /** Maximum number of generated tokens per request; 1024 by default. */
-  readonly maxTokens?: number
-  /** Maximum number of prompt tokens per request; 32,768 by default. */
-  readonly maxPromptTokens?: number
-  /** Maximum number of bytes for keys and values; half of the device's free memory by default. */
-  readonly maxCacheBytes?: number
-  /** Milliseconds after which a stream that its client does not read is ended; 60,000 by default. */
-  readonly maxStallMs?: number
-  /** Called with unexpected errors, whose messages clients do not see. */
-  readonly onError?: (error: unknown) => void
-}
+import { batchOptionsOf, checkServer, type ServerOptions } from "./server-options"
 
 /** A server, listening or not. */
 export interface LanguageServer {
@@ -86,20 +68,15 @@ const digest = (text: string): Buffer => createHash("sha256").update(text).diges
  * await server.close()
  */
 export function createServer(model: LoadedModel, options: ServerOptions = {}): LanguageServer {
-  const { maxBodyBytes = 2 ** 20, apiKey } = options
-  for (const name of ["maxBodyBytes", "maxTokens", "maxPromptTokens", "maxWaiting", "maxStallMs"] as const) {
-    const { [name]: value = 1 } = options
-    if (!Number.isSafeInteger(value) || value < 1)
-      throw new ArgumentError(
-        "createServer",
-        `${name} must be a positive integer, received ${describe(value)}`,
-      )
-  }
-  if (apiKey === "") throw new ArgumentError("createServer", "apiKey must not be empty")
-  const name = options.name ?? model.name
+  checkModel("createServer", model)
+  checkServer(options)
+  const { name = model.name, apiKey, maxBodyBytes = 2 ** 20 } = options
   const generates = !(model.network instanceof EncoderNetwork)
   const batch = generates
-    ? new Batcher(model, { ...options, maxCacheBytes: options.maxCacheBytes ?? Math.floor(freeMemory() / 2) })
+    ? new Batcher(model, {
+        ...batchOptionsOf(options),
+        maxCacheBytes: options.maxCacheBytes ?? Math.floor(freeMemory() / 2),
+      })
     : null
   const counts: Counts = { requests: 0, refused: 0, promptTokens: 0, generatedTokens: 0 }
   const created = Math.floor(Date.now() / 1000)

@@ -3,6 +3,7 @@
  */
 import { existsSync, readFileSync } from "node:fs"
 import { ArgumentError, describe, FormatError, isPlainObject } from "@lazuli/core/engine"
+import { optionsNamed } from "../arguments"
 import { isMessage, type Message, type Tokenizer } from "../text/tokenizer"
 
 /** A training example. */
@@ -20,6 +21,8 @@ export interface DatasetOptions {
   readonly maxTokens?: number
 }
 
+const checkNames = optionsNamed<DatasetOptions>({ maskPrompt: true, maxTokens: true })
+
 /**
  * Reads a file with one JSON object per line: `{"messages": […]}`, `{"prompt": …, "completion": …}` or `{"text": …}`.
  * @throws FormatError with the line's number
@@ -28,6 +31,7 @@ export interface DatasetOptions {
  * readDataset('train.jsonl', tokenizer, { maskPrompt: true }).length // => 3
  */
 export function readDataset(file: string, tokenizer: Tokenizer, options: DatasetOptions = {}): Example[] {
+  checkNames("readDataset", options)
   const { maxTokens = 2048 } = options
   if (!Number.isSafeInteger(maxTokens) || maxTokens < 2)
     throw new ArgumentError(

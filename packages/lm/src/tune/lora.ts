@@ -4,6 +4,7 @@
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
+import { optionsNamed } from "../arguments"
 import { pathInFiles } from "../formats/packed"
 import type { Network } from "../models/network"
 
@@ -20,6 +21,14 @@ export interface LoraOptions {
   /** Linear layers to adapt, by the ends of their names; by default query and value projections. */
   readonly keys?: readonly string[]
 }
+
+const checkNames = optionsNamed<LoraOptions>({
+  rank: true,
+  scale: true,
+  dropout: true,
+  layers: true,
+  keys: true,
+})
 
 const KEYS = ["self_attn.q_proj", "self_attn.v_proj", "self_attn.qkv_proj", "attn.c_attn"]
 
@@ -105,6 +114,7 @@ function replaceModules(network: Network, by: ReadonlyMap<string, nn.Module>): v
  * addAdapters(network, { rank: 4, layers: 1 }) // => ['model.layers.1.self_attn.v_proj', 'model.layers.1.self_attn.q_proj']
  */
 export function addAdapters(network: Network, options: LoraOptions = {}): string[] {
+  checkNames("addAdapters", options)
   const { rank = 8, scale = 20, dropout = 0, layers, keys = KEYS } = options
   for (const [name, value] of Object.entries({ rank, layers }))
     if (value !== undefined && (!Number.isSafeInteger(value) || value < 1))

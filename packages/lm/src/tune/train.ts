@@ -9,6 +9,7 @@ import * as mx from "@lazuli/core"
 import { ArgumentError, describe, determinism, FormatError, isPlainObject } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
 import { AdamW } from "@lazuli/nn/optimizers"
+import { checkSignal, optionsNamed } from "../arguments"
 import { Pass } from "../models/attend"
 import type { CausalNetwork } from "../models/network"
 import { checkpointBlocks } from "./checkpointing"
@@ -42,6 +43,20 @@ export interface TrainOptions {
   /** Stops the run after the current update, and saves its state. */
   readonly signal?: AbortSignal
 }
+
+const checkNames = optionsNamed<TrainOptions>({
+  steps: true,
+  batchSize: true,
+  accumulate: true,
+  learningRate: true,
+  seed: true,
+  checkpointing: true,
+  deterministic: true,
+  state: true,
+  saveEvery: true,
+  onStep: true,
+  signal: true,
+})
 
 /** The result of an update. */
 export interface StepReport {
@@ -157,6 +172,8 @@ export async function train(
   examples: readonly Example[],
   options: TrainOptions,
 ): Promise<void> {
+  checkNames("train", options)
+  checkSignal("train", options.signal)
   const { steps, batchSize = 4, accumulate = 1, learningRate = 1e-5, seed = 0, signal, saveEvery } = options
   for (const name of ["steps", "batchSize", "accumulate", "saveEvery"] as const) {
     const { [name]: value = 1 } = options

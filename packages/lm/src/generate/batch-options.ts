@@ -1,0 +1,64 @@
+/**
+ * The options of a batch, and the checks of these and of its requests'.
+ */
+import { ArgumentError, describe } from "@lazuli/core/engine"
+import { optionsNamed } from "../arguments"
+import { CACHING, type CacheOptions } from "./caches"
+import type { GenerateOptions } from "./options"
+import type { StepOptions } from "./steps"
+
+/** Options of a `Batcher`. */
+export interface BatchOptions extends CacheOptions, StepOptions {
+  /** Maximum number of requests in the batch; 16 by default. */
+  readonly maxRows?: number
+  /** Maximum number of requests in the queue; more throw `BusyError`. 256 by default. */
+  readonly maxWaiting?: number
+  /** Prompt tokens processed between two decoding steps of other requests; 256 by default. */
+  readonly prefillStep?: number
+  /** Bytes for caches of earlier prompts, for later prompts with the same prefix; 0 by default. */
+  readonly prefixBytes?: number
+  /**
+   * Computes each row's logits separately, so that they equal those of `stream` bit for bit. This gives up the speed of batching. By
+   * default, products of several rows may differ in the last bits.
+   */
+  readonly exact?: boolean
+}
+
+/** The names of all {@link BatchOptions}. */
+export const BATCHING = {
+  ...CACHING,
+  compile: true,
+  maxRows: true,
+  maxWaiting: true,
+  prefillStep: true,
+  prefixBytes: true,
+  exact: true,
+} as const
+const checkNames = optionsNamed<BatchOptions>(BATCHING)
+
+/** Options of a generation that are the batch's. */
+const ONE_FOR_ALL = [...(Object.keys(CACHING) as (keyof CacheOptions)[]), "compile", "prefillStep"] as const
+
+/** @throws ArgumentError for unknown options, and those out of range */
+export function checkBatch(options: BatchOptions): void {
+  checkNames("batch", options)
+  for (const name of ["maxRows", "maxWaiting", "prefillStep"] as const) {
+    const { [name]: value = 1 } = options
+    if (!Number.isSafeInteger(value) || value < 1)
+      throw new ArgumentError("batch", `${name} must be a positive integer, received ${describe(value)}`)
+  }
+  for (const name of ["prefixBytes", "maxCacheBytes"] as const) {
+    const { [name]: value = 0 } = options
+    if (!(value >= 0))
+      throw new ArgumentError("batch", `${name} must be a non-negative number, received ${describe(value)}`)
+  }
+}
+
+/** @throws ArgumentError for options that a request in a batch cannot have */
+export function checkRequest(given: GenerateOptions, batch: BatchOptions): void {
+  for (const name of ["draft", "cache", "onPrefill"] as const)
+    if (given[name]) throw new ArgumentError("batch", `${name} is not supported in a batch`)
+  for (const name of ONE_FOR_ALL)
+    if (given[name] !== undefined && given[name] !== batch[name])
+      throw new ArgumentError("batch", `all requests share one ${name}`, { hint: "Pass it to the Batcher" })
+}

@@ -1,0 +1,57 @@
+/**
+ * The options of a server, and their checks.
+ */
+import { ArgumentError, describe } from "@lazuli/core/engine"
+import { optionsNamed } from "../arguments"
+import { BATCHING, type BatchOptions } from "../generate/batch-options"
+
+/** Options of `createServer`. */
+export interface ServerOptions extends BatchOptions {
+  /** The model's name in the API; by default `LoadedModel.name`. */
+  readonly name?: string
+  /** Required from clients as a bearer token. */
+  readonly apiKey?: string
+  /** Maximum size of a request body in bytes; 1 MiB by default. */
+  readonly maxBodyBytes?: number
+  /** Maximum number of generated tokens per request; 1024 by default. */
+  readonly maxTokens?: number
+  /** Maximum number of prompt tokens per request; 32,768 by default. */
+  readonly maxPromptTokens?: number
+  /** Maximum number of bytes for keys and values; half of the device's free memory by default. */
+  readonly maxCacheBytes?: number
+  /** Milliseconds after which a stream that its client does not read is ended; 60,000 by default. */
+  readonly maxStallMs?: number
+  /** Called with unexpected errors, whose messages clients do not see. */
+  readonly onError?: (error: unknown) => void
+}
+
+const checkNames = optionsNamed<ServerOptions>({
+  ...BATCHING,
+  name: true,
+  apiKey: true,
+  maxBodyBytes: true,
+  maxTokens: true,
+  maxPromptTokens: true,
+  maxStallMs: true,
+  onError: true,
+})
+
+/** @throws ArgumentError for unknown options, and those out of range */
+export function checkServer(options: ServerOptions): void {
+  checkNames("createServer", options)
+  for (const name of ["maxBodyBytes", "maxTokens", "maxPromptTokens", "maxWaiting", "maxStallMs"] as const) {
+    const { [name]: value = 1 } = options
+    if (!Number.isSafeInteger(value) || value < 1)
+      throw new ArgumentError(
+        "createServer",
+        `${name} must be a positive integer, received ${describe(value)}`,
+      )
+  }
+  if (options.apiKey === "") throw new ArgumentError("createServer", "apiKey must not be empty")
+}
+
+/** The options of the server's batch. */
+export function batchOptionsOf(options: ServerOptions): BatchOptions {
+  const { name, apiKey, maxBodyBytes, maxTokens, maxPromptTokens, maxStallMs, onError, ...batch } = options
+  return batch
+}
