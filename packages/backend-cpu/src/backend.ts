@@ -26,6 +26,8 @@ import {
 import { type CommandBuffer, Op } from "./command-buffer"
 import {
   commonOrder,
+  type Field,
+  fieldsOf,
   isEncodable,
   mapWords,
   programWords,
@@ -197,19 +199,12 @@ function writeLocation(commands: CommandBuffer, { storage, offset, dtype }: Node
   commands.bufferAt((storage as Storage).id, offset * dtype.size)
 }
 
-function encodeKernel(
-  queue: Queue,
-  id: number,
-  inputs: readonly Node[],
-  outputs: readonly Node[],
-  node: Node | null,
-): void {
+/** Begins a kernel's record, which its parameters end. */
+function beginKernel(queue: Queue, id: number, inputs: readonly Node[], outputs: readonly Node[]): void {
   const { commands } = queue
   commands.beginCall(Op.Run, id, inputs.length, outputs.length)
   for (let i = 0; i < inputs.length; i++) writeOperand(commands, inputs[i])
   for (let i = 0; i < outputs.length; i++) writeOutput(queue, outputs[i])
-  if (node) writeParams(commands, (node.primitive as Primitive).schema, node.params)
-  commands.end()
 }
 
 /** Kernels that run the elementwise work after them on the parts of their result. */
@@ -319,10 +314,15 @@ function hostOf(storage: Storage): ArrayBuffer {
 
 /** Runs a kernel. */
 class KernelEncoder implements Encoder {
-  constructor(protected readonly id: number) {}
+  constructor(
+    protected readonly id: number,
+    protected readonly fields: readonly Field[],
+  ) {}
   encode(node: Node): void {
-    const queue = queueFor(node, node.inputs, recordWords(node))
-    encodeKernel(queue, this.id, node.inputs, node.outputs ?? [node], node)
+    const queue = queueFor(node, node.inputs, recordWords(node, this.fields))
+    beginKernel(queue, this.id, node.inputs, node.outputs ?? [node])
+    writeParams(queue.commands, this.fields, node.params)
+    queue.commands.end()
   }
 }
 
@@ -341,9 +341,10 @@ class UpdateEncoder extends KernelEncoder {
 class OfferedEncoder extends KernelEncoder {
   constructor(
     id: number,
+    fields: readonly Field[],
     private readonly offer: NativeKernels,
   ) {
-    super(id)
+    super(id, fields)
   }
   overwrites(node: Node, output: number): readonly number[] {
     return this.offer.overwrites?.(applicationOf(node))[output] ?? NONE
@@ -354,27 +355,26 @@ class OfferedEncoder extends KernelEncoder {
     const order = keeps ? commonOrder(node.inputs, node.shape) : null
     const outputs = node.outputs ?? [node]
     if (order === null || outputs.some(({ shape }) => !sameShape(shape, node.shape))) super.encode(node)
-    else encodeInOrder(this.id, node, outputs, order)
+    else this.encodeInOrder(node, outputs, order)
+  }
+  /** Encodes it on operands with their axes in another order, in which its outputs lie from then on. */
+  private encodeInOrder(node: Node, outputs: readonly Node[], order: readonly number[]): void {
+    const { inputs, params } = node
+    const shape = order.map((axis) => node.shape[axis])
+    const queue = queueFor(node, inputs, recordWords(node, this.fields))
+    const { commands } = queue
+    commands.beginCall(Op.Run, this.id, inputs.length, outputs.length)
+    for (const input of inputs) writeInOrder(commands, input, shape)
+    for (const output of outputs) {
+      ;(output.storage as Storage).ticket = queue.open
+      writeInOrder(commands, output, shape)
+      output.strides = inputs[0].strides
+    }
+    writeParams(commands, this.fields, params)
+    commands.end()
   }
 }
 const NONE: readonly number[] = []
-
-/** Runs a kernel on operands with their axes in another order, in which its outputs lie from then on. */
-function encodeInOrder(id: number, node: Node, outputs: readonly Node[], order: readonly number[]): void {
-  const { inputs, params } = node
-  const shape = order.map((axis) => node.shape[axis])
-  const queue = queueFor(node, inputs, recordWords(node))
-  const { commands } = queue
-  commands.beginCall(Op.Run, id, inputs.length, outputs.length)
-  for (const input of inputs) writeInOrder(commands, input, shape)
-  for (const output of outputs) {
-    ;(output.storage as Storage).ticket = queue.open
-    writeInOrder(commands, output, shape)
-    output.strides = inputs[0].strides
-  }
-  writeParams(commands, (node.primitive as Primitive).schema, params)
-  commands.end()
-}
 
 /** Runs a scalar program. */
 class ProgramEncoder implements Encoder {
@@ -394,13 +394,14 @@ function lowerKernel(node: Node): Encoder | null {
   if (id < 0 || (restrictions.size > 0 && !isTaken(node, primitive.name))) return null
   const [first] = node.inputs
   if (first !== undefined && ((kernelDtypes[id] >> first.dtype.code) & 1) === 0) return null
-  return (kernelEncoders[id] ??= encoderFor(id, primitive.name))
+  return (kernelEncoders[id] ??= encoderFor(id, primitive))
 }
 
-function encoderFor(id: number, name: string): Encoder {
+function encoderFor(id: number, { name, schema }: Primitive): Encoder {
   const offer = offered.get(name)
-  if (offer?.overwrites || offer?.keepsLayout) return new OfferedEncoder(id, offer)
-  return UPDATES.has(name) ? new UpdateEncoder(id) : new KernelEncoder(id)
+  const fields = fieldsOf(schema)
+  if (offer?.overwrites || offer?.keepsLayout) return new OfferedEncoder(id, fields, offer)
+  return UPDATES.has(name) ? new UpdateEncoder(id, fields) : new KernelEncoder(id, fields)
 }
 
 const workQueue: WorkQueue = {
@@ -411,7 +412,8 @@ const workQueue: WorkQueue = {
   },
   encodeCopy(source, target) {
     const queue = queueFor(target, [source], 16 + 4 * source.shape.length)
-    encodeKernel(queue, copyKernel, [source], [target], null)
+    beginKernel(queue, copyKernel, [source], [target])
+    queue.commands.end()
   },
   flush: runAll,
   submit: submitAll,

@@ -133,19 +133,38 @@ function isOneElement(shape: Shape, strides: Strides | null): boolean {
 
 const utf8 = new TextEncoder()
 
+/** A parameter of a kernel. */
+export interface Field {
+  readonly name: string
+  /** Its type, without the mark of what may be null. */
+  readonly type: string
+  readonly mayBeNull: boolean
+  /** True if its values have a length, and may take more than two words. */
+  readonly hasLength: boolean
+  /** The strings that it may be, which are written by their number; null for other types. */
+  readonly words: readonly string[] | null
+}
+
+/** The parameters of a schema, in its order: read once, as every record has some. */
+export const fieldsOf = (schema: ParamSchema): readonly Field[] =>
+  Object.entries(schema).map(([name, type]) => {
+    if (typeof type !== "string") return { name, type: "", mayBeNull: false, hasLength: false, words: type }
+    const mayBeNull = type.endsWith("?")
+    const kind = mayBeNull ? type.slice(0, -1) : type
+    return { name, type: kind, mayBeNull, hasLength: kind === "string" || kind.endsWith("[]"), words: null }
+  })
+
 /** Parameters in the order of the schema; see lazuli/kernel.h. */
-export function writeParams(commands: CommandBuffer, schema: ParamSchema, params: AnyParams): void {
-  for (const name in schema) {
-    const type = schema[name]
+export function writeParams(commands: CommandBuffer, fields: readonly Field[], params: AnyParams): void {
+  for (let i = 0; i < fields.length; i++) {
+    const { name, type, mayBeNull, words } = fields[i]
     const value = params[name]
-    if (typeof type !== "string") {
-      commands.int(type.indexOf(value as string))
+    if (words !== null) {
+      commands.int(words.indexOf(value as string))
       continue
     }
-    if (type.endsWith("?")) {
-      commands.int(value === null ? 0 : 1)
-      if (value !== null) writeValue(commands, type.slice(0, -1), value)
-    } else writeValue(commands, type, value)
+    if (mayBeNull) commands.int(value === null ? 0 : 1)
+    if (!mayBeNull || value !== null) writeValue(commands, type, value)
   }
 }
 
@@ -200,19 +219,15 @@ export function mapWords(node: Node): number {
 }
 
 /** An upper bound on the words that a kernel's record takes. */
-export function recordWords(node: Node): number {
+export function recordWords(node: Node, fields: readonly Field[]): number {
   const { inputs, outputs, params } = node
-  let words = 8
+  let words = 8 + 2 * fields.length
   for (let i = 0; i < inputs.length; i++) words += 4 + 2 * inputs[i].shape.length
   if (outputs === null) words += 4 + 2 * node.shape.length
-  else for (const output of outputs) words += 4 + 2 * output.shape.length
-  for (const name in params) {
-    const value = params[name]
-    words += globalThis.Array.isArray(value)
-      ? value.length + 2
-      : typeof value === "string"
-        ? 3 + value.length
-        : 2
+  else for (let i = 0; i < outputs.length; i++) words += 4 + 2 * outputs[i].shape.length
+  for (let i = 0; i < fields.length; i++) {
+    const { name, hasLength } = fields[i]
+    if (hasLength) words += (params[name] as { length: number } | null)?.length ?? 0
   }
   return words
 }

@@ -58,6 +58,7 @@ export function viewOf(world: Located, node: Application): Layout | null {
 export const viewOfCopy = (node: Application): Layout | null => layoutOfView(node, 0, null)
 
 function layoutOfView(node: Application, offset: number, strides: Strides | null): Layout | null {
+  if (strides === null && node.primitive.facts.keepsOrder) return { offset, strides }
   const { shape, dtype } = node.inputs[0]
   const view = node.primitive.rules.view as NonNullable<Primitive["rules"]["view"]>
   const from = { shape, dtype, offset, strides: strides ?? contiguousStrides(shape) }

@@ -16,7 +16,8 @@ export type Operand = Array | Scalar
 
 /** True if a value is a plain object; as the last argument, that is the options. */
 export function isPlainObject(value: unknown): value is Record<string, unknown> {
-  if (typeof value !== "object" || value === null) return false
+  // Most last arguments are arrays or lists, which are told apart without asking for their prototype.
+  if (typeof value !== "object" || value === null || value instanceof Array || isList(value)) return false
   const proto = Object.getPrototypeOf(value) as unknown
   return proto === Object.prototype || proto === null
 }

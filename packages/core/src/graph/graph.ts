@@ -160,6 +160,8 @@ export interface PrimitiveFacts {
   readonly immediate?: boolean
   /** Broadcasts its input: an elementwise reader can read the input directly. */
   readonly broadcasts?: boolean
+  /** A view of all elements of its input in their row-major order, in some shape. */
+  readonly keepsOrder?: boolean
   /** Derivatives stop here. */
   readonly stopsGradient?: boolean
   /** Contains a JavaScript function; cannot be exported. */

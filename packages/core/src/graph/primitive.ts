@@ -221,8 +221,9 @@ function uniformRules(rules: PrimitiveRules<AnyParams>): PrimitiveRules<AnyParam
   }
 }
 function uniformFacts(facts: PrimitiveFacts): PrimitiveFacts {
-  const { immediate, broadcasts, stopsGradient, opaque, ambiguous, along, places, exchanges } = facts
-  return { immediate, broadcasts, stopsGradient, opaque, ambiguous, along, places, exchanges }
+  const { immediate, broadcasts, keepsOrder, stopsGradient, opaque, ambiguous, along, places, exchanges } =
+    facts
+  return { immediate, broadcasts, keepsOrder, stopsGradient, opaque, ambiguous, along, places, exchanges }
 }
 
 /** Packages whose `infer` results are not validated, to save time in every call of a compiled function. */
@@ -302,6 +303,7 @@ const IS_RULE = new Set<string>(RULES)
 const FACTS = new Set([
   "immediate",
   "broadcasts",
+  "keepsOrder",
   "stopsGradient",
   "opaque",
   "ambiguous",

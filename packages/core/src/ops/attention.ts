@@ -78,7 +78,9 @@ function probabilities(
 
 /** Expands a mask to four axes. */
 const fourAxes = (mask: Array): Array =>
-  mask.reshape([...new globalThis.Array<number>(4 - mask.ndim).fill(1), ...mask.shape])
+  mask.ndim === 4
+    ? mask
+    : mask.reshape([...new globalThis.Array<number>(4 - mask.ndim).fill(1), ...mask.shape])
 
 /**
  * Inputs q [B,H,L,D], k [B,Hk,S,D], v [B,Hk,S,E], mask?, sinks?; outputs o [B,H,L,E] and lse float32 [B,H,L], the logsumexp of the scores
@@ -201,21 +203,25 @@ function joinBatches(
   })
 }
 
+function checkOne(op: string, name: string, x: Array): void {
+  if (x.ndim !== 4)
+    throw new ShapeError(op, `${name} must have 4 dimensions, received shape ${format(x.shape)}`, {
+      hint: "The dimensions are batch, heads, positions, features",
+    })
+  if (x.dtype.kind !== "floating")
+    throw new DTypeError(op, `${name} must be floating, received ${x.dtype.name}`)
+}
+
 function check(q: Array, k: Array, v: Array): void {
   const op = "scaledDotProductAttention"
-  for (const [name, x] of [["q", q] as const, ["k", k] as const, ["v", v] as const]) {
-    if (x.ndim !== 4)
-      throw new ShapeError(op, `${name} must have 4 dimensions, received shape ${format(x.shape)}`, {
-        hint: "The dimensions are batch, heads, positions, features",
-      })
-    if (x.dtype.kind !== "floating")
-      throw new DTypeError(op, `${name} must be floating, received ${x.dtype.name}`)
-  }
+  checkOne(op, "q", q)
+  checkOne(op, "k", k)
+  checkOne(op, "v", v)
   const shapes = (): string => `q ${format(q.shape)}, k ${format(k.shape)}, v ${format(v.shape)}`
   if (q.shape[0] !== k.shape[0] || k.shape[0] !== v.shape[0])
     throw new ShapeError(op, `the batches differ: ${shapes()}`)
   if (q.shape[3] !== k.shape[3]) throw new ShapeError(op, `the features of q and k differ: ${shapes()}`)
-  if (!sameShape(k.shape.slice(1, 3), v.shape.slice(1, 3)))
+  if (k.shape[1] !== v.shape[1] || k.shape[2] !== v.shape[2])
     throw new ShapeError(op, `the heads and positions of k and v differ: ${shapes()}`)
   if (k.shape[1] === 0 ? q.shape[1] > 0 : q.shape[1] % k.shape[1] !== 0)
     throw new ShapeError(op, `the heads of q are not a multiple of those of k: ${shapes()}`)
@@ -234,12 +240,13 @@ const attentionArgs = operation(
     _forceFused?: boolean,
   ): Array => {
     const op = "scaledDotProductAttention"
-    const given = [q, k, v] as const
-    check(...given)
+    check(q, k, v)
     if (typeof scale !== "number")
       throw new ArgumentError(op, `scale must be a number, received ${describe(scale)}`)
-    const dtype = given.map((x) => x.dtype).reduce(promote)
-    const [query, keys, values] = given.map((x) => toDtype(x, dtype))
+    const dtype = promote(promote(q.dtype, k.dtype), v.dtype)
+    const query = toDtype(q, dtype)
+    const keys = toDtype(k, dtype)
+    const values = toDtype(v, dtype)
     const causal = mask === "causal"
     let additive: Array | undefined
     if (mask instanceof ArrayClass) {

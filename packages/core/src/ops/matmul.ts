@@ -16,7 +16,7 @@ import {
 } from "../graph/shape"
 import { toDtype } from "./constant"
 import { sumTo } from "./reduce"
-import { moveToFront, swapLast } from "./view"
+import { flattenAxes, moveToFront, swapLast, unflattenAxis } from "./view"
 
 /** a [..., M, K] times b [..., K, N], batch axes equal. */
 const product: Apply<NoParams> = definePrimitive({
@@ -152,8 +152,9 @@ function prepare(op: string, a: unknown, b: unknown): { x: Array; y: Array; fini
   // Batches times one matrix: fold the batches into the rows, for a single large product.
   if (y.ndim === 2 && x.ndim > 2) {
     const { shape } = x
-    const rows = x.flatten(0, -2)
-    return { x: rows, y, finish: (out) => finish(out.unflatten(0, shape.slice(0, -1))) }
+    const rows = flattenAxes([x], { start: 0, end: shape.length - 2 })
+    const batch = { axis: 0, shape: shape.slice(0, -1) }
+    return { x: rows, y, finish: (out) => finish(unflattenAxis([out], batch)) }
   }
   const [batchX, batchY]: Shape[] = [x.shape.slice(0, -2), y.shape.slice(0, -2)]
   if (!sameShape(batchX, batchY)) {

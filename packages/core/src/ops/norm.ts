@@ -376,7 +376,7 @@ const ropeArgs = operation(
         op,
         `offset must be one number or one for each of ${x.shape[0]} examples, received shape ${format(start.shape)}`,
       )
-    const inputs = [x, start.size === 1 ? start.reshape([]) : start]
+    const inputs = [x, start.ndim === 1 && start.size === 1 ? start.reshape([]) : start]
     if (!hasBase) {
       const f = asArrayArgument(op, "freqs", freqs)
       if (f.ndim !== 1 || f.shape[0] !== dims / 2)

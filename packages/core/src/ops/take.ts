@@ -170,22 +170,25 @@ export function putAlongAxis(...args: unknown[]): Array {
 
 /** The axes along which a slice has a start, counted from the front. */
 function axesOf(op: string, axes: readonly number[], x: Array): number[] {
-  const normal = axes.map((axis) => normalizeAxis(op, axis, x.ndim))
-  if (normal.some((axis, i) => normal.indexOf(axis) !== i))
-    throw new ShapeError(op, `axes ${format(axes)} repeat an axis`)
+  const normal: number[] = []
+  for (let i = 0; i < axes.length; i++) {
+    const axis = normalizeAxis(op, axes[i], x.ndim)
+    if (normal.includes(axis)) throw new ShapeError(op, `axes ${format(axes)} repeat an axis`)
+    normal.push(axis)
+  }
   return normal
 }
 
 /** The start of a slice along each of `axes`, as 0-d index arrays. */
 function startsOf(op: string, start: unknown, axes: readonly number[]): Array[] {
   const index = asIndices(op, start)
-  const flat = index.ndim === 0 ? index.reshape([1]) : index
-  if (flat.ndim !== 1 || flat.shape[0] !== axes.length)
+  if (index.ndim > 1 || index.size !== axes.length)
     throw new ShapeError(
       op,
       `needs one start index for each of ${axes.length} axes, received indices of shape ${format(index.shape)}`,
     )
-  return axes.map((_, i) => take(flat, i, 0))
+  if (axes.length > 1) return axes.map((_, i) => take(index, i, 0))
+  return [index.ndim === 0 ? index : index.reshape([])]
 }
 
 /** The range of a block whose starts are a list of numbers; null where they are values, or not such that it lies within the array. */

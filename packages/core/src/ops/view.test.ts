@@ -1,4 +1,6 @@
 import { expect, it } from "vitest"
+import type { Primitive } from "../graph/graph"
+import { contiguousStrides, isContiguous } from "../graph/shape"
 import * as mx from "../index"
 
 it("reshape and transpose take separate numbers, as MLX's methods do", () => {
@@ -18,4 +20,31 @@ it("reshape and transpose take separate numbers, as MLX's methods do", () => {
   expect(() => x.reshape(4, 2)).toThrow(mx.ShapeError)
   expect(() => y.transpose(1, 0)).toThrow("expected 3 axes, received 2")
   expect(() => x.reshape(2, "3" as never)).toThrow(mx.ArgumentError)
+})
+
+it("views that keep their input's order say so by their rules, too", () => {
+  const x = mx.zeros([2, 1, 6])
+  const views = [
+    x.reshape(3, 4),
+    x.flatten(1),
+    x.unflatten(2, [3, 2]),
+    x.expandDims(1),
+    x.squeeze(1),
+    mx.contiguous(x),
+    mx.stopGradient(x),
+    mx.zeros([0, 3]).reshape(3, 0),
+  ]
+  for (const { node } of views) {
+    const { rules, facts, name } = node.primitive as Primitive
+    const { shape, dtype } = node.inputs[0]
+    const strides = contiguousStrides(shape)
+    const layout = rules.view?.({ shape, dtype, offset: 5, strides }, node.params, node)
+    expect([name, facts.keepsOrder, layout?.offset]).toEqual([name, true, 5])
+    expect(isContiguous(node.shape, layout?.strides ?? [])).toBe(true)
+  }
+  expect(x.transpose(1, 0, 2).node.primitive?.facts.keepsOrder).toBeUndefined()
+})
+
+it("a repeated axis of a transpose is named", () => {
+  expect(() => mx.zeros([2, 3, 4]).transpose(0, 2, -1)).toThrow("axis 2 is repeated")
 })

@@ -31,6 +31,7 @@ export function moveToFront(x: Array, axis: number): Array {
 
 const reshapeTo: Apply<{ shape: readonly number[] }> = definePrimitive({
   name: "reshape",
+  facts: { keepsOrder: true },
   params: { shape: "i64[]" },
   infer: ([x], { shape }) => {
     if (sizeOf(shape) !== sizeOf(x.shape))
@@ -126,8 +127,10 @@ const flattenArgs = operation(
     return flattenAxes([x], { start: first, end: last })
   },
 )
-const flattenAxes: Apply<{ start: number; end: number }> = definePrimitive({
+/** The primitive of {@link flatten}, with axes that are not negative. */
+export const flattenAxes: Apply<{ start: number; end: number }> = definePrimitive({
   name: "flatten",
+  facts: { keepsOrder: true },
   params: { start: "i64", end: "i64" },
   infer: ([x], { start, end }) => {
     let size = 1
@@ -156,8 +159,10 @@ export function flatten(...args: unknown[]): Array {
   return flattenArgs(args)
 }
 
-const unflattenAxis: Apply<{ axis: number; shape: readonly number[] }> = definePrimitive({
+/** The primitive of {@link unflatten}, likewise. */
+export const unflattenAxis: Apply<{ axis: number; shape: readonly number[] }> = definePrimitive({
   name: "unflatten",
+  facts: { keepsOrder: true },
   params: { axis: "i64", shape: "i64[]" },
   infer: ([x], { axis, shape }) => {
     const inner = resolveShape("unflatten", x.shape[axis], shape)
@@ -253,8 +258,11 @@ const transposeArgs = operation(
     }
     if (axes.length !== x.ndim)
       throw new ShapeError("transpose", `expected ${x.ndim} axes, received ${axes.length}`)
-    normalizeAxes("transpose", axes, x.ndim)
-    return permute([x], { axes: axes.map((axis) => normalizeAxis("transpose", axis, x.ndim)) })
+    const order = axes.map((axis) => normalizeAxis("transpose", axis, x.ndim))
+    // It names the axis that is repeated.
+    for (let i = 0; i < order.length; i++)
+      if (order.indexOf(order[i]) < i) normalizeAxes("transpose", axes, x.ndim)
+    return permute([x], { axes: order })
   },
 )
 /**
@@ -341,6 +349,7 @@ export function moveaxis(...args: unknown[]): Array {
 /** The primitive of {@link expandDims}. */
 export const insertAxes: Apply<{ axes: readonly number[] }> = definePrimitive({
   name: "expandDims",
+  facts: { keepsOrder: true },
   params: { axes: "i64[]" },
   infer: ([x], { axes }) => ({ shape: spread(x.shape, axes, 1), dtype: x.dtype }),
   view: ({ strides, offset }, { axes }) => ({ offset, strides: spread(strides, axes, 0) }),
@@ -379,6 +388,7 @@ export function expandDims(...args: unknown[]): Array {
 
 const dropAxes: Apply<{ axes: readonly number[] }> = definePrimitive({
   name: "squeeze",
+  facts: { keepsOrder: true },
   params: { axes: "i64[]" },
   infer: ([x], { axes }) => {
     for (const axis of axes)
@@ -419,6 +429,7 @@ export function squeeze(...args: unknown[]): Array {
 
 const makeContiguous: Apply<NoParams> = definePrimitive({
   name: "contiguous",
+  facts: { keepsOrder: true },
   infer: ([x]) => x,
   view: ({ shape, strides, offset }) => (isContiguous(shape, strides) ? { offset, strides } : null),
   vjp: ({ cotangents: [g] }) => [g],
@@ -448,7 +459,7 @@ const stop: Apply<NoParams> = definePrimitive({
   vjp: () => [null],
   jvp: () => [null],
   vmap: ({ inputs, axes }) => ({ outputs: [stop(inputs)], axes: [axes[0]] }),
-  facts: { stopsGradient: true },
+  facts: { keepsOrder: true, stopsGradient: true },
 })
 const stopGradientArgs = operation("stopGradient", { a: "array" }, (a: Array) => stop([a]))
 /**
