@@ -3,6 +3,7 @@ import { program } from "../tooling/tsup-preset"
 export default program(
   "main",
   "lazuli",
+  "native-time",
   "serve",
   "soak",
   "soak-one",

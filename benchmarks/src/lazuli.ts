@@ -1,5 +1,6 @@
 /** Lazuli as a contestant: `node lazuli.js WORKLOAD eager|compiled|composition`. */
 import { mx, nn, optim } from "lazuli"
+import { decodingOf } from "./decoder"
 import { type Contender, pointCloudRows } from "./point-clouds"
 import { numbers, type Prepare, serve } from "./serve"
 
@@ -340,6 +341,8 @@ const ownRows: Record<string, Prepare | undefined> = {
   "set one element of 4096²": oneElement,
   "16 updates of blocks of 32 MB": blocks,
   "decode a token (4 layers, 256 wide, room for 4096)": decoding,
+  "decode a token (15 layers, 32 wide), 780 nodes": () =>
+    decodingOf({ words: 64, layers: 15, width: 32, heads: 4, inner: 64, room: 64 }, compiled),
   "random normal 1e7": on((k) => mx.random.normal({ shape: [1e7], key: k.astype(mx.uint32) }), [2]),
   "random uniform 1e7": on((k) => mx.random.uniform({ shape: [1e7], key: k.astype(mx.uint32) }), [2]),
   "MLP step (64, 784-256-10, SGD momentum)": mlp(64, 784, 256, 10),

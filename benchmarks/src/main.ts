@@ -33,10 +33,14 @@ const at = (path: string): string => fileURLToPath(new URL(path, import.meta.url
 /** Matrix products by the library's own call. */
 const openblas = buildProgram(at("../peers/openblas.cc"), "-lopenblas")
 const python = process.env.BENCH_PYTHON ?? "/usr/bin/python3"
+/** Takes the time in the addon from what is measured. */
+const outsideKernels = ["--import", new URL("./native-time.js", import.meta.url).href]
 /** The commands that start contestants. Without a workload, one process serves all: importing a framework takes seconds. */
 const contestants: Record<string, readonly string[]> = {
   eager: [process.execPath, at("./lazuli.js"), "WORKLOAD", "eager"],
   compiled: [process.execPath, at("./lazuli.js"), "WORKLOAD", "compiled"],
+  "eager, JavaScript": [process.execPath, ...outsideKernels, at("./lazuli.js"), "WORKLOAD", "eager"],
+  "compiled, JavaScript": [process.execPath, ...outsideKernels, at("./lazuli.js"), "WORKLOAD", "compiled"],
   composition: [process.execPath, at("./lazuli.js"), "WORKLOAD", "composition"],
   pytorch: [python, at("../peers/pytorch.py")],
   "torch.compile": [python, at("../peers/pytorch.py"), "compile"],
@@ -48,6 +52,9 @@ const contestants: Record<string, readonly string[]> = {
   ...(openblas ? { openblas: [openblas, "WORKLOAD"] } : {}),
 }
 const OURS = ["eager", "compiled"]
+/** JavaScript's part of those. */
+const PARTS = ["eager, JavaScript", "compiled, JavaScript"]
+const isPeer = (name: string): boolean => !OURS.includes(name) && !PARTS.includes(name)
 /**
  * Between two measurements: some thread pools look for work on every core for a while after their last call, which would be the next one's
  * loss.
@@ -80,6 +87,7 @@ const leave = (contestant: Contestant): void => {
 async function measureRow(workload: Workload): Promise<Row | undefined> {
   const names = Object.keys(contestants)
     .filter((name) => !values.only || values.only.includes(name))
+    .filter((name) => workload.javascript || !PARTS.includes(name))
     .sort((a, b) => Number(OURS.includes(a)) - Number(OURS.includes(b)))
   const cells: Record<string, Cell | string> = {}
   const running: Contestant[] = []
@@ -87,7 +95,7 @@ async function measureRow(workload: Workload): Promise<Row | undefined> {
   await floor?.hear()
   // One after another, so that setting up disturbs nobody's measurement.
   for (const name of names) {
-    if (values.compared && OURS.includes(name) && !running.some((each) => !OURS.includes(each.name))) {
+    if (values.compared && OURS.includes(name) && !running.some((each) => isPeer(each.name))) {
       floor?.end()
       return undefined
     }
@@ -136,7 +144,7 @@ async function measureRow(workload: Workload): Promise<Row | undefined> {
       .sort((a, b) => median(a.taken) - median(b.taken))
       .at(0)
   const ours = bestOf((name) => OURS.includes(name))
-  const peer = bestOf((name) => !OURS.includes(name))
+  const peer = bestOf(isPeer)
   // A machine that others use too is slow for everybody while it is: what was measured one after another is compared.
   const over = (other: Contestant): number | undefined =>
     ours && median(other.taken.map((taken, round) => taken / ours.taken[round]))
