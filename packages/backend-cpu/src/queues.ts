@@ -36,6 +36,8 @@ export class Queue {
   readonly awaited: number[] = []
   /** Buffer ids that later records may take: the command buffer frees them before. */
   readonly freeIds: number[] = []
+  /** The number of those that came since {@link sortIds}. */
+  freed = 0
   constructor(
     readonly id: number,
     words: number,
@@ -112,8 +114,24 @@ export function blockBytes(nbytes: number): number {
   return bytes < PAGED_FROM ? bytes : Math.ceil(bytes / PAGE) * PAGE
 }
 
+/** So many ids that came back together, and a quarter of all, are worth a sort. */
+const MANY_FREED = 1024
+
+/**
+ * Lets ids be taken in ascending order: thousands of arrays that died together come back in any, and their storages lie outside the caches.
+ */
+function sortIds(queue: Queue): void {
+  const { freeIds } = queue
+  const isFree = new Uint8Array(storages.length)
+  for (let i = 0; i < freeIds.length; i++) isFree[freeIds[i]] = 1
+  let left = freeIds.length
+  for (let id = 0; left > 0; id++) if (isFree[id] === 1) freeIds[--left] = id
+  queue.freed = 0
+}
+
 /** A storage whose memory the queue's command buffer takes. */
 export function allocateOn(queue: Queue, owner: Storage["memory"], nbytes: number): Storage {
+  if (queue.freed >= MANY_FREED && queue.freed * 4 >= storages.length) sortIds(queue)
   const storage = take(queue.freeIds, owner, nbytes)
   queue.reserve(3)
   queue.commands.alloc(storage.id, nbytes)
@@ -183,6 +201,7 @@ export function releaseLater(storage: Storage, done?: () => void): void {
     queue.reserve(2)
     queue.commands.free(id)
     queue.freeIds.push(id)
+    queue.freed++
     if (done) later.push({ tickets: ticketsAt(queue), act: done })
     return
   }
