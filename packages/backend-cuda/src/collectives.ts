@@ -9,7 +9,9 @@ import {
   type Families,
   type Family,
   type Location,
+  MAX_BUFFER_INDEX,
   viewOf,
+  withAllRowMajor,
   withRowMajor,
 } from "@lazuli/gpu-kernels"
 import type { CudaRuntime } from "./runtime"
@@ -54,20 +56,36 @@ interface Params {
 }
 const paramsOf = (node: Node): Params => node.params as unknown as Params
 
+const COMBINATIONS = { sum: "allSum", max: "allMax", min: "allMin" }
+const PACKAGE = "@lazuli/distributed/"
 /** The operation as users know it. */
 function publicName(node: Node): string {
-  const { name } = node.primitive as Primitive
   const { reduction } = paramsOf(node)
-  return reduction
-    ? { sum: "allSum", max: "allMax", min: "allMin" }[reduction]
-    : name.replace("@lazuli/distributed/", "")
+  return reduction ? COMBINATIONS[reduction] : (node.primitive as Primitive).name.slice(PACKAGE.length)
 }
 
+/** The root, the destination or the source. */
+function peerOf(node: Node, kind: Kind): number {
+  const { root = 0, to = 0, from = 0 } = paramsOf(node)
+  return kind === Kind.Broadcast ? root : kind === Kind.Send ? to : kind === Kind.Receive ? from : 0
+}
+
+/** Elements as NCCL has them. */
+type Elements = readonly [type: number, count: number]
+
+/** An array of an operation, which may have several. */
+interface Part {
+  readonly elements: Elements
+  readonly from: Location
+  readonly to: Location
+}
+/** Words of a call before those of its parts; native/cuda/collectives.h has the same. */
+const HEAD = 4
+/** Those of one call at most: each takes two buffers. */
+const MOST_PARTS = Math.floor((MAX_BUFFER_INDEX + 1) / 2)
+
 /** Elements as NCCL adds them up; null where it does not, or not as other backends do: it loses NaN among the larger elements. */
-function addedAs(
-  { dtype, size }: Node,
-  reduction: keyof typeof REDUCTIONS,
-): [type: number, count: number] | null {
+function addedAs({ dtype, size }: Node, reduction: keyof typeof REDUCTIONS): Elements | null {
   if (reduction === "sum" && dtype.name === "complex64") return [TYPES.float32, 2 * size]
   const type = TYPES[dtype.name]
   if (type === undefined || (reduction !== "sum" && type > TYPES.uint64)) return null
@@ -79,28 +97,33 @@ export function collectivesOf(runtime: CudaRuntime): { families: Families; colle
   /** The addon's communicators by the numbers of groups. */
   const communicators = new Map<number, number>()
 
-  function call(
-    queue: DispatchQueue,
-    node: Node,
-    kind: Kind,
-    [type, count]: readonly [number, number],
-    from: Location,
-    to: Location,
-    op = 0,
-  ): void {
-    if (node.size === 0 && kind !== Kind.SumScatter) return
-    const { group, root = 0, to: target = 0, from: source = 0 } = paramsOf(node)
-    const peer = { [Kind.Broadcast]: root, [Kind.Send]: target, [Kind.Receive]: source }[kind as number] ?? 0
-    const communicator = communicators.get(group) as number
-    runtime.noteCollective(publicName(node), [kind, type, op, count])
-    queue.call({
-      op: node.primitive?.name as string,
-      code: COLLECTIVE,
-      words: Int32Array.of(communicator, kind, type, op, peer, count >>> 0, Math.floor(count / 2 ** 32)),
-      arguments: [from, to],
-      writes: kind === Kind.Send ? [] : [to.storage],
-      isBeside: true,
-    })
+  function call(queue: DispatchQueue, node: Node, kind: Kind, parts: readonly Part[], op = 0): void {
+    const full = parts.filter(({ elements }) => elements[1] > 0)
+    const name = publicName(node)
+    for (let i = 0; i < full.length; i += MOST_PARTS) {
+      const some = full.slice(i, i + MOST_PARTS)
+      const words = new Int32Array(HEAD + 3 * some.length)
+      words[0] = communicators.get(paramsOf(node).group) as number
+      words[1] = kind
+      words[2] = op
+      words[3] = peerOf(node, kind)
+      let at = HEAD
+      for (const { elements } of some) {
+        const [type, count] = elements
+        runtime.noteCollective(name, [kind, type, op, count])
+        words[at++] = type
+        words[at++] = count
+        words[at++] = Math.floor(count / 2 ** 32)
+      }
+      queue.call({
+        op: node.primitive?.name as string,
+        code: COLLECTIVE,
+        words,
+        arguments: some.flatMap(({ from, to }) => [from, to]),
+        writes: kind === Kind.Send ? [] : some.map(({ to }) => to.storage),
+        isBeside: true,
+      })
+    }
   }
   const targetOf = (node: Node): Location => ({
     storage: node.storage as Storage,
@@ -108,43 +131,50 @@ export function collectivesOf(runtime: CudaRuntime): { families: Families; colle
   })
   const isOurs = (node: Node): boolean => communicators.has(paramsOf(node).group)
 
-  /** Operations that move elements, whatever these are. */
-  const moving = (kind: Kind): Family => ({
-    supports: isOurs,
+  const outputsOf = (node: Node): readonly Node[] => node.outputs ?? [node]
+
+  /** Operations on the elements of each input. */
+  const each = (
+    kind: Kind,
+    elementsOf: (input: Node, node: Node) => Elements | null,
+    reductionOf: (node: Node) => keyof typeof REDUCTIONS = () => "sum",
+  ): Family => ({
+    supports: (node) => isOurs(node) && node.inputs.every((input) => elementsOf(input, node) !== null),
     encode: (node, queue) =>
-      withRowMajor(queue, viewOf(node.inputs[0]), (from) =>
-        call(queue, node, kind, [BYTES, node.inputs[0].nbytes], from, targetOf(node)),
-      ),
+      withAllRowMajor(queue, node.inputs, (from) => {
+        const parts = outputsOf(node).map((output, i) => ({
+          elements: elementsOf(node.inputs[i], node) as Elements,
+          from: from[i],
+          to: targetOf(output),
+        }))
+        call(queue, node, kind, parts, REDUCTIONS[reductionOf(node)])
+      }),
   })
-  const adding = (kind: Kind, reductionOf: (node: Node) => keyof typeof REDUCTIONS): Family => ({
-    supports: (node) => isOurs(node) && addedAs(node.inputs[0], reductionOf(node)) !== null,
-    encode(node, queue) {
-      const reduction = reductionOf(node)
-      const elements = addedAs(node.inputs[0], reduction) as [number, number]
-      withRowMajor(queue, viewOf(node.inputs[0]), (from) =>
-        call(queue, node, kind, elements, from, targetOf(node), REDUCTIONS[reduction]),
-      )
-    },
-  })
+  const bytesOf = ({ nbytes }: Node): Elements => [BYTES, nbytes]
+  const moving = (kind: Kind): Family => each(kind, bytesOf)
+  const adding = (kind: Kind, reductionOf: (node: Node) => keyof typeof REDUCTIONS): Family =>
+    each(kind, (input, node) => addedAs(input, reductionOf(node)), reductionOf)
   const receiving: Family = {
     supports: isOurs,
-    encode: (node, queue) =>
-      call(queue, node, Kind.Receive, [BYTES, node.nbytes], targetOf(node), targetOf(node)),
+    encode: (node, queue) => {
+      const to = targetOf(node)
+      call(queue, node, Kind.Receive, [{ elements: bytesOf(node), from: to, to }])
+    },
   }
   const sending: Family = {
     supports: isOurs,
     encode: (node, queue) =>
       withRowMajor(queue, viewOf(node.inputs[0]), (from) => {
-        call(queue, node, Kind.Send, [BYTES, node.nbytes], from, from)
+        call(queue, node, Kind.Send, [{ elements: bytesOf(node), from, to: from }])
         if (node.size > 0) encodeCopy(queue, viewOf(node.inputs[0]), targetOf(node))
       }),
   }
   const named = (families: Families): Families =>
     Object.fromEntries(
       // Each is counted, so that members find out that they call different ones.
-      Object.entries(families).map(([name, each]) => [
-        `@lazuli/distributed/${name}`,
-        { ...each, isOnce: () => true, isExchange: true },
+      Object.entries(families).map(([name, family]) => [
+        `${PACKAGE}${name}`,
+        { ...family, isOnce: () => true, isExchange: true },
       ]),
     )
   return {
@@ -154,7 +184,9 @@ export function collectivesOf(runtime: CudaRuntime): { families: Families; colle
         overwrites: () => [0],
       },
       sumScatter: adding(Kind.SumScatter, () => "sum"),
+      scatterGradients: adding(Kind.SumScatter, () => "sum"),
       allGather: moving(Kind.AllGather),
+      gatherParameters: moving(Kind.AllGather),
       broadcast: moving(Kind.Broadcast),
       allToAll: moving(Kind.AllToAll),
       send: sending,

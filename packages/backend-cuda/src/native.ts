@@ -128,8 +128,8 @@ export interface CudaNative {
   synchronize(stream: number, milliseconds: number): string | null | undefined
   /** A mark behind what was launched on the first stream. */
   newMark(): number
-  /** True once it is passed, null before, false where the work failed; with `waits` 1 it waits. */
-  lookAtMark(mark: number, waits: 0 | 1): boolean | null
+  /** True once it is passed, null where it is not within that time, false where the work failed; a negative time is without end. */
+  lookAtMark(mark: number, milliseconds: number): boolean | null
   freeMark(mark: number): void
   /**
    * Of the work that is done, the commands that had no result: for each the number of its {@link run}, from 1 on, its word, and the
@@ -145,7 +145,7 @@ const ADDON: Addon = {
   package: "@lazuli/backend-cuda",
   platforms: ["linux-x64", "linux-arm64"],
   owner: "the CUDA backend",
-  protocol: 13,
+  protocol: 14,
   hint: "Use mx.cpu where there is no GPU",
 }
 

@@ -33,6 +33,7 @@ const params = {
   send: { group, to: 1, serial: 1 },
   barrier: { group, serial: 1 },
   sumGradients: { group },
+  scatterGradients: { group, size },
 }
 
 test.each(Object.entries(params))("%s keeps what its definition promises", (name, its) => {

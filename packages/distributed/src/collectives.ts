@@ -120,16 +120,19 @@ function checkParts(op: string, x: Meta, size: number): void {
     )
 }
 
+/** A member's part of an array. */
+function partOf(op: string, x: Meta, size: number): Meta {
+  checkParts(op, x, size)
+  return { shape: [x.shape[0] / size, ...x.shape.slice(1)], dtype: x.dtype }
+}
+
 /** [size · n, …] of each member → [n, …]: the sum of the parts for this one. */
 export const sumScatter: Apply<{ group: number; size: number }> = definePrimitive({
   name: `${PACKAGE}/sumScatter`,
   api: 1,
   facts,
   params: { group: "i64", size: "i64" },
-  infer: ([x], { size }) => {
-    checkParts("sumScatter", x, size)
-    return { shape: [x.shape[0] / size, ...x.shape.slice(1)], dtype: x.dtype }
-  },
+  infer: ([x], { size }) => partOf("sumScatter", x, size),
   reference: (inputs, [out], { group }) => exchange(group, "sumScatter", inputs, out),
   vjp: ({ cotangents: [g], params }) => [allGather([g], params)],
   jvp: ({ tangents: [t], params }) => [t && sumScatter([t], params)],
@@ -249,18 +252,55 @@ export const sumGradients: Apply<{ group: number }> = definePrimitive({
   vmap: ({ inputs, axes, params }) => ({ outputs: [sumGradients(inputs, params)], axes }),
 })
 
-/** {@link allGather} of parts of a parameter; of its cotangents, the members' average of this member's part. */
-export const gatherParameter: Apply<{ group: number; size: number }> = definePrimitive({
-  name: `${PACKAGE}/gatherParameter`,
+/** Those that are there, exchanged together. */
+const together = (
+  exchange: (inputs: readonly mx.Array[]) => mx.Array[],
+  all: readonly (mx.Array | null)[],
+): (mx.Array | null)[] => {
+  const given = all.filter((each) => each !== null)
+  const results = given.length > 0 ? exchange(given) : []
+  return all.map((each) => each && (results.shift() as mx.Array))
+}
+
+/** {@link sumScatter} of the gradients of several parameters. */
+export const scatterGradients: Apply<{ group: number; size: number }> = definePrimitive({
+  name: `${PACKAGE}/scatterGradients`,
   api: 1,
   facts,
   params: { group: "i64", size: "i64" },
-  infer: ([x], { size }) => ({ shape: [x.shape[0] * size, ...x.shape.slice(1)], dtype: x.dtype }),
-  decompose: (inputs, params) => allGather(inputs, params),
-  vjp: ({ cotangents: [g], params }) => [sumScatter([g], params).divide(params.size)],
-  jvp: ({ tangents: [t], params }) => [t && allGather([t], params)],
-  vmap: ({ inputs: [x], axes: [axis], params, size }) => ({
-    outputs: [gatherParameter([batchSecond(x, axis, size)], params)],
-    axes: [1],
+  infer: (inputs, { size }) => inputs.map((x) => partOf("scatterGradients", x, size)),
+  decompose: (inputs, params) => inputs.map((x) => sumScatter([x], params)),
+  vjp: ({ cotangents, params }) => cotangents.map((g) => allGather([g], params)),
+  jvp: ({ tangents, params }) => together((given) => scatterGradients.all(given, params), tangents),
+  vmap: ({ inputs, axes, params, size }) => ({
+    outputs: scatterGradients.all(
+      inputs.map((x, i) => batchSecond(x, axes[i], size)),
+      params,
+    ),
+    axes: inputs.map(() => 1),
+  }),
+})
+
+/** {@link allGather} of the parts of several parameters; of their cotangents, the members' averages of this member's parts. */
+export const gatherParameters: Apply<{ group: number; size: number }> = definePrimitive({
+  name: `${PACKAGE}/gatherParameters`,
+  api: 1,
+  facts,
+  params: { group: "i64", size: "i64" },
+  infer: (inputs, { size }) =>
+    inputs.map(({ shape: [first, ...rest], dtype }) => ({ shape: [first * size, ...rest], dtype })),
+  decompose: (inputs, params) => inputs.map((x) => allGather([x], params)),
+  vjp: ({ cotangents, params, wanted }) =>
+    together(
+      (given) => scatterGradients.all(given, params).map((sum) => sum.divide(params.size)),
+      cotangents.map((g, i) => (wanted[i] ? g : null)),
+    ),
+  jvp: ({ tangents, params }) => together((given) => gatherParameters.all(given, params), tangents),
+  vmap: ({ inputs, axes, params, size }) => ({
+    outputs: gatherParameters.all(
+      inputs.map((x, i) => batchSecond(x, axes[i], size)),
+      params,
+    ),
+    axes: inputs.map(() => 1),
   }),
 })

@@ -40,8 +40,6 @@ export class ConnectedGroup extends mx.distributed.Group {
     switch (op) {
       case "sumGradients":
         return collectives.sumGradients(inputs, { group })
-      case "gatherParameter":
-        return collectives.gatherParameter(inputs, { group, size })
       case "allGather":
         return collectives.allGather(inputs, { group, size })
       case "sumScatter":
@@ -59,5 +57,8 @@ export class ConnectedGroup extends mx.distributed.Group {
       default:
         return collectives.barrier(inputs, { group, serial })
     }
+  }
+  override gatherParameters(parts: readonly mx.Array[]): mx.Array[] {
+    return collectives.gatherParameters.all(parts, { group: this.number, size: this.communicator.size })
   }
 }

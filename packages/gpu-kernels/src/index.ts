@@ -23,7 +23,7 @@ export {
 export { familyOf } from "./families"
 export { type Ending, type Families, type Family, isCountable } from "./family"
 export { encodeShares } from "./kernels/attention"
-export { encodeCopy, withRowMajor } from "./kernels/copy"
+export { encodeCopy, withAllRowMajor, withRowMajor } from "./kernels/copy"
 export { encodeFill, gridSize, groupSize, type KernelCall, withInputs } from "./kernels/custom"
 export { offeredFamilies, offeredFamily, offeredPath, withOperands } from "./kernels/offered"
 export { wideReductions } from "./kernels/reduce"

@@ -18,7 +18,7 @@
 namespace lz {
 namespace {
 
-constexpr int kProtocol = 13;
+constexpr int kProtocol = 14;
 constexpr const char* kExpectedId = "expected the 128 bytes of an id";
 
 Gpu& gpu(Info info) { return *info.Env().GetInstanceData<Gpu>(); }
@@ -355,9 +355,10 @@ Napi::Value new_mark(Info info) {
   check(info, gpu(info).new_mark(&id));
   return Napi::Number::New(info.Env(), id);
 }
-// lookAtMark(id, waits) → true once it is passed, null before, false where the work failed
+// lookAtMark(id, milliseconds) → true once it is passed, null where it is not by then, false where the work
+// failed; a negative time is without end
 Napi::Value look_at_mark(Info info) {
-  const Result r = gpu(info).look_at_mark(number(info, 0), number(info, 1) != 0);
+  const Result r = gpu(info).look_at_mark(number(info, 0), int(number(info, 1)));
   if (r == kNotReady) return info.Env().Null();
   return Napi::Boolean::New(info.Env(), r == kSuccess);
 }

@@ -104,40 +104,53 @@ std::string Collectives::end_join(int milliseconds, uint32_t* communicator, bool
   return {};
 }
 
-std::string Collectives::run(const Collective& w, DevicePointer in, DevicePointer out, Stream stream) {
+// NCCL runs the parts of a group together.
+std::string Collectives::run(const Collective& w, Stream stream) {
   const Library* lib = library();
   if (!lib || w.communicator < 0 || size_t(w.communicator) >= all_.size())
     return "there is no such communicator";
+  if (!all_[size_t(w.communicator)].handle) return "the group's communicator was ended";
+  if (w.parts.size() == 1) return run(w, w.parts[0], stream);
+  std::string error = outcome(*lib, "ncclGroupStart", lib->GroupStart());
+  if (!error.empty()) return error;
+  for (const Collective::Part& part : w.parts)
+    if (error.empty()) error = run(w, part, stream);
+  const std::string end = outcome(*lib, "ncclGroupEnd", lib->GroupEnd());
+  return error.empty() ? end : error;
+}
+
+std::string Collectives::run(const Collective& w, const Collective::Part& part, Stream stream) {
+  const Library* lib = library();
   const auto [comm, size] = all_[size_t(w.communicator)];
-  if (!comm) return "the group's communicator was ended";
-  const size_t count = w.count[0] | size_t{w.count[1]} << 32;
-  const auto* from = reinterpret_cast<const char*>(in);
-  auto* to = reinterpret_cast<char*>(out);
+  const size_t count = part.count[0] | size_t{part.count[1]} << 32;
+  const auto* from = reinterpret_cast<const char*>(part.in);
+  auto* to = reinterpret_cast<char*>(part.out);
   switch (w.kind) {
     case Collective::kAllReduce:
       return outcome(*lib, "ncclAllReduce",
-                     lib->AllReduce(from, to, count, w.type, w.reduction, comm, stream));
+                     lib->AllReduce(from, to, count, part.type, w.reduction, comm, stream));
     case Collective::kAllGather:
-      return outcome(*lib, "ncclAllGather", lib->AllGather(from, to, count, w.type, comm, stream));
+      return outcome(*lib, "ncclAllGather", lib->AllGather(from, to, count, part.type, comm, stream));
     case Collective::kSumScatter:
-      return outcome(*lib, "ncclReduceScatter",
-                     lib->ReduceScatter(from, to, count / size_t(size), w.type, w.reduction, comm, stream));
+      return outcome(
+          *lib, "ncclReduceScatter",
+          lib->ReduceScatter(from, to, count / size_t(size), part.type, w.reduction, comm, stream));
     case Collective::kBroadcast:
-      return outcome(*lib, "ncclBroadcast", lib->Broadcast(from, to, count, w.type, w.peer, comm, stream));
+      return outcome(*lib, "ncclBroadcast", lib->Broadcast(from, to, count, part.type, w.peer, comm, stream));
     case Collective::kAllToAll: {
-      const size_t part = count / size_t(size);
+      const size_t each = count / size_t(size);
       int status = lib->GroupStart();
       for (int r = 0; r < size && !status; r++) {
-        status = lib->Send(from + size_t(r) * part, part, kBytes, r, comm, stream);
-        if (!status) status = lib->Recv(to + size_t(r) * part, part, kBytes, r, comm, stream);
+        status = lib->Send(from + size_t(r) * each, each, kBytes, r, comm, stream);
+        if (!status) status = lib->Recv(to + size_t(r) * each, each, kBytes, r, comm, stream);
       }
       const int end = lib->GroupEnd();
       return outcome(*lib, "the exchange of parts", status ? status : end);
     }
     case Collective::kSend:
-      return outcome(*lib, "ncclSend", lib->Send(from, count, w.type, w.peer, comm, stream));
+      return outcome(*lib, "ncclSend", lib->Send(from, count, part.type, w.peer, comm, stream));
     case Collective::kReceive:
-      return outcome(*lib, "ncclRecv", lib->Recv(to, count, w.type, w.peer, comm, stream));
+      return outcome(*lib, "ncclRecv", lib->Recv(to, count, part.type, w.peer, comm, stream));
     default:
       return "the record is malformed";
   }

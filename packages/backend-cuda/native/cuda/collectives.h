@@ -11,17 +11,23 @@
 
 namespace lz {
 
-// One operation as a member has it. Elements that are only moved are counted in bytes.
+// One operation as a member has it, on one array or several. Elements that are only moved are counted in
+// bytes.
 struct Collective {
   enum Kind : int { kAllReduce, kAllGather, kSumScatter, kBroadcast, kAllToAll, kSend, kReceive };
+  struct Part {
+    int type;           // ncclDataType_t
+    uint32_t count[2];  // elements of the input, or of what is received; the lower half first
+    DevicePointer in, out;
+  };
   int communicator;
   int kind;
-  int type;           // ncclDataType_t
-  int reduction;      // ncclRedOp_t
-  int peer;           // the root, the destination or the source
-  uint32_t count[2];  // elements of the input, or of what is received; the lower half first
+  int reduction;  // ncclRedOp_t
+  int peer;       // the root, the destination or the source
+  std::vector<Part> parts;
 };
-constexpr size_t kCollectiveWords = sizeof(Collective) / sizeof(int);
+// Words of an operation before those of its parts, and of a part.
+constexpr uint32_t kCollectiveWords = 4, kPartWords = 3;
 
 // Members find each other by these bytes, which one of them makes.
 struct CollectiveId {
@@ -43,7 +49,7 @@ class Collectives {
   // Waits so long for it; `done` tells if it has ended.
   std::string end_join(int milliseconds, uint32_t* communicator, bool* done);
   // Adds an operation to a stream. Returns what is wrong, or an empty string.
-  std::string run(const Collective& work, DevicePointer in, DevicePointer out, Stream stream);
+  std::string run(const Collective& work, Stream stream);
   // Ends what runs, however far it has come, and gives up joining; the communicators are of no use
   // afterwards.
   void abort();
@@ -54,6 +60,7 @@ class Collectives {
     void* handle;
     int size;
   };
+  std::string run(const Collective& work, const Collective::Part& part, Stream stream);
   std::vector<Communicator> all_;
   struct Joining;
   std::shared_ptr<Joining> joining_;

@@ -78,10 +78,15 @@ std::string Gpu::factorization(const Binding* bindings, const uint32_t* words, u
 
 std::string Gpu::collective(const Binding* bindings, const uint32_t* words, uint32_t count,
                             const Queue& queue) {
-  Collective work;
-  if (count != kCollectiveWords) return "the record is malformed";
-  std::memcpy(&work, words, sizeof work);
-  return collectives_.run(work, bindings[0].pointer, bindings[1].pointer, queue.stream);
+  const uint32_t parts = count < kCollectiveWords ? 0 : (count - kCollectiveWords) / kPartWords;
+  if (parts == 0 || count != kCollectiveWords + parts * kPartWords || 2 * parts > kBuffers)
+    return "the record is malformed";
+  Collective work{int(words[0]), int(words[1]), int(words[2]), int(words[3]), {}};
+  for (uint32_t i = 0; i < parts; i++) {
+    const uint32_t* w = words + kCollectiveWords + i * kPartWords;
+    work.parts.push_back({int(w[0]), {w[1], w[2]}, bindings[2 * i].pointer, bindings[2 * i + 1].pointer});
+  }
+  return collectives_.run(work, queue.stream);
 }
 
 std::string Gpu::begin_join(const CollectiveId& id, int rank, int size) {

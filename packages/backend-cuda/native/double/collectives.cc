@@ -57,6 +57,9 @@ struct Operation {
   std::vector<std::vector<char>> copies;
   std::function<void()> finish = [] {};
   std::vector<bool> done;
+  // Of a group: its operations, one after another.
+  std::vector<std::unique_ptr<Operation>> parts;
+  size_t at = 0;
 };
 
 // True once a message is posted or taken.
@@ -78,6 +81,9 @@ bool pass(Communicator& c, const Message& m) {
 int step(void* data) {
   auto& o = *static_cast<Operation*>(data);
   if (o.communicator->aborted) return 1;
+  for (; o.at < o.parts.size(); o.at++)
+    if (step(o.parts[o.at].get()) == 0) return 0;
+  o.at = 0;
   o.done.resize(o.messages.size());
   bool all = true;
   for (size_t i = 0; i < o.messages.size(); i++) {
@@ -90,16 +96,28 @@ int step(void* data) {
   return 1;
 }
 
-bool grouped = false;
-std::vector<Message> group;
-Communicator* group_of = nullptr;
+// Open groups, one within the other; their messages, which are one operation, and their other operations.
+int groups = 0;
+std::unique_ptr<Operation> messages;
+std::vector<std::unique_ptr<Operation>> grouped;
 void* group_stream = nullptr;
 
 int start(std::unique_ptr<Operation> o, void* stream) {
   if (lz::asked("collective")) return kInternalError;
   for (const Message& m : o->messages)
     if (m.bytes > kMost) return kInvalidArgument;
+  if (groups > 0) {
+    grouped.push_back(std::move(o));
+    group_stream = stream;
+    return 0;
+  }
   return lzDoublePoll(stream, step, [](void* data) { delete static_cast<Operation*>(data); }, o.release());
+}
+
+std::unique_ptr<Operation> operation(Communicator* c) {
+  auto o = std::make_unique<Operation>();
+  o->communicator = c;
+  return o;
 }
 
 size_t width_of(int type) {
@@ -146,8 +164,7 @@ void combine(char* to, const char* from, size_t n, int type, int op) {
 // Sends `from + r · step` to every other member and adds up what they send, this member's own included.
 int reduce(const void* from, size_t step, void* to, size_t count, int type, int op, Communicator* c,
            void* stream) {
-  auto o = std::make_unique<Operation>();
-  o->communicator = c;
+  auto o = operation(c);
   const size_t bytes = count * width_of(type);
   o->copies.resize(size_t(c->size));
   auto* at = static_cast<char*>(const_cast<void*>(from));
@@ -173,16 +190,20 @@ int reduce(const void* from, size_t step, void* to, size_t count, int type, int 
   return start(std::move(o), stream);
 }
 
-int message(bool out, const void* data, size_t bytes, int peer, Communicator* c, void* stream) {
-  group.push_back({out, peer, static_cast<char*>(const_cast<void*>(data)), bytes});
-  group_of = c;
+Message message(bool out, const void* data, size_t bytes, int peer) {
+  return {out, peer, static_cast<char*>(const_cast<void*>(data)), bytes};
+}
+
+int point_to_point(const Message& m, Communicator* c, void* stream) {
+  if (groups == 0) {
+    auto o = operation(c);
+    o->messages.push_back(m);
+    return start(std::move(o), stream);
+  }
+  if (!messages) messages = operation(c);
   group_stream = stream;
-  if (grouped) return 0;
-  auto o = std::make_unique<Operation>();
-  o->communicator = c;
-  o->messages = std::move(group);
-  group.clear();
-  return start(std::move(o), stream);
+  messages->messages.push_back(m);
+  return 0;
 }
 
 }  // namespace
@@ -230,39 +251,44 @@ LZ_EXPORT int ncclReduceScatter(const void* from, void* to, size_t count, int ty
   return reduce(from, count * width_of(type), to, count, type, op, static_cast<Communicator*>(c), stream);
 }
 LZ_EXPORT int ncclGroupStart() {
-  grouped = true;
+  groups++;
   return 0;
 }
 LZ_EXPORT int ncclGroupEnd() {
-  grouped = false;
-  auto o = std::make_unique<Operation>();
-  o->communicator = group_of;
-  o->messages = std::move(group);
-  group.clear();
+  if (groups == 0) return kInvalidArgument;
+  if (--groups > 0) return 0;
+  if (messages) grouped.push_back(std::move(messages));
+  if (grouped.empty()) return 0;
+  auto o = operation(grouped[0]->communicator);
+  o->parts = std::move(grouped);
+  grouped.clear();
   return start(std::move(o), group_stream);
 }
 LZ_EXPORT int ncclSend(const void* from, size_t count, int type, int peer, void* c, void* stream) {
-  return message(true, from, count * width_of(type), peer, static_cast<Communicator*>(c), stream);
+  return point_to_point(message(true, from, count * width_of(type), peer), static_cast<Communicator*>(c),
+                        stream);
 }
 LZ_EXPORT int ncclRecv(void* to, size_t count, int type, int peer, void* c, void* stream) {
-  return message(false, to, count * width_of(type), peer, static_cast<Communicator*>(c), stream);
+  return point_to_point(message(false, to, count * width_of(type), peer), static_cast<Communicator*>(c),
+                        stream);
 }
 LZ_EXPORT int ncclAllGather(const void* from, void* to, size_t count, int type, void* c, void* stream) {
   auto* comm = static_cast<Communicator*>(c);
   const size_t bytes = count * width_of(type);
-  ncclGroupStart();
+  auto o = operation(comm);
   for (int r = 0; r < comm->size; r++) {
-    message(true, from, bytes, r, comm, stream);
-    message(false, static_cast<char*>(to) + size_t(r) * bytes, bytes, r, comm, stream);
+    o->messages.push_back(message(true, from, bytes, r));
+    o->messages.push_back(message(false, static_cast<char*>(to) + size_t(r) * bytes, bytes, r));
   }
-  return ncclGroupEnd();
+  return start(std::move(o), stream);
 }
 LZ_EXPORT int ncclBroadcast(const void* from, void* to, size_t count, int type, int root, void* c,
                             void* stream) {
   auto* comm = static_cast<Communicator*>(c);
   const size_t bytes = count * width_of(type);
-  ncclGroupStart();
-  for (int r = 0; r < comm->size && comm->rank == root; r++) message(true, from, bytes, r, comm, stream);
-  message(false, to, bytes, root, comm, stream);
-  return ncclGroupEnd();
+  auto o = operation(comm);
+  for (int r = 0; r < comm->size && comm->rank == root; r++)
+    o->messages.push_back(message(true, from, bytes, r));
+  o->messages.push_back(message(false, to, bytes, root));
+  return start(std::move(o), stream);
 }

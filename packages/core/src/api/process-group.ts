@@ -36,6 +36,13 @@ export class ProcessGroup {
   exchange(_x: Array | null, { op }: Exchange): Array {
     throw new DeviceError(op, "a group of one process has no other rank to communicate with")
   }
+  /**
+   * All members' parts of parameters, concatenated along the first axis, by one exchange; gradients are averaged over the members.
+   * @internal
+   */
+  gatherParameters(_parts: readonly Array[]): Array[] {
+    throw new DeviceError("gatherParameters", "a group of one process has no other rank to communicate with")
+  }
 }
 
 /** The interface of a package that connects processes. */

@@ -97,12 +97,22 @@ export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown> ex
     return mx.treeFlatten(this.module.filterAndMap(isSharded)) as [string, mx.Array][]
   }
   private gatheredEntries(dtype: mx.Dtype | null, parts = this.parts()): [string, mx.Array][] {
-    return parts.map(([path, part]) => {
-      const x = dtype === null ? part : part.astype(dtype)
-      if (this._group.size() === 1) return [path, x]
-      const whole = this._group.exchange(x, { op: "gatherParameter" })
-      return [path, whole.index(mx.s(0, this._rows.get(path) as number))]
-    })
+    const all = parts.map(([, part]) => (dtype === null ? part : part.astype(dtype)))
+    if (this._group.size() === 1) return parts.map(([path], i) => [path, all[i]])
+    const wholes = new Map<string, mx.Array>()
+    // Frozen parameters by an exchange of their own, which has no gradient.
+    const trained = new Set(mx.treeFlatten(this.module.trainableParameters()).map(([path]) => path))
+    for (const isTrained of [true, false]) {
+      const own = parts.flatMap(([path], i) => (trained.has(path) === isTrained ? [i] : []))
+      if (own.length === 0) continue
+      this._group
+        .gatherParameters(own.map((i) => all[i]))
+        .forEach((whole, k) => wholes.set(parts[own[k]][0], whole))
+    }
+    return parts.map(([path]) => [
+      path,
+      (wholes.get(path) as mx.Array).index(mx.s(0, this._rows.get(path) as number)),
+    ])
   }
 
   forward(...args: A): R {

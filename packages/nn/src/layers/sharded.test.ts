@@ -79,6 +79,26 @@ test("a member's part of a parameter does not keep the rest in memory", () => {
   expect(mx.arrayEqual(weight, rows).item()).toBe(true)
 })
 
+test("frozen parameters of a fully sharded module are gathered apart from trained ones", () => {
+  const calls: number[] = []
+  class Second extends mx.distributed.Group {
+    override size = (): number => 2
+    override rank = (): number => 1
+    override gatherParameters(parts: readonly mx.Array[]): mx.Array[] {
+      calls.push(parts.length)
+      return parts.map((part) => mx.concatenate([part, part]))
+    }
+  }
+  const mlp = new nn.Sequential(new nn.Linear(4, 8), new nn.Linear(8, 3))
+  const second = mlp.layers[1] as nn.Linear
+  second.freeze({ keys: "weight" })
+  const layer = new nn.FullyShardedModule(mlp, { group: new Second() })
+  expect(layer.wholeParameters()).toMatchObject({
+    layers: [{ weight: { shape: [8, 4] } }, { weight: { shape: [3, 8] } }],
+  })
+  expect(calls).toEqual([3, 1])
+})
+
 test("gradients of a group of one", () => {
   const grads = { w: mx.array([3, 4]), b: [mx.array([0])] }
   for (const average of [
