@@ -110,9 +110,16 @@ if size > 1:
         for _ in range(calls):
             dist.all_reduce(x)
 
-    ms = timed({"sum": (sums, False)}, 1, 40, 20)["sum"] / calls
-    results[f"all-reduce of {megabytes} MB, ms"] = ms
-    results["bus bandwidth, GB/s"] = megabytes / 1000 * 2 * (size - 1) / size / (ms / 1000)
+    def waited_for():
+        for _ in range(calls):
+            dist.all_reduce(x)
+            torch.cuda.synchronize()
+
+    rows = {"call after call": (sums, False), "waited for": (waited_for, False)}
+    for name, all in timed(rows, 1, 40, 20).items():
+        ms = all / calls
+        results[f"all-reduce of {megabytes} MB, {name}, ms"] = ms
+        results[f"{name}, GB/s"] = megabytes / 1000 * 2 * (size - 1) / size / (ms / 1000)
 steps = {"GPT-2 small step, bf16, one GPU, ms": (gpt_step(lambda model: model), True)}
 if size > 1:
     steps["each alone, ms"] = (gpt_step(lambda model: model), False)

@@ -158,18 +158,22 @@ function gptMemory(batch: number): Record<string, number> {
 }
 
 const SUMS = 10
-/** Sums of so many bytes, one of the other: evaluated together, and as one compiled function. */
-function sums(bytes: number): Record<"evaluated" | "compiled", Row> {
+/**
+ * Sums of so many bytes: each of the last one's, evaluated together, promised one by one, and as one compiled function; or of one array,
+ * each waited for.
+ */
+function sums(bytes: number): Record<"evaluated" | "promised" | "compiled" | "waited for", Row> {
   const x = mx.contiguous(mx.ones([bytes / 4], mx.float32))
   mx.eval(x)
   const together = compile((y: mx.Array): mx.Array => {
     for (let i = 0; i < SUMS; i++) y = mx.distributed.allSum(y)
     return y
   })
-  const evaluated = (): mx.Array => {
+  // Without what JavaScript still holds, memory is used again, as PyTorch's sums are in place.
+  const chain = (submit: (y: mx.Array) => void): mx.Array => {
     let y = mx.distributed.allSum(x)
-    // Without what JavaScript still holds, their memory is used again, as PyTorch's sums are in place.
     for (let i = 1; i < SUMS; i++) {
+      submit(y)
       const next = mx.distributed.allSum(y)
       y.dispose()
       y = next
@@ -183,7 +187,17 @@ function sums(bytes: number): Record<"evaluated" | "compiled", Row> {
       y.dispose()
     },
   })
-  return { evaluated: rowOf(evaluated), compiled: rowOf(() => together(x)) }
+  const one = rowOf(() => mx.distributed.allSum(x))
+  return {
+    evaluated: rowOf(() => chain(() => {})),
+    promised: rowOf(() => chain((y) => void mx.asyncEval(y))),
+    compiled: rowOf(() => together(x)),
+    "waited for": {
+      body() {
+        for (let i = 0; i < SUMS; i++) one.body()
+      },
+    },
+  }
 }
 
 function everything(): void {

@@ -31,6 +31,7 @@ import { errorOf } from "./factorizations"
 import { candidatesFor, hasDevice } from "./libraries"
 import { type CudaNative, cudaNative, type GpuFacts } from "./native"
 import { nativeSource } from "./native-source"
+import { CHECK_EVERY, type Check, OtherProcesses } from "./other-processes"
 
 const NONE: readonly CommandFailure[] = []
 /** The GPU begins once so many dispatches are encoded, so that it works while the host encodes more. */
@@ -102,11 +103,6 @@ const OPENERS = {
   cufft: "openTransforms",
   cusolver: "openFactorizations",
 } as const
-
-/** Called while work is waited for that other processes take part in; see `DeviceCollectives.join`. */
-type Check = (isWaiting: boolean, work: number, op: string) => void
-/** Milliseconds between such calls. */
-const CHECK_EVERY = 20
 
 /** Runs kernels on an NVIDIA GPU. */
 export class CudaRuntime implements GpuRuntime {
@@ -229,9 +225,10 @@ export class CudaRuntime implements GpuRuntime {
     cudaNative().newCollectiveId(id)
     return id
   }
-  private readonly checks: Check[] = []
-  /** The sequence of collectives so far as a number, and the last of them. */
-  private collectives = { work: 0, op: "allSum" }
+  private readonly others = new OtherProcesses(() => {
+    this.native.abortCollectives()
+    this.native.synchronize(ALL)
+  })
   /** A communicator's number. */
   joinCollectives(id: Uint8Array, rank: number, size: number, check: Check): number {
     const look = (): void => check(true, 0, "init")
@@ -242,7 +239,7 @@ export class CudaRuntime implements GpuRuntime {
       native.beginJoin(id, rank, size)
       let communicator: number | undefined
       while ((communicator = native.endJoin(CHECK_EVERY)) === undefined) look()
-      this.checks.push(check)
+      this.others.join(check)
       return communicator
     } catch (cause) {
       if (!(cause instanceof DistributedError)) throw this.error(cause, "NCCL")
@@ -253,34 +250,17 @@ export class CudaRuntime implements GpuRuntime {
     }
   }
   leaveCollectives(): void {
-    this.checks.length = 0
+    this.others.leave()
   }
   noteCollective(op: string, facts: readonly number[]): void {
-    let { work } = this.collectives
-    for (const fact of facts) work = (Math.imul(work ^ fact, 16777619) + 1) >>> 0
-    this.collectives = { work, op }
+    this.others.note(op, facts)
   }
 
   /** Waits for the work; gives what it failed of. Other processes may fail meanwhile, whose work it waits for. */
   private awaitWork(stream: number): string | Error | null {
-    const { native, checks } = this
-    if (checks.length === 0) return native.synchronize(stream)
-    const { work, op } = this.collectives
-    let isChecked = false
-    try {
-      for (;;) {
-        const outcome = native.synchronize(stream, CHECK_EVERY)
-        if (outcome !== undefined) return outcome
-        isChecked = true
-        for (const check of checks) check(true, work, op)
-      }
-    } catch (error) {
-      native.abortCollectives()
-      native.synchronize(ALL)
-      return error as Error
-    } finally {
-      if (isChecked) for (const check of checks) check(false, work, op)
-    }
+    const { native, others } = this
+    if (!others.exist) return native.synchronize(stream)
+    return others.await(() => native.synchronize(stream, CHECK_EVERY))
   }
   private graphs: ((words: BigInt64Array) => number | null) | null | undefined
   /** Prepares a graph of operations for cuDNN, and gives its number; null where that is not there, or is of a version with known faults. */
@@ -470,22 +450,32 @@ export class CudaRuntime implements GpuRuntime {
     this.conclude(stream)
   }
   mark(): GpuMark | null {
-    // Of other processes' work and of verdicts only waiting for everything tells.
-    if (this.checks.length > 0 || this.awaitsVerdicts) return null
-    const { native } = this
+    // Of verdicts only waiting for everything tells.
+    if (this.awaitsVerdicts) return null
+    const { native, others } = this
     const submission = { id: this.submissions }
     const id = native.newMark()
-    const look = (waits: 0 | 1): boolean | null => {
-      const outcome = native.lookAtMark(id, waits)
+    const free = (): void => native.freeMark(id)
+    const conclude = (outcome: boolean | Error): boolean => {
       if (outcome === true) this.concluded = Math.max(this.concluded, submission.id)
-      return outcome
+      if (outcome instanceof Error) this.fail(outcome)
+      return outcome === true
     }
+    const look = (milliseconds: number): boolean | null => native.lookAtMark(id, milliseconds)
+    if (others.exist) return others.mark(submission, look, conclude, free)
     return {
       submission,
-      look: () => look(0),
-      wait: () => look(1) === true,
-      release: () => native.freeMark(id),
+      look() {
+        const outcome = look(0)
+        return outcome && conclude(outcome)
+      },
+      wait: () => conclude(look(-1) === true),
+      release: free,
     }
+  }
+  /** With others the host is not far ahead: where it waits tells them how far it has come. */
+  get marksAhead(): number {
+    return this.others.exist ? 1 : Number.POSITIVE_INFINITY
   }
 
   /** Told before such commands are added. */
@@ -509,13 +499,14 @@ export class CudaRuntime implements GpuRuntime {
     // Of one stream's work others may still go on, unless that was ended.
     if (stream !== ALL && !(lost instanceof Error)) return
     if (this.awaitsVerdicts && lost === null) this.noteVerdicts()
+    if (lost !== null) this.fail(lost)
+    this.concluded = this.submissions
+  }
+  /** Leaves all work that is not known to be done without a result: the launch to blame is not known. */
+  private fail(lost: string | Error): void {
     const failure =
-      lost instanceof Error
-        ? { word: -1, message: lost.message, error: lost }
-        : { word: -1, message: lost ?? "" }
-    // The launch to blame is not known: none of them has a result.
-    for (let each = this.concluded + 1; lost !== null && each <= this.submissions; each++)
-      this.failures.set(each, [failure])
+      lost instanceof Error ? { word: -1, message: lost.message, error: lost } : { word: -1, message: lost }
+    for (let each = this.concluded + 1; each <= this.submissions; each++) this.failures.set(each, [failure])
     this.concluded = this.submissions
   }
 

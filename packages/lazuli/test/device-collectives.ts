@@ -1,6 +1,6 @@
 /**
- * Ranks with a GPU each exchange arrays by its collectives. Prints what is wrong; with an argument rank 1 fails so in the third step, or,
- * with another one, while the GPUs' library connects them.
+ * Ranks with a GPU each exchange arrays by its collectives. Prints what is wrong; with an argument rank 1 fails so in the third step, also
+ * of steps that only promise their results, or while the GPUs' library connects them, as another argument says.
  */
 import "@lazuli/backend-cpu"
 import "@lazuli/backend-cuda"
@@ -12,10 +12,11 @@ import { grad } from "@lazuli/transforms"
 mx.setBackend("cuda", "gpu")
 mx.setDefaultDevice(mx.gpu)
 const { distributed } = mx
-const [, , fault, joining] = process.argv
+const [, , fault, when] = process.argv
 let at = performance.now()
 try {
-  if (joining && process.env.LAZULI_RANK === "1") process.env.LAZULI_CUDA_DOUBLE += `,joining-${fault}`
+  if (when === "joining" && process.env.LAZULI_RANK === "1")
+    process.env.LAZULI_CUDA_DOUBLE += `,joining-${fault}`
   const group = distributed.init({ strict: true, backend: "nccl" })
   const [rank, n] = [group.rank(), group.size()]
   const ranks = [...Array(n).keys()]
@@ -54,12 +55,47 @@ try {
     )
     same("empty", distributed.allSum(mx.zeros([0])), [])
     same("barrier", distributed.barrier(x), of(rank))
+    const several = [x.reshape([n, 2]).T, mx.zeros([0, 2]), x.astype(mx.bfloat16)]
+    group.gatherParameters(several).forEach((whole, i) => {
+      same(`together, ${i}`, whole, distributed.allGather(several[i]).tolist())
+    })
+    const many = Array.from({ length: 40 }, (_, i) => mx.array([i + 100 * rank]))
+    same(
+      "many together",
+      mx.concatenate(group.gatherParameters(many)),
+      many.flatMap((_, i) => ranks.map((r) => i + 100 * r)),
+    )
+    const [first, second] = grad((a: mx.Array[]) =>
+      group
+        .gatherParameters(a)
+        .map((whole, i) => whole.multiply((i + 1) * (rank + 1)).sum())
+        .reduce((a, b) => a.add(b)),
+    )([x, x.index(mx.s(0, 2))])
+    const mean = (n + 1) / 2
+    same("gradients together", mx.concatenate([first, second]), [
+      ...of(0).map(() => mean),
+      2 * mean,
+      2 * mean,
+    ])
     const half = group.split(0, n - rank)
     same("turned", distributed.broadcast(x, { group: half }), of(n - 1))
     same(
       "on the CPU",
       mx.stream(mx.cpu, () => distributed.allSum(mx.array(of(rank)))),
       sums,
+    )
+    // Two sums are under way at a time.
+    const promises: Promise<void>[] = []
+    let promised = x
+    for (let i = 0; i < 5; i++) {
+      promised = distributed.allSum(promised).divide(n)
+      promises.push(mx.asyncEval(promised))
+    }
+    await Promise.all(promises)
+    same(
+      "promised",
+      promised,
+      sums.map((v) => v / n),
     )
     const slope = grad((a: mx.Array) => distributed.allSum(a).multiply(2).sum())(x)
     same(
@@ -86,8 +122,11 @@ try {
       if (i === 3 && rank === 1) {
         if (fault === "stop") process.kill(process.pid, "SIGSTOP")
         if (fault === "kill") process.kill(process.pid, "SIGKILL")
+        if (fault === "part") mx.eval(distributed.barrier())
       }
-      mx.eval(distributed.allSum(mx.array(of(rank))))
+      const sum = distributed.allSum(mx.array(of(rank)))
+      if (when === "promised") await mx.asyncEval(sum)
+      else mx.eval(sum)
     }
   }
   console.log(JSON.stringify({ wrong, borrowed: Object.keys(mx.backendStats().cuda ?? {}) }))

@@ -189,7 +189,8 @@ class Gpu {
   std::string synchronize(double stream, int milliseconds, bool* done);
   // Events behind what was launched on the first stream, which are used again once they are freed.
   std::string new_mark(uint32_t* id);
-  Result look_at_mark(double id, bool waits);
+  // Waits for so long, without end where that is negative.
+  Result look_at_mark(double id, int milliseconds);
   void free_mark(double id);
   std::string begin_join(const CollectiveId& id, int rank, int size);
   std::string end_join(int milliseconds, uint32_t* communicator, bool* done) {

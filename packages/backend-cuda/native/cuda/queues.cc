@@ -12,6 +12,20 @@ namespace {
 // Work of up to some 20 ms is waited for without sleeping, which ends up to 0.1 ms late.
 constexpr size_t kYields = 20'000;
 
+// Asks until the answer is another than kNotReady, or for so long.
+template <class Ask>
+Result ask_for(int milliseconds, Ask ask) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
+  for (size_t tries = 0;; tries++) {
+    const Result r = ask();
+    if (r != kNotReady || std::chrono::steady_clock::now() >= until) return r;
+    if (tries < kYields)
+      sched_yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
 }  // namespace
 
 std::string Gpu::use_stream(uint32_t index) {
@@ -80,24 +94,15 @@ std::string Gpu::synchronize(double stream) {
 std::string Gpu::synchronize(double stream, int milliseconds, bool* done) {
   *done = true;
   if (std::string error = enter(); !error.empty()) return error;
-  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
-  for (size_t i = 0, tries = 0; i < queues_.size();) {
-    const bool awaited = stream < 0 || stream == double(i);
-    const Result r = awaited ? driver_->StreamQuery(queues_[i]->stream) : kSuccess;
-    if (r == kSuccess) {
-      i++;
-    } else if (r != kNotReady) {
-      return conclusion(r);
-    } else if (std::chrono::steady_clock::now() > until) {
-      *done = false;
-      return {};
-    } else if (tries++ < kYields) {
-      sched_yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-  }
-  return {};
+  size_t i = 0;
+  const Result r = ask_for(milliseconds, [&] {
+    for (; i < queues_.size(); i++)
+      if (stream < 0 || stream == double(i))
+        if (const Result one = driver_->StreamQuery(queues_[i]->stream)) return one;
+    return kSuccess;
+  });
+  *done = r != kNotReady;
+  return *done ? conclusion(r) : std::string();
 }
 
 std::string Gpu::new_mark(uint32_t* id) {
@@ -114,10 +119,11 @@ std::string Gpu::new_mark(uint32_t* id) {
   return {};
 }
 
-Result Gpu::look_at_mark(double id, bool waits) {
+Result Gpu::look_at_mark(double id, int milliseconds) {
   if (!(id >= 0 && id < double(marks_.size())) || !enter().empty()) return -1;
   Event mark = marks_[size_t(id)];
-  return waits ? driver_->EventSynchronize(mark) : driver_->EventQuery(mark);
+  if (milliseconds < 0) return driver_->EventSynchronize(mark);
+  return ask_for(milliseconds, [&] { return driver_->EventQuery(mark); });
 }
 
 void Gpu::free_mark(double id) {

@@ -108,6 +108,8 @@ function largeBytes(application: Application, extent: Extent, evaluation: Evalua
   const [first] = inputs
   if (alias !== null || primitive.elementwise || first === undefined || first.storage === null)
     return resultBytes(application)
+  // From one memory to another it takes no longer.
+  if (primitive.facts.exchanges === true) return resultBytes(application)
   const before = undoOf(first)
   // Where an update cannot be written over its first input, no poll saves the copy.
   if (first.uses !== (before === null ? 1 : 2) || !overlays(storages, application, first))

@@ -42,7 +42,8 @@ export class Marks {
     const promise = new Promise<void>((resolve, reject) => {
       this.pending.push({ number, mark, storages, resolve, reject: refusing(() => promise, reject) })
     })
-    if (this.pending.length > MOST) this.pass(this.pending[0].number)
+    const most = Math.min(MOST, this.runtime.marksAhead ?? MOST)
+    if (this.pending.length > most) this.pass(this.pending[0].number)
     this.poll()
     return promise
   }

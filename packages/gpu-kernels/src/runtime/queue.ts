@@ -261,7 +261,7 @@ export class GpuQueue implements DispatchQueue {
       this.recording.call(work)
       return
     }
-    const { op, code, words, arguments: locations, writes } = work
+    const { op, code, words, arguments: locations, writes, isBeside } = work
     const reads = locations.map((p) => p.storage)
     this.order.add(
       reads.filter((s) => !writes.includes(s)),
@@ -271,6 +271,8 @@ export class GpuQueue implements DispatchQueue {
       this.stream.setBuffer(i, this.buffers.of(location.storage), location.offset)
     })
     this.added({ word: this.stream.call(code, words), op, pipeline: null, reads, writes })
+    // It takes the device a while, in which the host adds what follows.
+    if (isBeside === true) this.handOver()
   }
 
   // Plans

@@ -201,6 +201,8 @@ export interface GpuRuntime {
    * A mark behind what was committed; null where only `wait` can tell what came of it. Once it is passed, `wait` does not wait for that.
    */
   mark?(): GpuMark | null
+  /** The marks that the host may be ahead, where there is a limit. */
+  readonly marksAhead?: number
   /** Waits for a stream, whose failures `wait` gives. */
   synchronize?(stream: number): void
   /**
