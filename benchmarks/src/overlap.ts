@@ -14,6 +14,8 @@ import { median } from "./median"
 
 const here = process.argv[1]
 const [LAYERS, WIDTH, BATCH, BUCKET] = [16, 512, 192, 1 << 20]
+/** Before the first ones, the program's own code is not compiled. */
+const [WARM, STEPS] = [15, 20]
 
 interface Parts {
   readonly forward: number
@@ -63,7 +65,7 @@ function measure(): Measured {
   // Of processors.
   const busy: Record<string, number[]> = {}
   // By turns, so that what else the machine does meets all alike.
-  for (let i = 0; i < 12; i++)
+  for (let i = 0; i < WARM + STEPS; i++)
     for (const [name, run] of Object.entries(parts)) {
       mx.eval(mx.distributed.barrier(null, { group }))
       const before = process.cpuUsage()
@@ -72,7 +74,7 @@ function measure(): Measured {
       mx.synchronize()
       const took = performance.now() - begin
       const { user, system } = process.cpuUsage(before)
-      if (i < 2) continue
+      if (i < WARM) continue
       ;(times[name] ??= []).push(took)
       ;(busy[name] ??= []).push((user + system) / 1000)
     }
