@@ -108,6 +108,7 @@ describe.skipIf(!clang)(`clang reads the kernels${reason}`, () => {
       "attention-groups.cu",
       "attention-rows.cu",
       "attention-tiles.cu",
+      "attention-token.cu",
       "attention.cu",
       "convolution.cu",
       "few-rows.cu",

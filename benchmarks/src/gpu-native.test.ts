@@ -60,11 +60,11 @@ it("in every form", () => {
       "attend_few_join": {
         "BRAIN": "yes",
         "CAUSAL": "0 1",
-        "FEATURES": "128 64",
+        "FEATURES": "128 256 64",
         "FETCH": "1",
         "MASK": "0 1",
         "PARTS": "1",
-        "ROWS": "2 8",
+        "ROWS": "1 2 4 8",
         "WARPS": "16 8",
       },
       "few_rows": {

@@ -307,6 +307,50 @@ function* queries(): Generator<Application> {
         yield attention(sizes, dtype, mask, false)
 }
 
+/** One more token: its rotation, its place in caches, and its attention. */
+function* tokens(): Generator<Application> {
+  for (const dtype of halves)
+    for (const [features, heads, groups, keys, base] of [
+      [64, 4, 2, 40, null],
+      [128, 8, 2, 530, null],
+      [128, 4, 1, 1030, 10_000],
+      [256, 2, 2, 2100, 10_000],
+    ] as const)
+      for (const isMasked of [false, true])
+        yield {
+          name: `a token of ${heads}(${groups})×${features} after ${keys} keys in ${dtype.name}${isMasked ? ", masked" : ""}`,
+          tolerance: 3e-2,
+          run: () => {
+            const [oldKeys, oldValues] = [1, 2].map((phase) =>
+              wave([2, groups, keys, features], dtype, phase),
+            )
+            const at = mx.array([keys - 7], mx.int32)
+            const freqs = mx.array(Float32Array.from({ length: features / 2 }, (_, i) => 1.1 ** i))
+            const seen = isMasked ? mx.arange(keys).lessEqual(keys - 7) : null
+            mx.eval(oldKeys, oldValues, at, freqs, ...(seen ? [seen] : []))
+            const how = {
+              scale: 1,
+              traditional: base !== null,
+              base,
+              freqs: base === null ? freqs : undefined,
+            }
+            return compiled(
+              (x) => {
+                const offset = at.reshape([])
+                const [q, k] = [x, x.index(":", mx.s(0, groups))].map((each) =>
+                  mx.fast.rope(each, features, { ...how, offset }),
+                )
+                const v = x.index(":", mx.s(heads - groups, heads)).multiply(0.5)
+                const newKeys = mx.sliceUpdate(oldKeys, k, at, [2])
+                const newValues = mx.sliceUpdate(oldValues, v, at, [2])
+                return [attend(q, newKeys, newValues, { scale: 0.1, mask: seen }), newKeys, newValues]
+              },
+              wave([2, heads, 1, features], dtype, 5),
+            )
+          },
+        }
+}
+
 /** Images with enough channels and locations for the kernel of float32, and its derivatives. */
 function* convolutions(): Generator<Application> {
   for (const [name, x, w, options] of [
@@ -372,6 +416,7 @@ export function* nativeApplications(): Generator<Application> {
   yield* layers()
   yield* updates()
   yield* queries()
+  yield* tokens()
   yield* attentions()
   yield* convolutions()
   yield* ordered()

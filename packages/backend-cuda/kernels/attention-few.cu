@@ -1,35 +1,91 @@
 /* Attention of a few queries, as of one more token: a block has the queries of the heads that share keys, at most eight rows, and its warps
- * divide the keys among them, 16 at a time. Scores are made on tensor cores, straight from memory; values are added up in floats, each lane
- * with some of the features. Keys before the first and behind the last that the mask shows are not read. With many keys and few blocks,
- * several blocks have parts of the keys, whose results attend_few_join puts together. Before this text stand LZ_FEATURES (64, 128 or 256),
- * LZ_ROWS (rows), LZ_WARPS, LZ_MASK (1 with one of bool), LZ_CAUSAL, LZ_PARTS (1 for parts), LZ_FETCH (1 to fetch all keys and values,
- * hidden or not, to the second cache before earlier work has ended, which pays where blocks are few) and, for bfloat16, LZ_BRAIN. */
+ * divide the keys among them. Keys before the first and behind the last that the mask shows are not read. With many keys and few blocks,
+ * several blocks have parts of the keys, whose results attend_few_join puts together. Before this text stand, besides those of
+ * attention-keys.cuh, LZ_MASK (1 with one of bool), LZ_CAUSAL, LZ_PARTS (1 for parts) and LZ_FETCH (1 to fetch all keys and values, hidden or
+ * not, to the second cache before earlier work has ended, which pays where blocks are few). */
 #define LZ_KERNELS
-#include "tensor-core.cuh"
+#include "attention-keys.cuh"
 
-constexpr int D = LZ_FEATURES, ROWS = LZ_ROWS, WARPS = LZ_WARPS, KEYS = 16, EACH = D / 32;
 /* Of a key: parts of 128 bytes. */
 constexpr int LINES = D / 64;
-constexpr float LOG2E = 1.4426950408889634f;
+
+/* What a lane has of keys and their values, in registers. */
+struct Tile {
+  static constexpr int AT_ONCE = KEYS;
+  Chunk keys[2][D / 32];
+  Features values[KEYS];
+  inline Features value(int i) const { return values[i]; }
+};
+
+/* Tile `block` of `count` keys, of which rows lie so many elements apart; the last key stands for those behind it. */
+inline void read_tile(Tile& tile, const u16* keys, long long key_step, const u16* values, long long value_step, int block, int count) {
+  const int lane = int(threadIdx.x) % 32;
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    const int key = block * KEYS + h * 8 + lane / 4;
+    const u16* from = keys + (key < count ? key : count - 1) * key_step + lane % 4 * 8;
+#pragma unroll
+    for (int d = 0; d < D / 32; d++) tile.keys[h][d] = *(const Chunk*)(from + d * 32);
+  }
+  const u16* from = values + block * KEYS * value_step + lane * EACH;
+#pragma unroll
+  for (int i = 0; i < KEYS; i++) {
+    tile.values[i] = *(const Features*)from;
+    if (block * KEYS + i + 1 < count) from += value_step;
+  }
+}
 
 /* In elements: from a batch to the next, a head, a row. */
 struct Layout {
   long long q[3], k[3], v[3], mask[4];
   long long heads, shared_by, queries, keys, parts;
 };
-struct alignas(16) Chunk {
-  u32 word[4];
+
+/* What the warps of a block have added up, each by itself. */
+struct Parts {
+  float tops[WARPS][8], totals[WARPS][8], outs[WARPS][ROWS][D];
 };
-struct Features {
-  u16 of[EACH];
+/* The same of all of them: the largest score, the sum, and the sum of one feature. */
+struct Part {
+  float most, sum, value;
 };
+
+inline void leave_sums(Parts& parts, const Sums& sums) {
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+  if (lane % 4 == 0) {
+    parts.tops[warp][lane / 4] = sums.top;
+    parts.totals[warp][lane / 4] = sums.total;
+  }
+#pragma unroll
+  for (int r = 0; r < ROWS; r++)
+#pragma unroll
+    for (int e = 0; e < EACH; e++) parts.outs[warp][r][lane * EACH + e] = sums.out[r][e];
+}
+
+/* Parts as one, in their order: `top_of`, `total_of` and `value_of` tell of each. */
+template <class Top, class Total, class Value>
+inline Part joined(int count, Top top_of, Total total_of, Value value_of) {
+  Part all = {-INFINITY, 0.0f, 0.0f};
+  for (int p = 0; p < count; p++) all.most = fmaxf(all.most, top_of(p));
+  const float zero = all.most == -INFINITY ? 0.0f : all.most;
+  for (int p = 0; p < count; p++) {
+    const float by = power_of_two(top_of(p) - zero);
+    all.sum += total_of(p) * by;
+    all.value += value_of(p) * by;
+  }
+  return all;
+}
+inline Part part_of_block(const Parts& parts, int r, int d) {
+  return joined(
+      WARPS, [&](int w) { return parts.tops[w][r]; }, [&](int w) { return parts.totals[w][r]; }, [&](int w) { return parts.outs[w][r][d]; });
+}
+inline float mean_of(const Part& all) { return all.sum == 0.0f ? 0.0f : all.value / all.sum; }
+inline float log_sum_of(const Part& all) { return all.sum == 0.0f ? -INFINITY : all.most / LOG2E + log_of(all.sum); }
 
 #if LZ_PARTS
 typedef float Result;
-inline float result_of(float x) { return x; }
 #else
 typedef u16 Result;
-inline u16 result_of(float x) { return u16(pack(x, 0.0f)); }
 #endif
 
 extern "C" __global__ void __launch_bounds__(512) attend_few(const u16* q, const u16* k, const u16* v, Result* o,
@@ -39,8 +95,8 @@ extern "C" __global__ void __launch_bounds__(512) attend_few(const u16* q, const
 #endif
                                                              const __grid_constant__ Layout at,
                                                              const __grid_constant__ float scale) {
-  __shared__ float shares[WARPS][KEYS][8], shrinks[WARPS][8], tops[WARPS][8], totals[WARPS][8];
-  __shared__ float outs[WARPS][ROWS][D];
+  __shared__ Told told[WARPS];
+  __shared__ Parts parts;
   __shared__ int range[2];
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
   const int S = int(at.keys), L = int(at.queries);
@@ -91,112 +147,34 @@ extern "C" __global__ void __launch_bounds__(512) attend_few(const u16* q, const
   last = first + share < last ? first + share : last;
 #endif
 
-  float out[ROWS][EACH] = {};
-  float top = -INFINITY, total = 0.0f;
+  Sums sums;
   for (int block = first + warp; block < last; block += WARPS) {
-    Chunk right[2][D / 32];
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      const int key = block * KEYS + h * 8 + lane / 4;
-      const u16* from = keys + (key < S ? key : S - 1) * at.k[2] + lane % 4 * 8;
-#pragma unroll
-      for (int d = 0; d < D / 32; d++) right[h][d] = *(const Chunk*)(from + d * 32);
-    }
-    Features some[KEYS];
-    const u16* from = values + block * KEYS * at.v[2] + lane * EACH;
-#pragma unroll
-    for (int i = 0; i < KEYS; i++) {
-      memcpy(&some[i], __builtin_assume_aligned(from, sizeof some[i]), sizeof some[i]);
-      if (block * KEYS + i + 1 < S) from += at.v[2];
-    }
+    Tile tile;
+    read_tile(tile, keys, at.k[2], values, at.v[2], block, S);
     bool seen[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      const int key = block * KEYS + i / 2 * 8 + lane % 4 * 2 + i % 2;
+      const int key = block * KEYS + key_of(i);
       seen[i] = row < ROWS && key < S && (!LZ_CAUSAL || key <= row % L + S - L);
 #if LZ_MASK
       if (seen[i]) seen[i] = mask[batch * at.mask[0] + head * at.mask[1] + row % L * at.mask[2] + key * at.mask[3]];
 #endif
     }
-    float scores[2][4] = {};
-#pragma unroll
-    for (int d = 0; d < D / 32; d++)
-#pragma unroll
-      for (int i = 0; i < 4; i += 2) {
-        const u32 left[4] = {queries[d].word[i], 0, queries[d].word[i + 1], 0};
-#pragma unroll
-        for (int h = 0; h < 2; h++) multiply(scores[h], left, right[h][d].word[i], right[h][d].word[i + 1]);
-      }
-    /* In powers of two. */
-    float x[4], most = top;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      x[i] = seen[i] ? scores[i / 2][i % 2] * factor : -INFINITY;
-      most = fmaxf(most, x[i]);
-    }
-    most = fmaxf(most, from_neighbour(most, 1));
-    most = fmaxf(most, from_neighbour(most, 2));
-    /* Of a row that has seen nothing so far nothing may be −∞ − (−∞). */
-    const float zero = most == -INFINITY ? 0.0f : most;
-    const float shrink = power_of_two(top - zero);
-    float sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const float share = power_of_two(x[i] - zero);
-      shares[warp][i / 2 * 8 + lane % 4 * 2 + i % 2][row] = share;
-      sum += share;
-    }
-    sum += from_neighbour(sum, 1);
-    sum += from_neighbour(sum, 2);
-    total = total * shrink + sum;
-    top = most;
-    if (lane % 4 == 0) shrinks[warp][row] = shrink;
-    __syncwarp();
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-      const float by = shrinks[warp][r];
-#pragma unroll
-      for (int e = 0; e < EACH; e++) out[r][e] *= by;
-    }
-#pragma unroll
-    for (int i = 0; i < KEYS; i++)
-#pragma unroll
-      for (int r = 0; r < ROWS; r++) {
-        const float by = shares[warp][i][r];
-#pragma unroll
-        for (int e = 0; e < EACH; e++) out[r][e] += by * float_of(some[i].of[e]);
-      }
-    __syncwarp();
+    add_tile(sums, tile, queries, seen, factor, told[warp], false);
   }
-
-  if (lane % 4 == 0) {
-    tops[warp][row] = top;
-    totals[warp][row] = total;
-  }
-#pragma unroll
-  for (int r = 0; r < ROWS; r++)
-#pragma unroll
-    for (int e = 0; e < EACH; e++) outs[warp][r][lane * EACH + e] = out[r][e];
+  leave_sums(parts, sums);
   __syncthreads();
   for (int i = int(threadIdx.x); i < ROWS * D; i += WARPS * 32) {
     const int r = i / D, d = i % D;
-    float most = -INFINITY;
-    for (int w = 0; w < WARPS; w++) most = fmaxf(most, tops[w][r]);
-    const float zero = most == -INFINITY ? 0.0f : most;
-    float sum = 0.0f, value = 0.0f;
-    for (int w = 0; w < WARPS; w++) {
-      const float by = power_of_two(tops[w][r] - zero);
-      sum += totals[w][r] * by;
-      value += outs[w][r][d] * by;
-    }
+    const Part all = part_of_block(parts, r, d);
     const long long line = (batch * at.heads + group * at.shared_by + r / L) * L + r % L;
 #if LZ_PARTS
     const long long to = line * at.parts + blockIdx.x;
-    o[to * D + d] = value;
-    if (d == 0) lse[2 * to] = most, lse[2 * to + 1] = sum;
+    o[to * D + d] = all.value;
+    if (d == 0) lse[2 * to] = all.most, lse[2 * to + 1] = all.sum;
 #else
-    o[line * D + d] = result_of(sum == 0.0f ? 0.0f : value / sum);
-    if (d == 0) lse[line] = sum == 0.0f ? -INFINITY : most / LOG2E + log_of(sum);
+    o[line * D + d] = u16(pack(mean_of(all), 0.0f));
+    if (d == 0) lse[line] = log_sum_of(all);
 #endif
   }
 }
@@ -205,17 +183,11 @@ extern "C" __global__ void __launch_bounds__(512) attend_few(const u16* q, const
 extern "C" __global__ void __launch_bounds__(256) attend_few_join(const float* values, const float* sums, u16* o,
                                                                   float* lse, const __grid_constant__ int parts) {
   await_earlier();
-  const long long line = blockIdx.x;
+  const long long line = blockIdx.x, first = line * parts;
   const int d = int(threadIdx.x);
-  float most = -INFINITY;
-  for (int p = 0; p < parts; p++) most = fmaxf(most, sums[2 * (line * parts + p)]);
-  const float zero = most == -INFINITY ? 0.0f : most;
-  float sum = 0.0f, value = 0.0f;
-  for (int p = 0; p < parts; p++) {
-    const float by = power_of_two(sums[2 * (line * parts + p)] - zero);
-    sum += sums[2 * (line * parts + p) + 1] * by;
-    value += values[(line * parts + p) * D + d] * by;
-  }
-  o[line * D + d] = u16(pack(sum == 0.0f ? 0.0f : value / sum, 0.0f));
-  if (d == 0) lse[line] = sum == 0.0f ? -INFINITY : most / LOG2E + log_of(sum);
+  const Part all = joined(
+      parts, [&](int p) { return sums[2 * (first + p)]; }, [&](int p) { return sums[2 * (first + p) + 1]; },
+      [&](int p) { return values[(first + p) * D + d]; });
+  o[line * D + d] = u16(pack(mean_of(all), 0.0f));
+  if (d == 0) lse[line] = log_sum_of(all);
 }

@@ -102,7 +102,14 @@ inline float power_of_two(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+/* Keeps an address, which compilers would work out anew where it is used. */
+template <class T>
+inline T* held(T* p) {
+  asm volatile("" : "+l"(p));
+  return p;
+}
 inline float from_neighbour(float x, int mask) { return __shfl_xor_sync(~0u, x, mask); }
+inline float from_lane(float x, int lane) { return __shfl_sync(~0u, x, lane); }
 inline float log_of(float x) { return __logf(x); }
 
 #else
@@ -194,13 +201,12 @@ inline void multiply_first(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   multiply_short(c, a, b0, b1);
 }
 inline float power_of_two(float x) { return exp2f(x); }
-inline float from_neighbour(float x, int mask) {
-  u32 bits;
-  memcpy(&bits, &x, 4);
-  bits = exchange(bits, lane() ^ mask);
-  memcpy(&x, &bits, 4);
-  return x;
+template <class T>
+inline T* held(T* p) {
+  return p;
 }
+inline float from_lane(float x, int lane) { return float_from(exchange(bits_of(x), lane)); }
+inline float from_neighbour(float x, int mask) { return from_lane(x, lane() ^ mask); }
 inline float log_of(float x) { return logf(x); }
 
 #endif

@@ -32,6 +32,7 @@ import {
 import { encodeFewQueries, isOfFewQueries } from "./few-queries"
 import { encodeGraph, graphFinder, isAligned, operandsOf, type Prepare } from "./graph-attention"
 import { nativeSource, TYPE_DEFINITIONS } from "./native-source"
+import { aroundNewToken } from "./new-token"
 
 /** As the kernel has them. */
 const QUERIES = 128
@@ -281,6 +282,7 @@ export function attentionFamilies(
         else if (tilesOf(node, false)) encodeTiles(node, queue, false, false)
         else rest(node).encode(node, queue)
       },
+      around: (members, inner) => (hasGroups() ? aroundNewToken(members, inner) : null),
     },
     scaledDotProductAttentionVjp: {
       supports: (node) => derivativeOf(node) !== null || tilesOf(node, true),

@@ -82,6 +82,8 @@ const HEADERS = [
   "packed-codes.cuh",
   "joined-matrices.cuh",
   "bulk-copies.cuh",
+  "attention-keys.cuh",
+  "clusters.cuh",
 ]
 /** Source with this has instructions of one generation of GPUs alone. */
 const ONE_GENERATION = `#include "${HEADERS[1]}"`

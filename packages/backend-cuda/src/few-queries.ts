@@ -18,10 +18,10 @@ const [MANY_BLOCKS, KEYS_PART, MOST_PARTS] = [128, 512, 32]
 /** Parts of so few keys still pay where all of them are no more blocks than this; so few blocks fetch keys ahead. */
 const [FEW_KEYS, FEW_BLOCKS] = [128, 32]
 
-const rowsOf = ({ inputs: [q, k] }: Node): number => (q.shape[1] / k.shape[1]) * q.shape[2]
+export const rowsOf = ({ inputs: [q, k] }: Node): number => (q.shape[1] / k.shape[1]) * q.shape[2]
 
-/** True of an application whose queries are few enough, and whose rows begin at multiples of 16 bytes. */
-export function isOfFewQueries(node: Node): boolean {
+/** True of an application whose queries are few enough, wherever they lie. */
+export function hasFewQueries(node: Node): boolean {
   const [q, k, v, mask] = node.inputs
   const { scale, hasMask, hasSinks } = node.params
   const features = q.shape[3]
@@ -29,7 +29,7 @@ export function isOfFewQueries(node: Node): boolean {
     q.dtype.size === 2 &&
     Object.hasOwn(TYPE_DEFINITIONS, q.dtype.name) &&
     [k, v].every((x) => x.dtype === q.dtype) &&
-    [q, k, v].every((x) => sizeOf(x.shape) > 0 && isAligned(viewOf(x))) &&
+    [q, k, v].every((x) => sizeOf(x.shape) > 0) &&
     features === v.shape[3] &&
     FEATURES.includes(features) &&
     rowsOf(node) <= MOST_ROWS &&
@@ -41,6 +41,10 @@ export function isOfFewQueries(node: Node): boolean {
     isCountable(node)
   )
 }
+
+/** Such an application whose rows begin at multiples of 16 bytes. */
+export const isOfFewQueries = (node: Node): boolean =>
+  hasFewQueries(node) && node.inputs.slice(0, 3).every((x) => isAligned(viewOf(x)))
 
 function partsOf(keys: number, blocks: number): number {
   const few = Math.min(Math.floor(keys / FEW_KEYS), Math.floor(FEW_BLOCKS / blocks))

@@ -212,6 +212,7 @@ it.each([
     const launches = launchesInPlans(() => expect(f(x, h).map(valuesOf)).toEqual(want))
     expect(launches.filter((each) => !each.endsWith("0 0") && each !== "map")).toEqual([
       "packed_row 2 0",
+      "packed_row 0 2",
       "packed_row 0 1",
       "packed_row 1 0",
     ])

@@ -73,6 +73,14 @@ class Grouping {
 
   /** The groups, and single applications, in an order in which they can run. */
   form(): readonly (Application | Group)[] {
+    this.joinNeighbours()
+    this.joinSiblings()
+    // Siblings that became one group may join what reads them.
+    this.joinNeighbours()
+    return this.inOrder()
+  }
+
+  private joinNeighbours(): void {
     for (const each of this.order) {
       if (!mayJoin(each)) continue
       for (const input of each.inputs) {
@@ -87,8 +95,6 @@ class Grouping {
         }
       }
     }
-    this.joinSiblings()
-    return this.inOrder()
   }
 
   /** The views through which an application reads results of a group. */

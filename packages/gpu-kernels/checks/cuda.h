@@ -8,6 +8,8 @@
 #define __constant__ __attribute__((constant))
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...) __attribute__((launch_bounds(__VA_ARGS__)))
+#define __cluster_dims__(...)
+#define __noinline__ __attribute__((noinline))
 #define __grid_constant__
 
 // As NVRTC does by -default-device.
@@ -41,6 +43,12 @@ __device__ inline unsigned __activemask() {
 }
 __device__ inline unsigned __shfl_sync(unsigned mask, unsigned x, int lane) {
   return unsigned(__nvvm_shfl_sync_idx_i32(mask, int(x), lane, 31));
+}
+__device__ inline int __shfl_sync(unsigned mask, int x, int lane) {
+  return __nvvm_shfl_sync_idx_i32(mask, x, lane, 31);
+}
+__device__ inline float __shfl_sync(unsigned mask, float x, int lane) {
+  return __nvvm_shfl_sync_idx_f32(mask, x, lane, 31);
 }
 __device__ inline unsigned __shfl_xor_sync(unsigned mask, unsigned x, int lanes) {
   return unsigned(__nvvm_shfl_sync_bfly_i32(mask, int(x), lanes, 31));

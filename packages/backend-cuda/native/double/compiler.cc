@@ -39,7 +39,7 @@ void write_file(const std::string& path, const std::string& text) {
 std::string prepared(const std::string& source) {
   static const std::regex arena(R"(extern __shared__ (\w+) (\w+)\[\];)");
   static const std::regex kernel(
-      R"(extern "C" __global__ void (?:__launch_bounds__\((\d+)(?:, \w+)?\) )?(\w+)\()");
+      R"(extern "C" __global__ void (?:__cluster_dims__\([\w, ]+\) )?(?:__launch_bounds__\((\d+)(?:, \w+)?\) )?(\w+)\()");
   const bool waits = source.find("await_earlier();") != std::string::npos;
   std::string table;
   int count = 0;

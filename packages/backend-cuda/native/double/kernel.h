@@ -45,7 +45,9 @@ struct LzKernel {
 #define __constant__
 #define __grid_constant__
 #define __forceinline__ inline
+#define __noinline__
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __restrict__
 
 extern "C" {

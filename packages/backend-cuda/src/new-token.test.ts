@@ -1,0 +1,111 @@
+/** Attention of one more token with its rotation and the updates of caches, on the test double as a Hopper GPU: one launch. */
+import "../test/double"
+import "../test/hopper"
+import { compile } from "@lazuli/compile"
+import * as mx from "@lazuli/core"
+import { beforeAll, expect, it, vi } from "vitest"
+import { cudaRuntime } from "./index"
+
+/** Kernels of pipelines, by id. */
+const names = new Map<number, string>()
+beforeAll(() => {
+  mx.setBackend("cuda", "gpu")
+  mx.setDefaultDevice(mx.gpu)
+  const { newPipeline } = cudaRuntime
+  vi.spyOn(cudaRuntime, "newPipeline").mockImplementation(function (this: typeof cudaRuntime, ...call) {
+    const pipeline = newPipeline.apply(this, call)
+    names.set((pipeline as unknown as { id: number }).id, call[1])
+    return pipeline
+  })
+})
+
+const wave = (shape: number[], dtype: mx.Dtype, phase: number): mx.Array =>
+  mx
+    .array(Float32Array.from({ length: shape.reduce((a, b) => a * b) }, (_, i) => Math.sin(i * 0.7 + phase)))
+    .reshape(shape)
+    .astype(dtype)
+const valuesOf = (x: mx.Array): number[] => [...(x.astype(mx.float32).toTypedArray() as Float32Array)]
+
+/** Kernels that the plans launch which `body` makes. */
+function kernelsInPlans(body: () => void): string[] {
+  const plans = vi.spyOn(cudaRuntime, "newPlan")
+  try {
+    body()
+    return plans.mock.calls.flatMap(([{ words, length }]) => {
+      const found: string[] = []
+      let pipeline = 0
+      for (let at = 0; at < length; at += words[at] >>> 8) {
+        const command = words[at] & 0xff
+        if (command === 1) pipeline = words[at + 1]
+        if (command === 5) found.push(names.get(pipeline) as string)
+      }
+      return found
+    })
+  } finally {
+    plans.mockRestore()
+  }
+}
+
+it.each([
+  [mx.bfloat16, 128, 4, 1, 40, 2, false, true],
+  [mx.float16, 64, 4, 2, 700, 1, true, true],
+  // More than the warps of a cluster have at once.
+  [mx.bfloat16, 64, 2, 1, 2060, 1, false, false],
+  [mx.float16, 256, 2, 2, 33, 2, false, true],
+] as const)(
+  "%o, %d features, %d heads on %d, %d keys of %d examples, traditional: %s, masked: %s",
+  (dtype, features, heads, groups, keys, batch, traditional, isMasked) => {
+    const rates = mx.array(Float32Array.from({ length: features / 2 }, (_, i) => 1.1 ** i))
+    const step = (
+      q: mx.Array,
+      k: mx.Array,
+      v: mx.Array,
+      oldKeys: mx.Array,
+      oldValues: mx.Array,
+      at: mx.Array,
+    ): mx.Array[] => {
+      const how = { traditional, offset: at, ...(traditional ? { base: 100 } : { base: null, freqs: rates }) }
+      const [turned, key] = [q, k].map((x) => mx.fast.rope(x, features, { scale: 1, ...how }))
+      const place = at.reshape([1])
+      const newKeys = mx.sliceUpdate(oldKeys, key, place, [2])
+      const newValues = mx.sliceUpdate(oldValues, v, place, [2])
+      const mask = isMasked ? mx.arange(keys, { dtype: mx.int32 }).lessEqual(at) : null
+      const y = mx.fast.scaledDotProductAttention(turned, newKeys, newValues, { scale: 0.2, mask })
+      return [y, newKeys, newValues]
+    }
+    const caches = (): mx.Array[] =>
+      [1, 2].map((phase) => wave([batch, groups, keys, features], dtype, phase))
+    const given = (at: number): mx.Array[] => [
+      wave([batch, heads, 1, features], dtype, 3 + at),
+      wave([batch, groups, 1, features], dtype, 4 + at),
+      wave([batch, groups, 1, features], dtype, 5 + at),
+    ]
+    for (const donate of [[], [3, 4]]) {
+      const f = compile(step, { donate })
+      let [ownKeys, ownValues] = caches()
+      let [newKeys, newValues] = caches()
+      mx.eval(newKeys, newValues, rates)
+      const run = (at: number): void => {
+        const [q, k, v] = given(at)
+        mx.eval(q, k, v)
+        const want = mx.stream(mx.cpu, () =>
+          step(q, k, v, ownKeys, ownValues, mx.array(at, mx.int32)).map((x) => x.astype(mx.float32)),
+        )
+        const wanted = want.map(valuesOf)
+        const got = f(q, k, v, newKeys, newValues, mx.array(at, mx.int32))
+        mx.eval(got)
+        const [y, ...written] = got.map(valuesOf)
+        y.forEach((x, i) => {
+          if (!(Math.abs(x - wanted[0][i]) <= 2e-2)) expect([at, i, x]).toEqual([at, i, wanted[0][i]])
+        })
+        expect(written).toEqual(wanted.slice(1))
+        ;[, ownKeys, ownValues] = want.map((x) => x.astype(dtype))
+        ;[, newKeys, newValues] = got
+      }
+      const launched = kernelsInPlans(() => run(keys - 2))
+      expect(launched.filter((each) => !["map", "arange"].includes(each))).toEqual(["attend_token"])
+      for (const at of [0, 17, keys - 1]) run(at)
+    }
+  },
+  240_000,
+)
