@@ -5,7 +5,7 @@
  * the order of few-rows.cu, so that results have the same bits. Work around the products is done with the bits
  * that it has by itself: x may be the RMS norm of what is given, and results may end with one more row that is
  * added, or be silu(gate) · up of two matrices, of which a tile then has 8 rows each. Before this text stand,
- * besides those of packed-codes.cuh, LZ_PARTS (matrices, at most 3), LZ_STAGES, LZ_BLOCKS (resident blocks of
+ * besides those of packed-codes.cuh, LZ_COLUMNS (elements of x), LZ_PARTS (matrices, at most 3), LZ_STAGES, LZ_BLOCKS (resident blocks of
  * a processor), LZ_TABLES (tiles whose scales and biases are kept: as many as LZ_STAGES consecutive stages can
  * belong to), LZ_NORM (0, 1, or 2 where the norm is written as well) and LZ_END (0, 1
  * for a row that is added, 2 for silu). */
@@ -14,13 +14,18 @@
 #include "bulk-copies.cuh"
 #include "packed-codes.cuh"
 
-constexpr int WARPS = 8, ROWS = 16, STAGES = LZ_STAGES, TABLES = LZ_TABLES;
+constexpr int WARPS = 8, ROWS = 16, STAGES = LZ_STAGES, TABLES = LZ_TABLES, K = LZ_COLUMNS;
 constexpr bool IS_GATED = LZ_END == 2;
 /* Rows of a tile that one matrix has. */
 constexpr int TILE_ROWS = IS_GATED ? ROWS / 2 : ROWS;
 /* Of a row in a stage: bytes of its weights, and its groups. Rows lie apart so that a warp reads all banks. */
 constexpr int ROW_BYTES = WARPS * 128, GROUPS = WARPS * TOGETHER;
 constexpr int ROW_PITCH = ROW_BYTES + 16 * (WORDS < 4 ? WORDS : 4), STAGE_BYTES = ROWS * ROW_PITCH;
+/* Groups of a row, and the stages of a tile; true if warps have groups in all of them. */
+constexpr int ALL_GROUPS = K / LZ_GROUP, PER_TILE = (ALL_GROUPS + GROUPS - 1) / GROUPS;
+constexpr bool IS_FULL = ALL_GROUPS % GROUPS == 0;
+/* Bytes of a row's numbers of a kind, and of a table: the scales of a tile, and then its biases. */
+constexpr int LINE = ALL_GROUPS * 2, TABLE_BYTES = 2 * ROWS * LINE;
 /* Chunks of x in a stage of a warp; pairs of words that one product takes, of which a chunk has two. */
 constexpr int X_CHUNKS = TOGETHER * LZ_GROUP / 8, PAIRS = CODES / 4;
 
@@ -37,7 +42,7 @@ inline Chunk paired(const Chunk& x, u32 larger) {
 
 #if LZ_NORM
 /* Elements of x that a thread of the kernel for rows keeps; row-source.ts and rows.ts, whose order this is. */
-constexpr int KEPT = 16, MOST_WARPS = 2 * WARPS;
+constexpr int KEPT = 16;
 
 inline float sum_of_lanes(float x) {
 #pragma unroll
@@ -46,34 +51,36 @@ inline float sum_of_lanes(float x) {
 }
 
 /* One over the root of the mean square. */
-inline float rate_of(const u16* x, int k, float eps) {
-  __shared__ float squares[MOST_WARPS];
+inline float rate_of(const u16* x, float eps) {
+  constexpr int ALL = (K / KEPT + 31) / 32, PARTS = ALL < 2 ? 2 : ALL, EACH = (PARTS + WARPS - 1) / WARPS;
+  __shared__ float squares[PARTS];
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
-  const int all = (k / KEPT + 31) / 32, warps = all < 2 ? 2 : all;
-  const auto place = [&](int v, int u) { return (u * warps * 32 + (v * WARPS + warp) * 32 + lane) * 8; };
-  Chunk some[2][2];
+  const auto has = [&](int v) { return PARTS % WARPS == 0 || v * WARPS + warp < PARTS; };
+  const auto place = [&](int v, int u) { return (u * PARTS * 32 + (v * WARPS + warp) * 32 + lane) * 8; };
+  const auto is_there = [&](int v, int u) { return has(v) && (K == PARTS * 32 * KEPT || place(v, u) < K); };
+  Chunk some[EACH][2];
 #pragma unroll
-  for (int v = 0; v < 2; v++)
+  for (int v = 0; v < EACH; v++)
 #pragma unroll
     for (int u = 0; u < 2; u++)
-      if (v * WARPS + warp < warps && place(v, u) < k) some[v][u] = *(const Chunk*)(x + place(v, u));
+      if (is_there(v, u)) some[v][u] = *(const Chunk*)(x + place(v, u));
 #pragma unroll
-  for (int v = 0; v < 2; v++) {
+  for (int v = 0; v < EACH; v++) {
     float sum = 0.0f;
 #pragma unroll
     for (int u = 0; u < 2; u++)
-      if (v * WARPS + warp < warps && place(v, u) < k)
+      if (is_there(v, u))
 #pragma unroll
         for (int e = 0; e < 8; e++) {
           const float value = float_of(u16(some[v][u].word[e / 2] >> e % 2 * 16));
           sum = plus(sum, times(value, value));
         }
     sum = sum_of_lanes(sum);
-    if (lane == 0 && v * WARPS + warp < warps) squares[v * WARPS + warp] = sum;
+    if (lane == 0 && has(v)) squares[v * WARPS + warp] = sum;
   }
   meet_consumers();
-  const float sum = sum_of_lanes(lane < warps ? squares[lane] : 0.0f);
-  return over(1.0f, root(plus(over(sum, float(k)), eps)));
+  const float sum = sum_of_lanes(lane < PARTS ? squares[lane] : 0.0f);
+  return over(1.0f, root(plus(over(sum, float(K)), eps)));
 }
 
 inline Chunk normed_chunk(const Chunk& x, const Chunk& scales, float rate) {
@@ -99,17 +106,20 @@ struct Norm {
 
 /* Each warp keeps what it needs of x by itself; `totals` are the sums of its groups. Reads are under way
  * together, of LOADS stages. Gives what one is in sums of products. */
-inline float take_row(Chunk* own, float* totals, const u16* x, int groups, int stages, const Norm& norm) {
-  constexpr int LOADS = LZ_NORM ? 4 : 8;
+inline float take_row(Chunk* own, float* totals, const u16* x, const Norm& norm) {
+  constexpr int MOST = LZ_NORM ? 4 : 8, LOADS = PER_TILE < MOST ? PER_TILE : MOST;
   static_assert(X_CHUNKS <= 32, "a lane has a chunk of a stage");
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
   float rate = 0.0f;
   bool large = false;
   for (bool again = true; again;) {
     bool are_large = false;
-    for (int first = 0; first < stages; first += LOADS) {
+#pragma unroll 1
+    for (int first = 0; first < PER_TILE; first += LOADS) {
       Chunk some[LOADS];
-      const auto is_there = [&](int i) { return first + i < stages && ((first + i) * WARPS + warp) * TOGETHER < groups && lane < X_CHUNKS; };
+      const auto is_there = [&](int i) {
+        return (PER_TILE % LOADS == 0 || first + i < PER_TILE) && (IS_FULL || ((first + i) * WARPS + warp) * TOGETHER < ALL_GROUPS) && lane < X_CHUNKS;
+      };
       const auto place = [&](int i) { return ((first + i) * WARPS + warp) * TOGETHER * LZ_GROUP + lane * 8; };
 #pragma unroll
       for (int i = 0; i < LOADS; i++)
@@ -119,7 +129,7 @@ inline float take_row(Chunk* own, float* totals, const u16* x, int groups, int s
 #pragma unroll
       for (int i = 0; i < LOADS; i++)
         if (is_there(i)) scales[i] = *(const Chunk*)(norm.scales + place(i));
-      if (first == 0 && !large) rate = rate_of(x, groups * LZ_GROUP, norm.eps);
+      if (first == 0 && !large) rate = rate_of(x, norm.eps);
 #pragma unroll
       for (int i = 0; i < LOADS; i++)
         if (is_there(i)) {
@@ -141,8 +151,9 @@ inline float take_row(Chunk* own, float* totals, const u16* x, int groups, int s
   __syncwarp();
   const u32 ones[4] = {ONES[0], ONES[0], ONES[1], ONES[1]};
   /* Each column of a product has another group. */
-  for (int first = 0, all = stages * TOGETHER; first < all; first += 8) {
-    const int group = first + lane / 4 < all ? first + lane / 4 : first;
+#pragma unroll 1
+  for (int first = 0; first < PER_TILE * TOGETHER; first += 8) {
+    const int group = first + lane / 4 < PER_TILE * TOGETHER ? first + lane / 4 : first;
     float total[4] = {};
 #pragma unroll
     for (int p = 0; p < PAIRS; p++) {
@@ -151,21 +162,21 @@ inline float take_row(Chunk* own, float* totals, const u16* x, int groups, int s
     }
 #pragma unroll
     for (int i = 0; i < 2; i++)
-      if (const int at = first + lane * 2 + i; lane < 4 && at < all) totals[at] = total[i];
+      if (const int at = first + lane * 2 + i; lane < 4 && at < PER_TILE * TOGETHER) totals[at] = total[i];
   }
   __syncwarp();
   return unit_of(large);
 }
 
-/* Adds a stage's products to the sums of a lane's two rows; `own` and `totals` are those of the stage, `line` bytes of a row's numbers. */
-inline void add_stage(float (&sums)[2], const char* weights, const char* numbers, int line, const Chunk* own, const float* totals) {
+/* Adds a stage's products to the sums of a lane's two rows; `own` and `totals` are those of the stage. */
+inline void add_stage(float (&sums)[2], const char* weights, const char* numbers, const Chunk* own, const float* totals) {
   const int lane = int(threadIdx.x) % 32;
   u32 scale[2][(TOGETHER + 1) / 2], bias[2][(TOGETHER + 1) / 2];
 #pragma unroll
   for (int half = 0; half < 2; half++) {
-    const char* from = numbers + half * 8 * line;
+    const char* from = numbers + half * 8 * LINE;
     memcpy(scale[half], __builtin_assume_aligned(from, TOGETHER * 2), TOGETHER * 2);
-    memcpy(bias[half], __builtin_assume_aligned(from + ROWS * line, TOGETHER * 2), TOGETHER * 2);
+    memcpy(bias[half], __builtin_assume_aligned(from + ROWS * LINE, TOGETHER * 2), TOGETHER * 2);
   }
   u32 w[TOGETHER][2][WORDS];
 #pragma unroll
@@ -208,7 +219,6 @@ extern "C" __global__ void __launch_bounds__(288, LZ_BLOCKS) packed_row(const u1
   __shared__ float parts[2][WARPS][ROWS];
   __shared__ u64 full[STAGES], empty[STAGES];
   const int lane = int(threadIdx.x) % 32, warp = __shfl_sync(~0u, int(threadIdx.x) / 32, 0);
-  const int k = sizes.k, groups = k / LZ_GROUP, per_tile = (groups + GROUPS - 1) / GROUPS;
   int tiles = 0;
 #pragma unroll
   for (int i = 0; i < (IS_GATED ? 1 : LZ_PARTS); i++) tiles += (sizes.rows[i] + TILE_ROWS - 1) / TILE_ROWS;
@@ -216,8 +226,6 @@ extern "C" __global__ void __launch_bounds__(288, LZ_BLOCKS) packed_row(const u1
     LZ_FIND_MATRIX(tile)
     return matrix;
   };
-  /* Bytes of a row's numbers of a kind, and of a table: the scales of a tile, and then its biases. */
-  const int line = groups * 2, table_bytes = 2 * ROWS * line;
   const Shared stages = shared_address(arena), tables = stages + STAGES * STAGE_BYTES;
   const Shared is_full = shared_address(full), is_empty = shared_address(empty);
   if (threadIdx.x == 0) {
@@ -234,13 +242,14 @@ extern "C" __global__ void __launch_bounds__(288, LZ_BLOCKS) packed_row(const u1
   if (warp == WARPS) {
     if (!sizes.early) await_earlier();
     if (LZ_NORM) join_consumers();
-    const int bytes = k / 8 * LZ_BITS;
+    constexpr int bytes = K / 8 * LZ_BITS;
     /* One lane copies, to addresses that are the same for all: those of lanes would be taken one after another. */
     const bool copies = is_chosen();
     for (int tile = int(blockIdx.x); tile < tiles; tile += int(gridDim.x)) {
       const Matrix m = matrix_of(tile);
       const int first = m.tile * TILE_ROWS, there = m.rows - first < TILE_ROWS ? m.rows - first : TILE_ROWS;
-      for (int stage = 0; stage < per_tile; stage++) {
+#pragma unroll 1
+      for (int stage = 0; stage < PER_TILE; stage++) {
         const int some = bytes - stage * ROW_BYTES < ROW_BYTES ? bytes - stage * ROW_BYTES : ROW_BYTES;
         const Shared barrier = is_full + 8 * slot;
         await_empty(is_empty + 8 * slot, phase ^ 1);
@@ -250,12 +259,12 @@ extern "C" __global__ void __launch_bounds__(288, LZ_BLOCKS) packed_row(const u1
 #pragma unroll 4
           for (int r = 0; r < there; r++) copy_bulk(to + r * ROW_PITCH, from + (long long)r * bytes, some, barrier);
           if (stage > 0) return;
-          const Shared numbers = tables + table * table_bytes + at * line;
-          copy_bulk(numbers, scales + (long long)first * groups, there * line, barrier);
-          copy_bulk(numbers + ROWS * line, biases + (long long)first * groups, there * line, barrier);
+          const Shared numbers = tables + table * TABLE_BYTES + at * LINE;
+          copy_bulk(numbers, scales + (long long)first * ALL_GROUPS, there * LINE, barrier);
+          copy_bulk(numbers + ROWS * LINE, biases + (long long)first * ALL_GROUPS, there * LINE, barrier);
         };
         if (copies) {
-          expect_bytes(barrier, (IS_GATED ? 2 : 1) * there * (some + (stage == 0 ? 2 * line : 0)));
+          expect_bytes(barrier, (IS_GATED ? 2 : 1) * there * (some + (stage == 0 ? 2 * LINE : 0)));
           copy(m.weights, m.scales, m.biases, 0);
 #if LZ_END == 2
           copy(weights1, scales1, biases1, TILE_ROWS);
@@ -270,16 +279,16 @@ extern "C" __global__ void __launch_bounds__(288, LZ_BLOCKS) packed_row(const u1
     return;
   }
 
-  char* kept = (char*)arena + STAGES * STAGE_BYTES + TABLES * table_bytes;
-  Chunk* own = (Chunk*)kept + warp * per_tile * X_CHUNKS;
-  float* totals = (float*)(kept + WARPS * per_tile * X_CHUNKS * 16) + warp * per_tile * TOGETHER;
+  char* kept = (char*)arena + STAGES * STAGE_BYTES + TABLES * TABLE_BYTES;
+  Chunk* own = (Chunk*)kept + warp * PER_TILE * X_CHUNKS;
+  float* totals = (float*)(kept + WARPS * PER_TILE * X_CHUNKS * 16) + warp * PER_TILE * TOGETHER;
 #if LZ_NORM
-  if (int(threadIdx.x) * 64 < k) fetch_ahead(scales + int(threadIdx.x) * 64);
+  if (int(threadIdx.x) * 64 < K) fetch_ahead(scales + int(threadIdx.x) * 64);
 #endif
   await_earlier();
-  const float unit = take_row(own, totals, x, groups, per_tile, {scales, normed, eps});
+  const float unit = take_row(own, totals, x, {scales, normed, eps});
   const char* weights = (const char*)arena + lane / 4 * ROW_PITCH + warp * 128 + lane % 4 * WORDS * 4;
-  const char* numbers = (const char*)arena + STAGES * STAGE_BYTES + lane / 4 * line + warp * TOGETHER * 2;
+  const char* numbers = (const char*)arena + STAGES * STAGE_BYTES + lane / 4 * LINE + warp * TOGETHER * 2;
   for (int tile = int(blockIdx.x), turn = 0; tile < tiles; tile += int(gridDim.x), turn++) {
     const Matrix m = matrix_of(tile);
     const int at = turn % 2;
@@ -288,10 +297,11 @@ extern "C" __global__ void __launch_bounds__(288, LZ_BLOCKS) packed_row(const u1
     u16 more = 0;
     if (LZ_END == 1 && gives) more = added[row];
     float sums[2] = {};
-    for (int stage = 0; stage < per_tile; stage++) {
+#pragma unroll 1
+    for (int stage = 0; stage < PER_TILE; stage++) {
       await_full(is_full + 8 * slot, phase);
-      if ((stage * WARPS + warp) * TOGETHER < groups)
-        add_stage(sums, weights + slot * STAGE_BYTES, numbers + table * table_bytes + stage * GROUPS * 2, line, own + stage * X_CHUNKS, totals + stage * TOGETHER);
+      if (IS_FULL || (stage * WARPS + warp) * TOGETHER < ALL_GROUPS)
+        add_stage(sums, weights + slot * STAGE_BYTES, numbers + table * TABLE_BYTES + stage * GROUPS * 2, own + stage * X_CHUNKS, totals + stage * TOGETHER);
       __syncwarp();
       if (lane == 0) leave(is_empty + 8 * slot);
       advance();

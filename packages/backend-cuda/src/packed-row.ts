@@ -119,6 +119,7 @@ export function encodePackedRow(row: PackedRow, queue: DispatchQueue, facts: Fac
     if (!isMuch) return false
   }
   const words = [
+    `#define LZ_COLUMNS ${columnsOf(x)}`,
     `#define LZ_PARTS ${products.length}`,
     `#define LZ_STAGES ${form.stages}`,
     `#define LZ_TABLES ${form.tables}`,
