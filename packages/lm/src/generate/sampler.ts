@@ -121,11 +121,8 @@ export class Sampler {
 
   /** The next token, from logits [vocabulary], lazily. */
   propose(raw: mx.Array): Proposal {
-    if (this.isGreedy) {
-      // One op, so that the device runs on without waiting for the host.
-      const token = mx.argmax(raw, -1)
-      return { token, arrays: [token], read: () => this.accept(Number(token.item())) }
-    }
+    // One op, so that the device runs on without waiting for the host.
+    if (this.isGreedy) return this.likeliest(mx.argmax(raw, -1))
     const logits = this.adjust(raw.astype(mx.float32))
     const picked = this.draw(logits)
     const { top } = this
@@ -151,6 +148,11 @@ export class Sampler {
         })
       },
     }
+  }
+
+  /** The choice of a token that is the argmax of its logits. */
+  likeliest(token: mx.Array): Proposal {
+    return { token, arrays: [token], read: () => this.accept(Number(token.item())) }
   }
 
   /** True if the choice is the argmax of the unchanged logits, without log-probabilities. */

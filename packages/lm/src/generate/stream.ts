@@ -11,7 +11,7 @@ import { checkCacheBytes, prefill, startingCache } from "./prefill"
 import { causal, type Prompt, promptTokens } from "./prompts"
 import { type Choice, type Proposal, Sampler } from "./sampler"
 import { speculate } from "./speculate"
-import { stepOf } from "./steps"
+import { greedyStepOf, stepOf } from "./steps"
 import { type Piece, Writer } from "./writer"
 
 /**
@@ -67,17 +67,18 @@ async function* choose(
   const network = causal("stream", model)
   const { cache, rest } = startingCache(network, tokens, options)
   const sampler = new Sampler(options, tokens, options.logprobs ?? null)
-  const step = stepOf(network, options)
+  const step = (sampler.isGreedy ? greedyStepOf : stepOf)(network, options)
   const after = (token: mx.Array): Pending => {
-    const logits = step(token.astype(mx.int32).reshape([1, 1]), cache)
-    const own = logits.reshape([-1])
+    const made = step(token.astype(mx.int32).reshape([1, 1]), cache)
+    checkCacheBytes([cache], options)
+    if (sampler.isGreedy) return submit(sampler.likeliest(made))
+    const own = made.reshape([-1])
     try {
-      checkCacheBytes([cache], options)
       return submit(sampler.propose(own))
     } finally {
       // Lets the next compiled step reuse their memory.
       own.dispose()
-      logits.dispose()
+      made.dispose()
     }
   }
   let current = submit(sampler.propose(await prefill(network, rest, cache, options)))
