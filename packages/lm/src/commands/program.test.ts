@@ -25,7 +25,7 @@ test("generate writes text to stdout and statistics to stderr", async () => {
 test("user errors are shown without a stack trace", async () => {
   const terminal = captured()
   expect(await run(["generate", "--model", join(scratch, "none"), "--prompt", "x"], terminal)).toBe(1)
-  expect(terminal.written.err).toMatch(/^\[load\] .*none is neither a folder, a file nor/)
+  expect(terminal.written.err).toMatch(/^[^[].*none is neither a folder, a file nor/)
   expect(terminal.written.err).not.toContain("    at ")
   expect(await run(["generate", "--model", folder], captured())).toBe(1)
 })

@@ -16,6 +16,10 @@ import { processTerminal, type Terminal } from "./terminal"
 /** True for errors of files and addresses, which a user can fix and which are shown without a stack trace, as ours are. */
 const isOfSystem = (error: Error): boolean => "code" in error && "syscall" in error
 
+/** A message without the function that failed, which users of commands do not call. */
+const factOf = ({ op, message }: LazuliError): string =>
+  message.startsWith(`[${op}] `) ? message.slice(op.length + 3) : message
+
 /**
  * Runs a command. Resolves to its exit status.
  * @param args - arguments after `lazuli-lm`
@@ -34,9 +38,11 @@ export async function run(args: readonly string[], terminal: Terminal = processT
     if (error instanceof CommanderError) return error.exitCode
     const text = !(error instanceof Error)
       ? String(error)
-      : error instanceof LazuliError || isOfSystem(error)
-        ? error.message
-        : error.stack
+      : error instanceof LazuliError
+        ? factOf(error)
+        : isOfSystem(error)
+          ? error.message
+          : error.stack
     terminal.err(`${text}\n`)
     return 1
   }
