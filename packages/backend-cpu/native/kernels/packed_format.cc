@@ -1,7 +1,6 @@
 #include "kernels/packed_format.h"
 
 #include <cmath>
-#include <memory>
 
 namespace lazuli {
 
@@ -21,12 +20,6 @@ Format checked_format(const lz_call& call, const char* op, int64_t group, int64_
   return f;
 }
 
-float decode_fp8(uint8_t code) {
-  const int exponent = code >> 3 & 15, mantissa = code & 7;
-  const float value =
-      exponent ? std::ldexp(float(8 + mantissa), exponent - 10) : std::ldexp(float(mantissa), -9);
-  return code & 0x80 ? -value : value;
-}
 uint8_t encode_fp8(float x) {
   const float size = std::abs(x);
   float units = (size <= 448 ? size : 448) * 512;
@@ -38,18 +31,6 @@ uint8_t encode_fp8(float x) {
     }
   }
   return uint8_t(code + int(std::nearbyint(units)) + (std::signbit(x) && !std::isnan(x) ? 128 : 0));
-}
-
-const float* byte_scales(int mode) {
-  static const auto tables = [] {
-    auto both = std::make_unique<float[]>(512);
-    for (int i = 0; i < 256; i++) {
-      both[i] = std::ldexp(1.0f, i - 127);
-      both[256 + i] = decode_fp8(uint8_t(i));
-    }
-    return both;
-  }();
-  return tables.get() + (mode == kNvfp4 ? 256 : 0);
 }
 
 }  // namespace lazuli

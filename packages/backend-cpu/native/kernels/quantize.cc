@@ -77,7 +77,7 @@ void quantize_floats(const T* w, const Format& f, float encode, uint8_t* scale_t
   } else {
     const C exponent = ideal == 0 ? C(0) : std::nearbyint(load(T(C(std::log2(double(ideal))))));
     *scale_to = exponent != exponent ? 0 : uint8_t(std::clamp(exponent, C(-127), C(127)) + 127);
-    divisor = C(byte_scales(f.mode)[*scale_to]);
+    divisor = C(decode_power(*scale_to));
   }
   static constexpr float middles[] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5};
   Packer packer(to);
@@ -162,11 +162,12 @@ void dequantize(const lz_call& call) {
   dispatch_or_fail<floating_types>(call, op, y.dtype, [&]<class To>() {
     if (!affine) {
       const uint8_t* scales = contiguous<uint8_t>(call, s);
-      const float* table = byte_scales(f.mode);
       const float factor = global ? scalar<float>(call.in[2]) / kNvfp4Range : 1;
       return each.template operator()<To>([&](const float* codes, int64_t begin, int64_t end, To* to) {
         for (int64_t g = begin; g < end; g++, codes += f.group, to += f.group) {
-          const float scale = table[scales[g]] * factor;
+          float scale;
+          decode_scales(f.mode, scales + g, 1, &scale);
+          scale *= factor;
           for (int64_t i = 0; i < f.group; i++) to[i] = convert<To>(codes[i] * scale);
         }
       });

@@ -116,18 +116,11 @@ void by_panels(const lz_call& call, const PackedProduct& p, const PackedJob& job
   require(call, !exhausted, "out of memory");
 }
 
-// True if tiles of integers are ahead of passes over the codes, which are floats for E2M1, and of tiles of
-// floats, which many rows that were not rounded meet. (More than four rows of float32 leave the first cache.)
-bool prefers_byte_tiles(const PackedProduct& p, int64_t rows) {
-  const bool floats = p.format.code == Code::e2m1 && !p.rounded;
-  if (rows < (floats ? 2 : 4) || !has_byte_tiles(p)) return false;
-  return p.rounded || rows <= (floats || p.out_dtype != LZ_FLOAT32 ? kFewRows : 4);
-}
-
 enum class Way { few, some, panels, tiles, bytes };
 
 Way way_of(const PackedProduct& p, const PackedJob& job) {
-  if (prefers_byte_tiles(p, job.rows)) return Way::bytes;
+  constexpr int64_t kLeastTile = 4;
+  if (job.rows >= kLeastTile && has_byte_tiles(p)) return Way::bytes;
   // Codes that cross words are unpacked, for each row of x.
   const bool multiplied = 32 % p.format.bits == 0 || quantized_table().takes_bytes(p.format);
   const bool few = p.transpose && job.rows <= (multiplied ? kFewRows : 1);
@@ -137,14 +130,11 @@ Way way_of(const PackedProduct& p, const PackedJob& job) {
 }
 
 void multiply(const lz_call& call, const PackedProduct& p) {
-  const auto few = [&](const PackedJob& job) {
-    FewRows alone{&p, &job};
-    few_rows(call, {&alone, 1});
-  };
   for (const PackedJob& job : p.jobs) {
+    FewRows alone{&p, &job};
     switch (way_of(p, job)) {
       case Way::few:
-        few(job);
+        few_rows(call, {&alone, 1});
         break;
       case Way::some:
         some_rows(call, p, job);
@@ -156,7 +146,7 @@ void multiply(const lz_call& call, const PackedProduct& p) {
         packed_tiles(call, p, job);
         break;
       case Way::bytes:
-        if (!byte_tiles(call, p, job)) few(job);
+        byte_tiles(call, p, job);
     }
   }
 }

@@ -20,6 +20,18 @@ struct PackedScales {
   const char* data = nullptr;
   int32_t dtype = 0;
   int mode = 0;
+  ScaleKind kind() const {
+    switch (dtype) {
+      case LZ_FLOAT32:
+        return ScaleKind::float32;
+      case LZ_FLOAT16:
+        return ScaleKind::float16;
+      case LZ_BFLOAT16:
+        return ScaleKind::bfloat16;
+      default:
+        return mode == kNvfp4 ? ScaleKind::e4m3 : ScaleKind::e8m0;
+    }
+  }
   // In float32, for the product of packed weights.
   void read(const char* from, int64_t n, float* to) const {
     if (dtype == LZ_FLOAT32) {
@@ -27,8 +39,7 @@ struct PackedScales {
     } else if (const auto widen = half_table().widen[dtype]) {
       widen(from, to, n);
     } else {
-      const float* table = byte_scales(mode);
-      for (int64_t i = 0; i < n; i++) to[i] = table[uint8_t(from[i])];
+      decode_scales(mode, reinterpret_cast<const uint8_t*>(from), n, to);
     }
   }
 };
@@ -100,10 +111,9 @@ void few_rows(const lz_call& call, std::span<FewRows> products);
 // with the epilogue where that is set. Only where gemm_is_own().
 void packed_tiles(const lz_call& call, const PackedProduct& p, const PackedJob& job);
 
-// The same of rows in float32 (p.x) as integers of one byte, where they were rounded, or of several: false
-// where they are not such integers, and nothing was written.
+// The same of rows in float32 (p.x) that were rounded to integers of a byte.
 bool has_byte_tiles(const PackedProduct& p);
-bool byte_tiles(const lz_call& call, const PackedProduct& p, const PackedJob& job);
+void byte_tiles(const lz_call& call, const PackedProduct& p, const PackedJob& job);
 
 }  // namespace lazuli
 

@@ -1,6 +1,6 @@
-// Rows as integers of bytes times packed weights: rows that were rounded to 8 bits, or few rows as several
-// bytes. A task owns columns of the result: it turns their words once, so that a lane of a vector is a
-// column, for all rows of x, which were packed for all tasks.
+// Rows as integers of bytes times packed weights: rows that were rounded to 8 bits. A task owns columns of
+// the result: it turns their words once, so that a lane of a vector is a column, for all rows of x, which
+// were packed for all tasks.
 #include <atomic>
 
 #include "kernels/gemm_tiles.h"
@@ -32,44 +32,38 @@ struct PackedTile {
   int32_t* offsets;
 };
 struct TileLayout {
-  int64_t group, block, height, digits, scales, sums, offsets, bytes;
+  int64_t group, height, scales, sums, offsets, bytes;
 
-  TileLayout(const PackedProduct& p, int digits_, int64_t height_)
-      : group(p.format.group),
-        block(byte_tile_table().block(p.format, digits_)),
-        height(height_),
-        digits(digits_) {
-    const int64_t blocks = p.k / block;
-    scales = in_lines(height * p.k * digits);
+  TileLayout(const PackedProduct& p, int64_t height_) : group(p.format.group), height(height_) {
+    const int64_t blocks = p.k / kRoundedBlock;
+    scales = in_lines(height * p.k);
     sums = scales + in_lines(height * blocks * 4);
     offsets = sums + in_lines(height * p.groups * 4);
-    bytes = offsets + (p.format.code == Code::integer ? 0 : in_lines(height * blocks * digits * 4));
+    bytes = offsets + (p.format.code == Code::integer ? 0 : in_lines(height * blocks * 4));
   }
   PackedTile at(char* tile, int64_t first_group) const {
-    const int64_t first = first_group * group, blocks = first / block;
-    return {
-        reinterpret_cast<int8_t*>(tile + height * first * digits),
-        reinterpret_cast<float*>(tile + scales) + blocks * height,
-        reinterpret_cast<float*>(tile + sums) + first_group * height,
-        offsets < bytes ? reinterpret_cast<int32_t*>(tile + offsets) + blocks * digits * height : nullptr};
+    const int64_t first = first_group * group, blocks = first / kRoundedBlock;
+    return {reinterpret_cast<int8_t*>(tile + height * first),
+            reinterpret_cast<float*>(tile + scales) + blocks * height,
+            reinterpret_cast<float*>(tile + sums) + first_group * height,
+            offsets < bytes ? reinterpret_cast<int32_t*>(tile + offsets) + blocks * height : nullptr};
   }
 };
 
 }  // namespace
 
 bool has_byte_tiles(const PackedProduct& p) {
-  return p.transpose && byte_tile_table().takes(p.format, p.digits());
+  return p.rounded && p.transpose && byte_tile_table().takes(p.format);
 }
 
-bool byte_tiles(const lz_call& call, const PackedProduct& p, const PackedJob& job) {
+void byte_tiles(const lz_call& call, const PackedProduct& p, const PackedJob& job) {
   const ByteTileTable& table = byte_tile_table();
   const auto turn = gemm_table().turn[LZ_FLOAT32];
-  const int digits = p.digits(), bits = tile_bits(p.format.bits);
+  const int bits = tile_bits(p.format.bits);
   const int64_t width = table.columns;
-  const int64_t most = std::min(job.rows, kMostRows),
-                height = parts(even_part(most, table.rows(digits)), 2) * 2;
+  const int64_t most = std::min(job.rows, kMostRows), height = parts(even_part(most, table.rows), 2) * 2;
   const int64_t row_words = p.k * bits / 32;
-  const TileLayout layout(p, digits, height);
+  const TileLayout layout(p, height);
   char* packed = scratch<char>(call, parts(most, height) * layout.bytes);
   // Few rows wait for memory: what the next task reads is asked for meanwhile.
   const bool few = most <= height;
@@ -79,25 +73,23 @@ bool byte_tiles(const lz_call& call, const PackedProduct& p, const PackedJob& jo
     columns *= 2;
   const auto narrow = half_table().narrow[p.out_dtype];
   const bool apart = p.out != nullptr && narrow != nullptr;
-  std::atomic<bool> exhausted{false}, packs{true};
+  std::atomic<bool> exhausted{false};
   for (int64_t first = 0; first < job.rows; first += kMostRows) {
     const int64_t m = std::min(kMostRows, job.rows - first), tiles = parts(m, height);
     const int64_t groups = std::max<int64_t>(1, kPacked / (height * p.format.group));
     const int64_t each = parts(p.groups, groups);
-    parallel(call, tiles * each, double(height * groups * p.format.group) * 0.1 + 50,
-             [&](int64_t begin, int64_t end) {
-               for (int64_t task = begin; task < end; task++) {
-                 const int64_t tile = task / each, group = task % each * groups;
-                 const int64_t rows = std::min(height, m - tile * height);
-                 const PackedTile to = layout.at(packed + tile * layout.bytes, group);
-                 const float* x = p.x + (job.first + first + tile * height) * p.k + group * p.format.group;
-                 if (!table.pack({p.format, digits, x, p.k, rows, height,
-                                  std::min(groups, p.groups - group) * p.format.group, to.codes, to.scales,
-                                  to.sums, to.offsets}))
-                   packs = false;
-               }
-             });
-    if (!packs) return false;
+    parallel(
+        call, tiles * each, double(height * groups * p.format.group) * 0.1 + 50,
+        [&](int64_t begin, int64_t end) {
+          for (int64_t task = begin; task < end; task++) {
+            const int64_t tile = task / each, group = task % each * groups;
+            const int64_t rows = std::min(height, m - tile * height);
+            const PackedTile to = layout.at(packed + tile * layout.bytes, group);
+            const float* x = p.x + (job.first + first + tile * height) * p.k + group * p.format.group;
+            table.pack({p.format, x, p.k, rows, height, std::min(groups, p.groups - group) * p.format.group,
+                        to.codes, to.scales, to.sums, to.offsets});
+          }
+        });
     // In floats: a sliver's words and turned factors, rows of factors as they were, a tile of the result, and
     // rows of codes that are spread.
     const bool together = p.scale_stride == p.groups && (!job.biases || p.bias_stride == p.groups);
@@ -138,7 +130,7 @@ bool byte_tiles(const lz_call& call, const PackedProduct& p, const PackedJob& jo
         for (int64_t j = 0; j < n; j += width) {
           const float* w = memory + j / width * sliver;
           const float* factors = w + row_words * width;
-          table.multiply({p.format, digits, height, p.k, x.codes, x.scales, x.sums, x.offsets,
+          table.multiply({p.format, height, p.k, x.codes, x.scales, x.sums, x.offsets,
                           reinterpret_cast<const uint32_t*>(w), factors,
                           job.biases ? factors + p.groups * width : nullptr,
                           reinterpret_cast<const char*>(ahead), result + j, columns});
@@ -154,8 +146,8 @@ bool byte_tiles(const lz_call& call, const PackedProduct& p, const PackedJob& jo
         if (p.out != nullptr) p.epilogue(row, rows, column, n);
       }
     };
-    const double price = double(std::min(columns, p.n)) * double(m) *
-                         (0.25 * double(digits) * kGemmPrice * double(p.k) + p.epilogue.cost());
+    const double price =
+        double(std::min(columns, p.n)) * double(m) * (0.25 * kGemmPrice * double(p.k) + p.epilogue.cost());
     const int64_t memory = parts(columns, width) * sliver + 2 * (width * line + kScalePad) +
                            height * columns + (spread ? width * row_words : 0);
     parallel(call, parts(p.n, columns), price, [&](int64_t begin, int64_t end) {
@@ -165,7 +157,6 @@ bool byte_tiles(const lz_call& call, const PackedProduct& p, const PackedJob& jo
     });
   }
   require(call, !exhausted, "out of memory");
-  return true;
 }
 
 }  // namespace lazuli

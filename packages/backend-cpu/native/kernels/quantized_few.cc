@@ -1,6 +1,5 @@
 // Few rows of x times packed weights, where these lie.
 #include <atomic>
-#include <numeric>
 
 #include "kernels/epilogue.h"
 #include "kernels/quantized.h"
@@ -53,7 +52,10 @@ class ArrangedRows {
         for (int64_t i = 0; i < group; i += 16) {
           for (int64_t j = 0; j < 16; j++) sum[j] += x[i + j];
         }
-        *sums++ = std::accumulate(sum, sum + 16, 0.0f);
+        for (int64_t half = 8; half > 0; half /= 2) {
+          for (int64_t j = 0; j < half; j++) sum[j] += sum[j + half];
+        }
+        *sums++ = sum[0];
       }
     }
     std::fill_n(sums, kScalePad, 0.0f);
@@ -112,13 +114,11 @@ void few_rows(const lz_call& call, std::span<FewRows> products) {
     const int64_t last = std::min(p.n, end * kRows);
     PackedRows rows{p.format, nullptr, p.stride, 0, p.k, ScaleKind::float32, nullptr, nullptr, step, step};
     if (arranged.bytes()) {
-      rows.kind = p.scale.dtype == LZ_FLOAT32   ? ScaleKind::float32
-                  : p.scale.dtype == LZ_FLOAT16 ? ScaleKind::float16
-                                                : ScaleKind::bfloat16;
+      rows.kind = p.scale.kind();
       rows.scale_stride = p.scale_stride;
       rows.bias_stride = p.bias_stride;
       // Several passes over rows find them in the first cache.
-      const int64_t most = job.rows <= 2 ? last : kRows;
+      const int64_t most = job.rows <= table.most_vectors ? last : kRows;
       for (int64_t row = begin * kRows; row < last; row += most) {
         rows.words = job.words + row * p.stride;
         rows.rows = std::min(most, last - row);

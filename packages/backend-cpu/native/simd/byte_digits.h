@@ -3,6 +3,7 @@
 #ifndef LAZULI_SIMD_BYTE_DIGITS_H
 #define LAZULI_SIMD_BYTE_DIGITS_H
 
+#include "simd/compiler.h"
 #include "simd/vectors.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -37,6 +38,19 @@ HWY_INLINE bool power_of_group(uint32_t most, GroupPower& to) {
   if (bits_as<float>(most) * power(e) > kMost) e--;
   to = {power(e), power(-e)};
   return true;
+}
+
+// The digits of numbers as the nearest integers, each a byte a lane, so many bytes apart.
+template <int kDigits>
+HWY_INLINE void split_digits(hn::Vec<Floats> v, int8_t* to, int64_t apart) {
+  const hn::RebindToSigned<Floats> i;
+  const hn::Rebind<int8_t, Floats> narrow;
+  auto q = hn::NearestInt(v);
+  LZ_UNROLL for (int digit = kDigits - 1; digit >= 0; digit--) {
+    const auto low = hn::ShiftRight<24>(hn::ShiftLeft<24>(q));
+    hn::StoreU(hn::DemoteTo(narrow, low), narrow, to + digit * apart);
+    q = hn::ShiftRight<8>(hn::Add(q, hn::Set(i, 128)));
+  }
 }
 
 }  // namespace

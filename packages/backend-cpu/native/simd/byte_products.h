@@ -34,10 +34,6 @@ struct ByteSums {
     asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(codes), "m"(x));
   }
   LZ_BYTES HWY_INLINE __m512 floats() const { return _mm512_cvtepi32_ps(sum); }
-  // 256 times these sums, and those of a lower digit.
-  LZ_BYTES HWY_INLINE __m512 floats_with(ByteSums low) const {
-    return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(sum, 8), low.sum));
-  }
 };
 #elif HWY_TARGET == HWY_AVX2
 #define LZ_BYTES

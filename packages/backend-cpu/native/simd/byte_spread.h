@@ -5,6 +5,8 @@
 #include <hwy/highway.h>
 #include <stdint.h>
 
+#include "simd/compiler.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace lazuli::LZ_TARGET {
 namespace {
@@ -18,26 +20,31 @@ inline bool spreads_bytes() {
   return spreads;
 }
 
-// Codes of kBits bits that fill as many bytes of each eight, spread to bytes.
-template <int kBits>
+// Codes of kBits bits spread to bytes, kSteps times eight from each kSteps · kBits bytes: every kSteps-th
+// code to the same vector.
+template <int kBits, int kSteps>
 struct Spread {
   alignas(64) uint8_t from[64];
-  alignas(64) uint8_t shift[64];
+  alignas(64) uint8_t shift[kSteps][64];
   constexpr Spread() : from(), shift() {
     for (int i = 0; i < 64; i++) {
-      from[i] = uint8_t(i / 8 * kBits + i % 8 < 8 * kBits ? i / 8 * kBits + i % 8 : 0);
-      shift[i] = uint8_t(i % 8 * kBits);
+      const int first = i / 8 * kSteps * kBits + i % 8;
+      from[i] = uint8_t(first < 64 ? first : 0);
+      for (int s = 0; s < kSteps; s++) shift[s][i] = uint8_t((i % 8 * kSteps + s) * kBits);
     }
   }
 };
 // In assembly, since not every processor that runs the loops around it has these two.
-template <int kBits>
-HWY_INLINE __m512i spread(__m512i packed) {
-  static constexpr Spread<kBits> order;
-  __m512i codes;
-  asm("vpermb %2, %1, %0" : "=v"(codes) : "v"(_mm512_load_si512(order.from)), "v"(packed));
-  asm("vpmultishiftqb %1, %2, %0" : "=v"(codes) : "v"(codes), "v"(_mm512_load_si512(order.shift)));
-  return _mm512_and_si512(codes, _mm512_set1_epi8((1 << kBits) - 1));
+template <int kBits, int kSteps>
+HWY_INLINE void spread(__m512i packed, __m512i (&codes)[kSteps]) {
+  static constexpr Spread<kBits, kSteps> order;
+  __m512i quads;
+  asm("vpermb %2, %1, %0" : "=v"(quads) : "v"(_mm512_load_si512(order.from)), "v"(packed));
+  LZ_UNROLL for (int s = 0; s < kSteps; s++) {
+    __m512i code;
+    asm("vpmultishiftqb %1, %2, %0" : "=v"(code) : "v"(quads), "v"(_mm512_load_si512(order.shift[s])));
+    codes[s] = _mm512_and_si512(code, _mm512_set1_epi8((1 << kBits) - 1));
+  }
 }
 #endif
 

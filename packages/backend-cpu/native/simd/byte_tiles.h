@@ -1,6 +1,5 @@
-// Rows of x as integers of bytes, and tiles of their products with packed codes by sums of four products of
-// bytes. Rows that were rounded before (round) have one byte and a scale for each 32 numbers; others have
-// "digits" of a byte times a power of two of each group (byte_digits.h).
+// Rows of x as integers of a byte, with a scale for each 32 numbers, to which they were rounded before
+// (round), and tiles of their products with packed codes by sums of four products of bytes.
 #ifndef LAZULI_SIMD_BYTE_TILES_H
 #define LAZULI_SIMD_BYTE_TILES_H
 
@@ -12,12 +11,11 @@ namespace lazuli {
 constexpr int tile_bits(int bits) { return 8 % bits == 0 ? bits : 8; }
 
 // `rows` rows of x, of at most `height`, packed for a tile of that even height: what is missing is zeros. For
-// each word of codes and each step of it (byte_steps), each digit of four elements of each row, the most
-// significant one first; for each block its scale of each row; for each group the sum of each row. Codes that
-// are no integers come with `offsets`: what their sums begin with, for each group, digit and row.
+// each word of codes and each step of it (byte_steps), four elements of each row; for each block its scale of
+// each row; for each group the sum of each row. Codes that are no integers come with `offsets`: what their
+// sums begin with, for each block and row.
 struct BytePack {
   CodeFormat format;
-  int digits;
   const float* x;
   int64_t ld, rows, height, depth;
   int8_t* codes;
@@ -30,7 +28,6 @@ struct BytePack {
 // bytes as the codes had, is asked for meanwhile unless null.
 struct ByteTile {
   CodeFormat format;
-  int digits;
   int64_t height, depth;
   const int8_t* codes;
   const float *x_scales, *x_sums;
@@ -46,14 +43,11 @@ struct ByteTileTable {
   // y = s · round(x / s) with s = max |x| / 127 of each block; NaN where a block has what is not finite.
   // Whole blocks.
   void (*round)(const float* x, int64_t n, float* y);
-  // True if there are tiles for codes of a format and so many digits of x.
-  bool (*takes)(CodeFormat format, int digits);
-  // Columns of a tile, its rows at most, and the numbers of a row of x with one scale.
-  int32_t columns;
-  int32_t (*rows)(int digits);
-  int32_t (*block)(CodeFormat format, int digits);
-  // False where a row is not as many digits.
-  bool (*pack)(const BytePack& pack);
+  // True if there are tiles for codes of a format.
+  bool (*takes)(CodeFormat format);
+  // Columns of a tile, and its rows at most.
+  int32_t columns, rows;
+  void (*pack)(const BytePack& pack);
   void (*multiply)(const ByteTile& tile);
   // n codes of a format with other tile_bits(), as bytes.
   void (*spread)(const uint32_t* words, int64_t n, int bits, uint8_t* to);

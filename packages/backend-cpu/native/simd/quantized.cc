@@ -1,6 +1,6 @@
 // Codes of 2, 4 and 8 bits stay in the lanes of their words: step j looks at bits [j · bits, (j + 1) · bits)
 // of every word, and the vector they are multiplied with was arranged to match. Codes of 3, 5 and 6 bits
-// cross words and are unpacked to a small buffer. quantized_bytes.h has a shorter way for integers.
+// cross words and are unpacked to a small buffer. quantized_bytes.h has a shorter way for integers and E2M1.
 #include "simd/quantized.h"
 
 #include <hwy/cache_control.h>
@@ -260,6 +260,7 @@ void expand(const uint32_t* words, int64_t n, CodeFormat format, const float* sc
 
 #if !(HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86)
 bool takes_bytes(CodeFormat) { return false; }
+constexpr int kMostVectors = 1;
 #endif
 bool stays_in_lanes(CodeFormat format) { return 32 % format.bits == 0; }
 
@@ -362,9 +363,13 @@ void dot(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
     Arranged part{x + kArrangedHead, a.x_step, a.sums + m * a.sums_step, a.sums_step, 1};
 #if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
     if (x[0] != 0) {
-      const bool two = m + 1 < a.count && x[a.x_step] == x[0];
-      dot_bytes(p, part, two, int(x[0]), y + m * y_step, y_step);
-      if (two) m++;
+      // Equal shares, of those that have as many digits.
+      const int digits = int(x[0]), passes = int((a.count - m - 1) / kMostVectors) + 1;
+      const int64_t most = (a.count - m - 1) / passes + 1;
+      int64_t count = 1;
+      while (count < most && x[count * a.x_step] == x[0]) count++;
+      dot_bytes(p, part, count, digits, y + m * y_step, y_step);
+      m += count - 1;
       continue;
     }
     if (in_pairs(p.format)) {
@@ -379,8 +384,8 @@ void dot(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
 }  // namespace
 
 const QuantizedTable& quantized_table() {
-  static constexpr QuantizedTable table = {takes_bytes,   decode,  expand, reads_no_padding,
-                                           arranged_size, arrange, dot};
+  static constexpr QuantizedTable table = {takes_bytes,   decode,  expand,       reads_no_padding,
+                                           arranged_size, arrange, kMostVectors, dot};
   return table;
 }
 

@@ -18,8 +18,8 @@ struct CodeFormat {
   int64_t group;  // codes that share a scale: a power of two from 16 on
 };
 
-// The numbers that scales and biases are.
-enum class ScaleKind { float32, float16, bfloat16 };
+// The numbers that scales and biases are: powers of two (E8M0) and E4M3 without biases.
+enum class ScaleKind { float32, float16, bfloat16, e8m0, e4m3 };
 
 // Packed rows of `columns` codes with scales, and biases unless null. Unless all vectors are bytes, scales
 // and biases are of float32, and rows of them readable for 16 elements beyond their end: as zeros, unless
@@ -65,6 +65,8 @@ struct QuantizedTable {
   // which the whole vector must where this returns false.
   bool (*arrange)(const float* x, int64_t columns, CodeFormat format, int digits, int64_t first,
                   int64_t length, float* to);
+  // Vectors for which codes are unpacked once, where they are bytes.
+  int64_t most_vectors;
   // y[m · y_step + r] = Σ_k (scale · code + bias) · x[m][k]
   void (*dot)(const PackedRows& rows, const Arranged& x, float* y, int64_t y_step);
 };

@@ -5,8 +5,9 @@
 // rounded to 8-bit integers in blocks of 32.
 //
 // A step covers one vector register, in lanes of 32 bits. Codes of 2, 4 and 8 bits stay packed, a word in
-// each lane, and a pass for each code of a byte selects its bits; codes of 3, 5 and 6 bits are first spread
-// to bytes, four in each lane (AVX512_VBMI). AVX2 has 2 and 4 bits only.
+// each lane, and a pass for each code of a byte selects its bits; codes of 3, 5 and 6 bits are spread to
+// bytes, four in each lane and pass (AVX512_VBMI). AVX2 has 2 and 4 bits only. E2M1 becomes twice its values,
+// and 12 more, which are integers; the 12 are a bias of each group.
 #ifndef LAZULI_SIMD_QUANTIZED_BYTES_H
 #define LAZULI_SIMD_QUANTIZED_BYTES_H
 
@@ -17,6 +18,7 @@
 #include "simd/byte_products.h"
 #include "simd/byte_spread.h"
 #include "simd/compiler.h"
+#include "simd/e2m1.h"
 #include "simd/lane_sums.h"
 #include "simd/quantized.h"
 #include "simd/vectors.h"
@@ -35,18 +37,16 @@ HWY_INLINE int64_t rows_ahead(int64_t rows, int64_t stride, int64_t words = 2048
 #if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
 #if HWY_TARGET <= HWY_AVX3
 using Lanes = __m512i;
-constexpr auto kNear = _MM_HINT_T1;
 constexpr int64_t kAhead = 2048;
 #else
 using Lanes = __m256i;
-constexpr auto kNear = _MM_HINT_T0;
 constexpr int64_t kAhead = 1024;
 #endif
 constexpr int64_t kLanes = sizeof(Lanes) / 4;
 constexpr bool in_words(int bits) { return 32 % bits == 0; }
 // Codes in a lane, the passes over its bytes that they take, and the bytes of codes in a step.
-constexpr int64_t lane_codes(int bits) { return in_words(bits) ? word_codes(bits) : 4; }
-constexpr int64_t lane_steps(int bits) { return in_words(bits) ? byte_steps(bits) : 1; }
+constexpr int64_t lane_steps(int bits) { return in_words(bits) ? byte_steps(bits) : bits == 3 ? 2 : 1; }
+constexpr int64_t lane_codes(int bits) { return 4 * lane_steps(bits); }
 constexpr int64_t step_bytes(int bits) { return kLanes * lane_codes(bits) * bits / 8; }
 
 // The layout of an arranged x. With several digits, the powers of two of all groups come first, padded to
@@ -63,51 +63,34 @@ HWY_INLINE int64_t bytes_size(int64_t columns, CodeFormat f) {
 
 // True if rows of a format's codes are multiplied by bytes here.
 HWY_INLINE bool takes_bytes(CodeFormat f) {
+  if (f.code == Code::e4m3) return false;
 #if HWY_TARGET <= HWY_AVX3
-  return f.code == Code::integer && has_byte_products() && (in_words(f.bits) || spreads_bytes());
+  return has_byte_products() && (in_words(f.bits) || spreads_bytes());
 #else
-  return f.code == Code::integer && (f.bits == 2 || f.bits == 4);
+  return f.bits == 2 || f.bits == 4;
 #endif
 }
 
-// The digits of a step's integers in the order of passes.
-template <int kBits, int kDigits>
-HWY_INLINE void store_digits(const int32_t* q, int8_t* bytes) {
-  constexpr int64_t kSteps = lane_steps(kBits);
-#if HWY_TARGET > HWY_AVX3
-  if constexpr (kBits == 4) {
-    Lanes value[8];
-    for (int i = 0; i < 8; i++) value[i] = _mm256_load_si256(reinterpret_cast<const Lanes*>(q) + i);
-    LZ_UNROLL for (int digit = kDigits - 1; digit >= 0; digit--) {
-      Lanes low[8], in_order[2];
-      for (int i = 0; i < 8; i++) {
-        low[i] = _mm256_srai_epi32(_mm256_slli_epi32(value[i], 24), 24);
-        value[i] = _mm256_srai_epi32(_mm256_add_epi32(value[i], _mm256_set1_epi32(128)), 8);
-      }
-      for (int i = 0; i < 2; i++) {
-        const Lanes packed = _mm256_packs_epi16(_mm256_packs_epi32(low[4 * i], low[4 * i + 1]),
-                                                _mm256_packs_epi32(low[4 * i + 2], low[4 * i + 3]));
-        in_order[i] = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-      }
-      const auto even = [](Lanes v) HWY_ATTR { return _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8); };
-      const auto odd = [](Lanes v) HWY_ATTR { return _mm256_srai_epi16(v, 8); };
-      const Lanes passes[2] = {_mm256_packs_epi16(even(in_order[0]), even(in_order[1])),
-                               _mm256_packs_epi16(odd(in_order[0]), odd(in_order[1]))};
-      for (int step = 0; step < 2; step++)
-        _mm256_storeu_si256(reinterpret_cast<Lanes*>(bytes) + 2 * digit + step,
-                            _mm256_permute4x64_epi64(passes[step], 0xd8));
-    }
-    return;
-  }
-#endif
-  LZ_UNROLL for (int64_t step = 0; step < kSteps; step++) {
-    for (int64_t j = 0; j < 4 * kLanes; j++) {
-      int32_t value = q[kSteps * j + step];
-      LZ_UNROLL for (int digit = kDigits - 1; digit >= 0; digit--) {
-        bytes[4 * kLanes * (kSteps * digit + step) + j] = int8_t(value);
-        value = (value + 128) >> 8;
-      }
-    }
+// Two vectors' even bytes, then their odd ones.
+HWY_INLINE void split_bytes(const int8_t* from, int8_t* even, int8_t* odd) {
+  const hn::Repartition<int8_t, Floats> bytes;
+  const auto a = hn::LoadU(bytes, from), b = hn::LoadU(bytes, from + 4 * kLanes);
+  hn::StoreU(hn::ConcatEven(bytes, b, a), bytes, even);
+  hn::StoreU(hn::ConcatOdd(bytes, b, a), bytes, odd);
+}
+// A step's bytes in the order of passes.
+template <int kSteps>
+HWY_INLINE void store_passes(const int8_t* q, int8_t* to) {
+  constexpr int64_t kBytes = 4 * kLanes;
+  if constexpr (kSteps == 1) {
+    memcpy(to, q, kBytes);
+  } else if constexpr (kSteps == 2) {
+    split_bytes(q, to, to + kBytes);
+  } else {
+    HWY_ALIGN int8_t even[2 * kBytes], odd[2 * kBytes];
+    for (int i = 0; i < 2; i++) split_bytes(q + 2 * i * kBytes, even + i * kBytes, odd + i * kBytes);
+    split_bytes(even, to, to + 2 * kBytes);
+    split_bytes(odd, to + kBytes, to + 3 * kBytes);
   }
 }
 
@@ -127,11 +110,12 @@ bool arrange_bytes(const float* x, int64_t columns, int64_t group, int64_t first
     powers += first / group;
   }
   to += first / kCodes * step_floats(kBits, kDigits);
-  HWY_ALIGN int32_t q[kCodes];
+  const Floats d;
+  HWY_ALIGN int8_t q[kDigits][kCodes];
   float factor = 0, scale = 0;
   for (int64_t at = 0; at < length; at += kCodes, to += step_floats(kBits, kDigits)) {
     const int64_t count = length - at < kCodes ? length - at : kCodes;
-    for (int64_t i = 0; i < kCodes; i += kPer) {
+    for (int64_t i = 0; i < kCodes; i += kLanes) {
       if (i < count && (at + i) % group == 0) {
         const uint32_t most = largest_bits(x + at + i, group);
         GroupPower power;
@@ -145,52 +129,80 @@ bool arrange_bytes(const float* x, int64_t columns, int64_t group, int64_t first
           powers[(at + i) / group] = power.power;
         }
       }
-      if constexpr (kDigits == 1) to[kLanes * kSteps + i / kPer] = i < count ? scale : 0;
-      if (i < count) {
-        LZ_UNROLL for (int64_t j = 0; j < kPer; j++) q[i + j] =
-            int32_t(__builtin_rintf(x[at + i + j] * factor));
-      } else {
-        LZ_UNROLL for (int64_t j = 0; j < kPer; j++) q[i + j] = 0;
-      }
+      split_digits<kDigits>(i < count ? hn::Mul(hn::LoadU(d, x + at + i), hn::Set(d, factor)) : hn::Zero(d),
+                            &q[0][i], kCodes);
+      for (int64_t j = i; kDigits == 1 && j < i + kLanes; j += kPer)
+        to[kLanes * kSteps + j / kPer] = i < count ? scale : 0;
     }
-    store_digits<kBits, kDigits>(q, reinterpret_cast<int8_t*>(to));
+    LZ_UNROLL for (int digit = 0; digit < kDigits; digit++)
+        store_passes<int(kSteps)>(q[digit], reinterpret_cast<int8_t*>(to + kLanes * kSteps * digit));
   }
   return true;
 }
 
-#if HWY_TARGET <= HWY_AVX3
-// `count` scales or biases starting at `at`. There are at most as many as lanes; the other lanes are 0.
-HWY_INLINE hn::Vec<Floats> some_scales(const void* data, ScaleKind kind, int64_t at, int64_t count) {
-  const auto some = __mmask16(count >= 16 ? 0xffff : (1u << count) - 1);
-  if (kind == ScaleKind::float32)
-    return hn::Vec<Floats>{_mm512_maskz_loadu_ps(some, static_cast<const float*>(data) + at)};
-  const __m256i halves = _mm256_maskz_loadu_epi16(some, static_cast<const uint16_t*>(data) + at);
-  if (kind == ScaleKind::float16) return hn::Vec<Floats>{_mm512_cvtph_ps(halves)};
-  return hn::Vec<Floats>{_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16))};
+// As many scales or biases as lanes, which load(tag) gives as the numbers that they are.
+template <class Load>
+HWY_INLINE hn::Vec<Floats> widened(ScaleKind kind, const Load& load) {
+  const Floats d;
+  const hn::RebindToUnsigned<Floats> u;
+  const hn::Rebind<hwy::float16_t, Floats> halves;
+  const hn::Rebind<uint16_t, Floats> shorts;
+  const hn::Rebind<uint8_t, Floats> bytes;
+  if (kind == ScaleKind::float32) return load(d);
+  if (kind == ScaleKind::bfloat16) return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(u, load(shorts))));
+  if (kind == ScaleKind::float16) return hn::PromoteTo(d, hn::BitCast(halves, load(shorts)));
+  // The lowest power of two is subnormal.
+  if (kind == ScaleKind::e8m0)
+    return hn::BitCast(d, hn::Max(hn::ShiftLeft<23>(hn::PromoteTo(u, load(bytes))), hn::Set(u, 0x400000)));
+  // The bits of E4M3 are those of a float16 that is 2^8 times too small.
+  const auto v = hn::PromoteTo(shorts, load(bytes));
+  const auto sign = hn::ShiftLeft<8>(hn::And(v, hn::Set(shorts, 0x80)));
+  const auto rest = hn::ShiftLeft<7>(hn::And(v, hn::Set(shorts, 0x7f)));
+  return hn::Mul(hn::PromoteTo(d, hn::BitCast(halves, hn::Or(sign, rest))), hn::Set(d, 256.0f));
+}
+HWY_INLINE int64_t scale_size(ScaleKind kind) {
+  return kind == ScaleKind::float32 ? 4 : kind == ScaleKind::float16 || kind == ScaleKind::bfloat16 ? 2 : 1;
 }
 
-// The codes of a step for each pass. Only the first `lanes` lanes are read; the others are 0.
-template <int kBits>
-HWY_INLINE void codes_of(const char* from, int64_t lanes, __m512i (&codes)[lane_steps(kBits)]) {
+#if HWY_TARGET <= HWY_AVX3
+// The first `count` lanes, or all.
+using Some = __mmask16;
+HWY_INLINE Some first_lanes(int64_t count) { return Some(count >= 16 ? 0xffff : (1u << count) - 1); }
+// So many scales or biases; the other lanes are 0 (the lowest one of E8M0).
+HWY_INLINE hn::Vec<Floats> some_scales(const char* from, ScaleKind kind, Some some) {
+  return widened(kind, [&](auto tag) HWY_ATTR {
+    using T = hn::TFromD<decltype(tag)>;
+    return hn::MaskedLoad(hn::Mask<decltype(tag)>{some}, tag, reinterpret_cast<const T*>(from));
+  });
+}
+
+// The codes of a step for each pass. Only the first `lanes` lanes are read, and what follows them in a row;
+// the others are 0.
+template <int kBits, Code kCode>
+HWY_INLINE void codes_of(const char* from, int64_t lanes, Lanes (&codes)[lane_steps(kBits)]) {
+  constexpr int kSteps = int(lane_steps(kBits));
+  Lanes w;
+  constexpr int64_t kBytes = step_bytes(kBits);
+  if (HWY_LIKELY(lanes * kBytes >= kLanes * 64))
+    w = _mm512_loadu_si512(from);
+  else
+    w = _mm512_maskz_loadu_epi8(~uint64_t(0) >> (64 - std::min(lanes, kLanes) * kBytes / kLanes), from);
   if constexpr (in_words(kBits)) {
-    auto w =
-        lanes >= 16 ? _mm512_loadu_si512(from) : _mm512_maskz_loadu_epi32(__mmask16((1u << lanes) - 1), from);
-    const __m512i low = _mm512_set1_epi8(kBits == 8 ? -1 : (1 << (kBits % 8)) - 1);
-    constexpr int kSteps = int(lane_steps(kBits));
+    const Lanes low = _mm512_set1_epi8(kBits == 8 ? -1 : (1 << (kBits % 8)) - 1);
     LZ_UNROLL for (int s = 0; s < kSteps; s++) {
       codes[s] = kBits == 8 ? w : _mm512_and_si512(w, low);
+      if constexpr (kCode == Code::e2m1) codes[s] = e2m1_integers(codes[s]);
       w = _mm512_srli_epi32(w, kBits % 8);
     }
   } else {
-    const int64_t bytes = std::min<int64_t>(lanes, 16) * kBits / 2;
-    codes[0] = spread<kBits>(_mm512_maskz_loadu_epi8(~uint64_t(0) >> (64 - bytes), from));
+    spread<kBits>(w, codes);
   }
 }
 
 // The products of a step's codes, of kTogether rows, with the matching bytes of a vector.
 template <int kBits, int kDigits, int kTogether>
 LZ_BYTES HWY_INLINE void multiply_step(const Lanes (&codes)[kTogether][lane_steps(kBits)],
-                                       const float* digits, hn::Vec<Floats> (&values)[kTogether]) {
+                                       const float* digits, hn::Vec<Floats>* values) {
   constexpr int kSteps = int(lane_steps(kBits));
   // Codes of 8 bits times three digits overflow 32 bits: the lowest digit has a sum of its own.
   constexpr bool kApart = kBits == 8 && kDigits == 3;
@@ -221,25 +233,24 @@ LZ_BYTES HWY_INLINE void multiply_step(const Lanes (&codes)[kTogether][lane_step
   }
 }
 #else
+using Some = int64_t;
+HWY_INLINE Some first_lanes(int64_t count) { return count; }
+HWY_INLINE hn::Vec<Floats> all_scales(const char* from, ScaleKind kind) {
+  return widened(kind, [&](auto tag) HWY_ATTR {
+    return hn::LoadU(tag, reinterpret_cast<const hn::TFromD<decltype(tag)>*>(from));
+  });
+}
 // Fewer scales than lanes. Not inlined, as it would hold registers in the common case.
 HWY_NOINLINE hn::Vec<Floats> last_scales(const char* from, ScaleKind kind, int64_t count) {
   alignas(32) char some[32] = {};
-  memcpy(some, from, size_t(count) * (kind == ScaleKind::float32 ? 4 : 2));
-  const __m128i halves = _mm_load_si128(reinterpret_cast<const __m128i*>(some));
-  if (kind == ScaleKind::float32) return hn::Load(Floats(), reinterpret_cast<const float*>(some));
-  if (kind == ScaleKind::float16) return hn::Vec<Floats>{_mm256_cvtph_ps(halves)};
-  return hn::Vec<Floats>{_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16))};
+  memcpy(some, from, size_t(count * scale_size(kind)));
+  return all_scales(some, kind);
 }
-HWY_INLINE hn::Vec<Floats> some_scales(const void* data, ScaleKind kind, int64_t at, int64_t count) {
-  const char* from = static_cast<const char*>(data) + at * (kind == ScaleKind::float32 ? 4 : 2);
-  if (HWY_UNLIKELY(count < kLanes)) return last_scales(from, kind, count);
-  if (kind == ScaleKind::float32) return hn::LoadU(Floats(), reinterpret_cast<const float*>(from));
-  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-  if (kind == ScaleKind::float16) return hn::Vec<Floats>{_mm256_cvtph_ps(halves)};
-  return hn::Vec<Floats>{_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16))};
+HWY_INLINE hn::Vec<Floats> some_scales(const char* from, ScaleKind kind, Some some) {
+  return HWY_UNLIKELY(some < kLanes) ? last_scales(from, kind, some) : all_scales(from, kind);
 }
 
-template <int kBits>
+template <int kBits, Code kCode>
 HWY_INLINE void codes_of(const char* from, int64_t lanes, Lanes (&codes)[lane_steps(kBits)]) {
   Lanes w;
   if (HWY_LIKELY(lanes >= kLanes)) {
@@ -253,6 +264,7 @@ HWY_INLINE void codes_of(const char* from, int64_t lanes, Lanes (&codes)[lane_st
   constexpr int kSteps = int(lane_steps(kBits));
   LZ_UNROLL for (int s = 0; s < kSteps; s++) {
     codes[s] = _mm256_and_si256(w, low);
+    if constexpr (kCode == Code::e2m1) codes[s] = e2m1_integers(codes[s]);
     w = _mm256_srli_epi32(w, kBits);
   }
 }
@@ -260,7 +272,7 @@ HWY_INLINE void codes_of(const char* from, int64_t lanes, Lanes (&codes)[lane_st
 // Pairs of products are summed in 16 bits, which the passes of a step do not overflow.
 template <int kBits, int kDigits, int kTogether>
 HWY_INLINE void multiply_step(const Lanes (&codes)[kTogether][lane_steps(kBits)], const float* digits,
-                              hn::Vec<Floats> (&values)[kTogether]) {
+                              hn::Vec<Floats>* values) {
   constexpr int kSteps = int(lane_steps(kBits));
   LZ_UNROLL for (int r = 0; r < kTogether; r++) {
     Lanes part;
@@ -282,51 +294,55 @@ HWY_INLINE void multiply_step(const Lanes (&codes)[kTogether][lane_steps(kBits)]
 }
 #endif
 
-// Four rows of codes times kVectors arranged vectors, x_step apart, so that each code is unpacked once.
-// kTogether rows at a time share the loads of the vectors; with 1, rows are read in memory order. Codes are
-// prefetched to the second-level cache, since the first holds the vectors; on AVX2, whose loads and products
-// take longer, to the first. With kWhole each step lies in one group, and its factor is broadcast from
-// memory: a permutation of lanes takes two steps of the few units that have it.
-template <int kBits, int kVectors, int kDigits, int kTogether, bool kWhole>
+// Rows of codes, whole fours, times kVectors arranged vectors, x_step apart, so that each code is unpacked
+// once. kTogether rows at a time share the loads of the vectors; with 1, rows are read in memory order. With
+// kWhole each step lies in one group, and its factor is broadcast from memory: a permutation of lanes takes
+// two steps of the few units that have it.
+constexpr int kRows = 4;
+template <int kBits, Code kCode, int kVectors, int kDigits, int kTogether, bool kWhole>
 LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
   using V = hn::Vec<Floats>;
   const Floats d;
   const hn::RebindToUnsigned<Floats> u;
-  constexpr int kRows = 4, kSteps = int(lane_steps(kBits));
-  const int64_t groups = p.columns / p.format.group, stride = 4 * p.stride;
-  const int shift = __builtin_ctzll(uint64_t(p.format.group) / lane_codes(kBits));
+  constexpr int kSteps = int(lane_steps(kBits)), kSums = kVectors * kTogether;
+  const int64_t groups = p.columns / p.format.group, stride = 4 * p.stride, size = scale_size(p.kind);
+  const int shift = __builtin_ctzll(uint64_t(p.format.group)) - __builtin_ctzll(uint64_t(lane_codes(kBits)));
   const int64_t ahead = rows_ahead(kTogether, p.stride, kAhead);
+  const int64_t scale_step = p.scale_stride * size, bias_step = p.bias_stride * size;
   const char *from = reinterpret_cast<const char*>(p.words), *next = from + ahead * stride;
+  const auto* scales = static_cast<const char*>(p.scales);
+  const auto* biases = static_cast<const char*>(p.biases);
   V sums[kVectors][kRows];
-  LZ_UNROLL for (int first = 0; first < kRows; first += kTogether) {
+  for (int64_t done = 0; done < p.rows; done += kTogether) {
     const float* x = a.x + (kDigits > 1 ? padded(groups) : 0);
     int64_t lanes = p.columns / lane_codes(kBits);
-    V sum[kVectors][kTogether];
-    LZ_UNROLL for (int m = 0; m < kVectors; m++) {
-      LZ_UNROLL for (int r = 0; r < kTogether; r++) sum[m][r] = hn::Zero(d);
-    }
-    const char* row = from + first * stride;
+    V sum[kSums];
+    LZ_UNROLL for (int i = 0; i < kSums; i++) sum[i] = hn::Zero(d);
+    const char* row = from;
     for (int64_t group = 0; group < groups; group += kLanes) {
-      V factor[kVectors][kTogether];
+      const Some some = first_lanes(groups - group);
+      V scale[kTogether], bias[kTogether], factor[kSums];
       LZ_UNROLL for (int r = 0; r < kTogether; r++) {
-        const auto some = [&](const void* data, int64_t step) HWY_ATTR {
-          const int64_t at = (first + r) * step + group, size = p.kind == ScaleKind::float32 ? 4 : 2;
-          hwy::Prefetch(static_cast<const char*>(data) + (at + ahead * step) * size);
-          return some_scales(data, p.kind, at, groups - group);
+        const auto read = [&](const char* data, int64_t step) HWY_ATTR {
+          const char* at = data + r * step + group * size;
+          hwy::Prefetch(at + ahead * step);
+          return some_scales(at, p.kind, some);
         };
-        const V scale = some(p.scales, p.scale_stride);
-        LZ_UNROLL for (int m = 0; m < kVectors; m++) factor[m][r] =
-            kDigits > 1 ? hn::Mul(scale, hn::LoadU(d, a.x + m * a.x_step + group)) : scale;
-        if (p.biases == nullptr) continue;
-        const V bias = some(p.biases, p.bias_stride);
-        LZ_UNROLL for (int m = 0; m < kVectors; m++) sum[m][r] =
-            hn::MulAdd(bias, hn::LoadU(d, a.sums + m * a.sums_step + group), sum[m][r]);
+        scale[r] = read(scales, scale_step);
+        if constexpr (kCode == Code::e2m1) scale[r] = hn::Mul(scale[r], hn::Set(d, 0.5f));
+        if constexpr (kCode == Code::e2m1)
+          bias[r] = hn::Mul(scale[r], hn::Set(d, float(-kMiddle)));
+        else
+          bias[r] = biases != nullptr ? read(biases, bias_step) : hn::Zero(d);
       }
-      alignas(64) float one_by_one[kVectors][kTogether][kLanes];
+      LZ_UNROLL for (int i = 0; i < kSums; i++) {
+        const int m = i / kTogether, r = i % kTogether;
+        factor[i] = kDigits > 1 ? hn::Mul(scale[r], hn::LoadU(d, a.x + m * a.x_step + group)) : scale[r];
+        sum[i] = hn::MulAdd(bias[r], hn::LoadU(d, a.sums + m * a.sums_step + group), sum[i]);
+      }
+      alignas(64) float one_by_one[kSums][kLanes];
       if constexpr (kWhole) {
-        LZ_UNROLL for (int m = 0; m < kVectors; m++) {
-          LZ_UNROLL for (int r = 0; r < kTogether; r++) hn::Store(factor[m][r], d, one_by_one[m][r]);
-        }
+        LZ_UNROLL for (int i = 0; i < kSums; i++) hn::Store(factor[i], d, one_by_one[i]);
       }
       // kLanes groups take as many steps as one group has lanes.
       auto lane = hn::Iota(u, 0);
@@ -336,111 +352,130 @@ LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, const Arranged& a, flo
         lane = hn::Add(lane, hn::Set(u, uint32_t(kLanes)));
         Lanes codes[kTogether][kSteps];
         LZ_UNROLL for (int r = 0; r < kTogether; r++, next += step_bytes(kBits)) {
-          _mm_prefetch(next, kNear);
-          codes_of<kBits>(row + r * stride, lanes, codes[r]);
+          hwy::Prefetch(next);
+          codes_of<kBits, kCode>(row + r * stride, lanes, codes[r]);
         }
-        LZ_UNROLL for (int m = 0; m < kVectors; m++) {
-          const float* digits = x + m * a.x_step;
-          V values[kTogether];
-          multiply_step<kBits, kDigits, kTogether>(codes, digits, values);
-          LZ_UNROLL for (int r = 0; r < kTogether; r++) {
-            V value = values[r];
-            if constexpr (kDigits == 1) value = hn::Mul(value, hn::LoadU(d, digits + kLanes * kSteps));
-            V by;
-            if constexpr (kWhole)
-              by = hn::Set(d, one_by_one[m][r][step * kLanes >> shift]);
-            else
-              by = hn::TableLookupLanes(factor[m][r], of_group);
-            sum[m][r] = hn::MulAdd(value, by, sum[m][r]);
-          }
+        V values[kSums];
+        LZ_UNROLL for (int m = 0; m < kVectors; m++)
+            multiply_step<kBits, kDigits, kTogether>(codes, x + m * a.x_step, values + m * kTogether);
+        LZ_UNROLL for (int i = 0; i < kSums; i++) {
+          V value = values[i];
+          if constexpr (kDigits == 1)
+            value = hn::Mul(value, hn::LoadU(d, x + i / kTogether * a.x_step + kLanes * kSteps));
+          V by;
+          if constexpr (kWhole)
+            by = hn::Set(d, one_by_one[i][step * kLanes >> shift]);
+          else
+            by = hn::TableLookupLanes(factor[i], of_group);
+          sum[i] = hn::MulAdd(value, by, sum[i]);
         }
         row += step_bytes(kBits);
         x += step_floats(kBits, kDigits);
       }
     }
-    LZ_UNROLL for (int m = 0; m < kVectors; m++) {
-      LZ_UNROLL for (int r = 0; r < kTogether; r++) sums[m][first + r] = sum[m][r];
+    const int64_t first = done % kRows;
+    LZ_UNROLL for (int i = 0; i < kSums; i++) sums[i / kTogether][first + i % kTogether] = sum[i];
+    if (first + kTogether == kRows) {
+      for (int m = 0; m < kVectors; m++) lane_sums(sums[m], y + done - first + m * y_step);
     }
+    from += kTogether * stride;
+    scales += kTogether * scale_step;
+    if (biases != nullptr) biases += kTogether * bias_step;
   }
-  LZ_UNROLL for (int m = 0; m < kVectors; m++) lane_sums(sums[m], y + m * y_step);
 }
 
-// The rows starting at `row`.
-HWY_INLINE PackedRows rows_from(PackedRows p, int64_t row) {
-  const int64_t size = p.kind == ScaleKind::float32 ? 4 : 2;
-  p.words += row * p.stride;
-  p.scales = static_cast<const char*>(p.scales) + row * p.scale_stride * size;
-  if (p.biases != nullptr) p.biases = static_cast<const char*>(p.biases) + row * p.bias_stride * size;
-  return p;
-}
-
-template <int kBits, int kVectors, int kDigits>
+template <int kBits, Code kCode, int kVectors, int kDigits>
 void dot_bytes_of(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
 #if HWY_TARGET <= HWY_AVX3
   // With more products for each load of codes, or vectors that the first cache does not hold, loading these
   // anew for each row would be slower than memory.
   constexpr int64_t kMostProducts = 4, kMostBytes = 1 << 15;
-  auto of_four = dot_bytes<kBits, kVectors, kDigits, 4, false>;
-  if constexpr (kVectors * lane_steps(kBits) * kDigits <= kMostProducts) {
-    if (p.columns * kVectors * kDigits <= kMostBytes) of_four = dot_bytes<kBits, kVectors, kDigits, 1, false>;
-  }
+  constexpr int kTogether = 4;
+  constexpr bool kAlone = kVectors * lane_steps(kBits) * kDigits <= kMostProducts;
+  const bool alone = kAlone && p.columns * kVectors * kDigits <= kMostBytes;
 #else
   // AVX2 has too few registers for more.
   constexpr int kTogether = kVectors == 1 ? 4 : 2;
-  const auto of_four = p.format.group >= kLanes * lane_codes(kBits)
-                           ? dot_bytes<kBits, kVectors, kDigits, kTogether, true>
-                           : dot_bytes<kBits, kVectors, kDigits, kTogether, false>;
+  constexpr bool kAlone = false, alone = false;
 #endif
-  int64_t row = 0;
-  for (; row + 4 <= p.rows; row += 4) of_four(rows_from(p, row), a, y + row, y_step);
-  for (; row < p.rows; row++) {
-    PackedRows four = rows_from(p, row);
-    four.stride = four.scale_stride = four.bias_stride = 0;
-    float same[kVectors * 4];
-    of_four(four, a, same, 4);
-    for (int m = 0; m < kVectors; m++) y[m * y_step + row] = same[4 * m];
+  // Groups have 128 codes at most, those of E2M1 32.
+  constexpr int64_t kStep = kLanes * lane_codes(kBits);
+  constexpr bool kMayBeWhole = kCode == Code::integer && kStep <= 128;
+  const auto choose = [&]<bool kWhole>() {
+    if constexpr (kAlone) {
+      if (alone) return dot_bytes<kBits, kCode, kVectors, kDigits, 1, kWhole>;
+    }
+    return dot_bytes<kBits, kCode, kVectors, kDigits, kTogether, kWhole>;
+  };
+  const auto f = kMayBeWhole && p.format.group >= kStep ? choose.template operator()<kMayBeWhole>()
+                                                        : choose.template operator()<false>();
+  PackedRows rows = p;
+  rows.rows = p.rows / kRows * kRows;
+  if (rows.rows > 0) f(rows, a, y, y_step);
+  // The last ones stand in for those that are missing.
+  for (int64_t row = rows.rows; row < p.rows; row++) {
+    PackedRows same = p;
+    const int64_t size = scale_size(p.kind);
+    same.words += row * p.stride;
+    same.scales = static_cast<const char*>(p.scales) + row * p.scale_stride * size;
+    if (p.biases != nullptr) same.biases = static_cast<const char*>(p.biases) + row * p.bias_stride * size;
+    same.stride = same.scale_stride = same.bias_stride = 0;
+    same.rows = kRows;
+    float results[kVectors * kRows];
+    f(same, a, results, kRows);
+    for (int m = 0; m < kVectors; m++) y[m * y_step + row] = results[kRows * m];
   }
 }
 
-template <int kBits>
-void dot_bytes_of(const PackedRows& p, const Arranged& a, bool two, int digits, float* y, int64_t y_step) {
-  const auto f = digits == 1   ? two ? dot_bytes_of<kBits, 2, 1> : dot_bytes_of<kBits, 1, 1>
-                 : digits == 2 ? two ? dot_bytes_of<kBits, 2, 2> : dot_bytes_of<kBits, 1, 2>
-                 : two         ? dot_bytes_of<kBits, 2, 3>
-                               : dot_bytes_of<kBits, 1, 3>;
-  f(p, a, y, y_step);
+// Vectors that are multiplied together.
+constexpr int kMostVectors = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
+
+template <int kBits, Code kCode, int kDigits, int kVectors = kMostVectors>
+void dot_bytes_by(int64_t count, const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
+  if constexpr (kVectors > 1) {
+    if (count < kVectors) return dot_bytes_by<kBits, kCode, kDigits, kVectors - 1>(count, p, a, y, y_step);
+  }
+  dot_bytes_of<kBits, kCode, kVectors, kDigits>(p, a, y, y_step);
 }
 
-// Calls f with the bits of a format as its template argument.
+// Calls f with the bits and the kind of a format's codes as its template arguments.
 template <class F>
-HWY_INLINE auto by_bits(int bits, F&& f) {
+HWY_INLINE auto by_codes(CodeFormat format, F&& f) {
+  if (format.code == Code::e2m1) return f.template operator()<4, Code::e2m1>();
 #if HWY_TARGET <= HWY_AVX3
-  switch (bits) {
+  switch (format.bits) {
     case 2:
-      return f.template operator()<2>();
+      return f.template operator()<2, Code::integer>();
     case 3:
-      return f.template operator()<3>();
+      return f.template operator()<3, Code::integer>();
     case 4:
-      return f.template operator()<4>();
+      return f.template operator()<4, Code::integer>();
     case 5:
-      return f.template operator()<5>();
+      return f.template operator()<5, Code::integer>();
     case 6:
-      return f.template operator()<6>();
+      return f.template operator()<6, Code::integer>();
     default:
-      return f.template operator()<8>();
+      return f.template operator()<8, Code::integer>();
   }
 #else
-  return bits == 2 ? f.template operator()<2>() : f.template operator()<4>();
+  return format.bits == 2 ? f.template operator()<2, Code::integer>()
+                          : f.template operator()<4, Code::integer>();
 #endif
 }
 
-void dot_bytes(const PackedRows& p, const Arranged& a, bool two, int digits, float* y, int64_t y_step) {
-  by_bits(p.format.bits, [&]<int kBits>() { dot_bytes_of<kBits>(p, a, two, digits, y, y_step); });
+// `count` vectors of so many digits, at most kMostVectors.
+void dot_bytes(const PackedRows& p, const Arranged& a, int64_t count, int digits, float* y, int64_t y_step) {
+  by_codes(p.format, [&]<int kBits, Code kCode>() {
+    const auto f = digits == 1   ? dot_bytes_by<kBits, kCode, 1>
+                   : digits == 2 ? dot_bytes_by<kBits, kCode, 2>
+                                 : dot_bytes_by<kBits, kCode, 3>;
+    f(count, p, a, y, y_step);
+  });
 }
 
 bool arrange_bytes(const float* x, int64_t columns, CodeFormat format, int digits, int64_t first,
                    int64_t length, float* to) {
-  return by_bits(format.bits, [&]<int kBits>() {
+  return by_codes(format, [&]<int kBits, Code>() {
     const auto f = digits == 1   ? arrange_bytes<kBits, 1>
                    : digits == 2 ? arrange_bytes<kBits, 2>
                                  : arrange_bytes<kBits, 3>;

@@ -1,0 +1,114 @@
+// quantizedMatmul of few rows against sums in float64: every format, rows of weights that end where their
+// memory does.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "simd/quantized.h"
+#include "tests/harness.h"
+
+namespace lazuli::test {
+namespace {
+
+struct Format {
+  int64_t group, bits, mode;
+};
+enum : int64_t { kAffine, kMxfp4, kMxfp8, kNvfp4 };
+
+// An array that ends where its memory does.
+Array cut(const Array& a) {
+  Array b = a;
+  const char* end = a.address(0) + a.size() * itemsize(a.dtype);
+  b.storage = std::make_shared<std::vector<char>>(static_cast<const char*>(a.storage->data()), end);
+  return b;
+}
+
+double float_of(int exponent_bits, int mantissa_bits, int bias, int64_t code) {
+  const int64_t mantissa = code & ((1 << mantissa_bits) - 1);
+  const int64_t exponent = code >> mantissa_bits & ((1 << exponent_bits) - 1);
+  const double size = exponent ? std::ldexp(double((1 << mantissa_bits) + mantissa), int(exponent))
+                               : std::ldexp(double(mantissa), 1);
+  const double value = std::ldexp(size, -bias - mantissa_bits);
+  return code >> (exponent_bits + mantissa_bits) & 1 ? -value : value;
+}
+double scale_of(const Array& scales, const Format& f, int64_t i) {
+  const double s = scales.get(i).real();
+  return f.mode == kAffine  ? s
+         : f.mode == kNvfp4 ? float_of(4, 3, 7, int64_t(s))
+                            : std::ldexp(1, int(s) - 127);
+}
+
+void products(const Format& f, int32_t dtype, int64_t k, int64_t n) {
+  const int64_t groups = k / f.group, words = k * f.bits / 32;
+  const bool affine = f.mode == kAffine;
+  const Array w = cut(zeros(LZ_UINT32, {n, words}));
+  for (int64_t i = 0; i < w.size(); i++) w.data<uint32_t>()[i] = uint32_t(rng());
+  Array scales = random_array(affine ? dtype : LZ_UINT8, {n, groups}, -2, 2),
+        biases = random_array(dtype, {n, groups});
+  for (int64_t i = 0; !affine && i < scales.size(); i++)
+    scales.data<uint8_t>()[i] = uint8_t(f.mode == kNvfp4 ? uniform(0, 255) : uniform(120, 130));
+  scales = cut(scales);
+  biases = cut(biases);
+  std::vector<double> weights;
+  for (int64_t c = 0; c < n; c++) {
+    for (int64_t i = 0; i < k; i++) {
+      const int64_t bit = i * f.bits, group = c * groups + i / f.group;
+      const uint32_t* at = w.data<uint32_t>() + c * words + bit / 32;
+      const uint64_t both = at[0] | (bit % 32 + f.bits > 32 ? uint64_t(at[1]) << 32 : 0);
+      const auto code = int64_t(both >> (bit % 32) & ((1u << f.bits) - 1));
+      const double value = affine        ? double(code)
+                           : f.bits == 4 ? float_of(2, 1, 1, code)
+                                         : float_of(4, 3, 7, code);
+      weights.push_back(value * scale_of(scales, f, group) + (affine ? biases.get(group).real() : 0));
+    }
+  }
+  const Code code = affine ? Code::integer : f.bits == 4 ? Code::e2m1 : Code::e4m3;
+  const bool bytes = quantized_table().takes_bytes({int(f.bits), code, f.group});
+  const Array all = random_array(dtype, {9, k});
+  Array before;
+  for (int64_t rows = 1; rows <= 9; rows++) {
+    Array x = all;
+    x.shape[0] = rows;
+    x = cut(x);
+    const Array y = zeros(dtype, {rows, n});
+    const std::string what = "quantizedMatmul of " + std::to_string(f.bits) + " bits, mode " +
+                             std::to_string(f.mode) + ", groups of " + std::to_string(f.group) + ", " +
+                             describe(x) + " by " + std::to_string(n);
+    std::vector<Array> in{x, w, scales};
+    if (affine) in.push_back(biases);
+    check_ok(run("quantizedMatmul", in, {y}, {1, f.group, f.bits, f.mode, 0}), what);
+    // A row does not depend on those beside it.
+    for (int64_t i = 0; bytes && rows > 1 && rows <= 8 && i < before.size(); i++)
+      check(y.get(i) == before.get(i), what + " beside fewer rows");
+    before = y;
+    const double each = dtype == LZ_FLOAT32 ? 0x1p-20 : 0x1p-8;
+    for (int64_t r = 0; r < rows; r++) {
+      std::vector<double> values;
+      for (int64_t i = 0; i < k; i++) values.push_back(x.get({r, i}).real());
+      for (int64_t c = 0; c < n; c++) {
+        double sum = 0, size = 0;
+        for (int64_t i = 0; i < k; i++) {
+          const double term = weights[size_t(c * k + i)] * values[size_t(i)];
+          sum += term;
+          size += std::abs(term);
+        }
+        check(std::abs(y.get({r, c}).real() - sum) <= each * size,
+              what + " at " + std::to_string(r) + ", " + std::to_string(c));
+      }
+    }
+  }
+}
+
+LZ_TEST(quantized_few_rows) {
+  std::vector<Format> formats{{32, 4, kMxfp4}, {32, 8, kMxfp8}, {16, 4, kNvfp4}};
+  for (const int64_t bits : {2, 3, 4, 5, 6, 8})
+    for (const int64_t group : {16, 32, 64, 128})
+      if (group * bits % 32 == 0) formats.push_back({group, bits, kAffine});
+  for (const Format& f : formats)
+    for (const int32_t dtype : {LZ_FLOAT32, LZ_BFLOAT16})
+      for (const int64_t k : {f.group, 3 * f.group, int64_t(640), int64_t(1152)})
+        products(f, dtype, k, k < 1000 ? 5 : 21);
+}
+
+}  // namespace
+}  // namespace lazuli::test
