@@ -17,7 +17,7 @@ export {
   setMetalKernelMaker,
   type TemplateValue,
 } from "./api/metal-kernel"
-export { type Connector, type Exchange, setConnector } from "./api/process-group"
+export { type Connector, checkSplit, type Exchange, setConnector } from "./api/process-group"
 export {
   donorFor,
   type Located,

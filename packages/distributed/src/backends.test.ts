@@ -11,3 +11,8 @@ test("nccl cannot be used without a backend of the GPU, and says what it needs",
     '[init] the backend "nccl" cannot be used on this machine. It needs an NVIDIA GPU, NCCL, and an import of "@lazuli/backend-cuda"',
   )
 })
+
+test("a backend that nobody brings is none, wherever it is named", () => {
+  const reason = '[init] there is no backend "carrier pigeon". There are any, ring, shm, mpi, nccl'
+  expect(() => connectBy("carrier pigeon", {} as never)).toThrow(reason)
+})

@@ -2,7 +2,7 @@
  * A group of several processes: the operations of `mx.distributed` on it are primitives.
  */
 import * as mx from "@lazuli/core"
-import type { Exchange } from "@lazuli/core/engine"
+import { checkSplit, type Exchange } from "@lazuli/core/engine"
 import * as collectives from "./collectives"
 import { type Communicator, numberOf } from "./communicators"
 
@@ -23,8 +23,7 @@ export class ConnectedGroup extends mx.distributed.Group {
     return this.communicator.size
   }
   override split(color: number, key = -1): mx.distributed.Group {
-    if (!Number.isSafeInteger(color) || !Number.isSafeInteger(key))
-      throw new mx.ArgumentError("split", "color and key must be integers")
+    checkSplit(color, key)
     return new ConnectedGroup(this.communicator.split(color, key))
   }
   override exchange(

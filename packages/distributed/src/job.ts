@@ -3,6 +3,7 @@
  * theirs.
  */
 import { ArgumentError } from "@lazuli/core"
+import { describe } from "@lazuli/core/plugin"
 import type { JoinOptions } from "./native"
 
 type Environment = Readonly<Record<string, string | undefined>>
@@ -27,7 +28,10 @@ let limitSet: number | null = null
  */
 export function setTimeLimit(seconds: number): void {
   if (!(seconds > 0 && Number.isFinite(seconds)))
-    throw new ArgumentError("setTimeLimit", "expected a number of seconds above 0")
+    throw new ArgumentError(
+      "setTimeLimit",
+      `expected a number of seconds above 0, received ${describe(seconds)}`,
+    )
   limitSet = seconds
 }
 

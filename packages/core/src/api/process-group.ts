@@ -2,7 +2,7 @@
  * Process groups of `mx.distributed`, and the interface of the package that connects processes. Without one, a group has one member.
  */
 import type { Dtype } from "../graph/dtype"
-import { DeviceError } from "../graph/errors"
+import { ArgumentError, DeviceError, describe } from "../graph/errors"
 import type { Array } from "../graph/graph"
 
 /** A communication operation: its name in `mx.distributed` and its arguments other than the array. */
@@ -13,6 +13,13 @@ export interface Exchange {
   /** The shape to receive. */
   readonly shape?: readonly number[]
   readonly dtype?: Dtype
+}
+
+/** @throws ArgumentError unless both are integers */
+export function checkSplit(color: unknown, key: unknown): void {
+  for (const [name, value] of Object.entries({ color, key }))
+    if (!Number.isSafeInteger(value))
+      throw new ArgumentError("split", `${name} must be an integer, received ${describe(value)}`)
 }
 
 /** A group of processes that communicate. `mx.distributed.init()` returns the group of all. */
@@ -26,11 +33,12 @@ export class ProcessGroup {
     return 1
   }
   /**
-   * Splits the group: members that pass the same color form a new group, ranked by key. Every member must call it.
-   * @throws DeviceError in a group of one
+   * Splits the group: members that pass the same color form a new group, ranked by key. Every member must call it. A group of one stays
+   * one, so that programs run unchanged on their own.
    */
-  split(_color: number, _key = -1): ProcessGroup {
-    throw new DeviceError("split", "a group of one process cannot be split")
+  split(color: number, key = -1): ProcessGroup {
+    checkSplit(color, key)
+    return this
   }
   /** The result of a communication operation. @internal */
   exchange(_x: Array | null, { op }: Exchange): Array {

@@ -79,7 +79,9 @@ describe("distributed: a world of this process", () => {
       false,
       false,
     ])
-    expect(() => group.split(0)).toThrow(mx.DeviceError)
+    const part = group.split(3, 1)
+    expect([part.rank(), part.size()]).toEqual([0, 1])
+    expect(() => group.split("a" as never)).toThrow("[split] color must be an integer, received the string")
     expect(() => distributed.init(true)).toThrow(mx.DeviceError)
     expect(() => distributed.init({ backend: "carrier pigeon" })).toThrow(mx.ArgumentError)
   })

@@ -2,6 +2,7 @@
  * Data parallelism: every member has the whole model and a part of the batch.
  */
 import * as mx from "@lazuli/core"
+import { checkOptions } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
 
 /** Options of {@link dataParallel}. */
@@ -35,6 +36,7 @@ export function dataParallel<M extends nn.Module, A extends unknown[], R>(
   loss: (...args: A) => R,
   options: DataParallelOptions = {},
 ): (...args: A) => [value: R, grads: nn.ParametersOf<M>] {
+  checkOptions("dataParallel", options, ["group", "allReduceSize", "communicationStream"])
   const group = options.group ?? mx.distributed.init()
   shareParameters(model, group)
   const run = nn.valueAndGrad(model, loss)

@@ -2,6 +2,7 @@
  * A sampler that splits a data set by rank: every epoch in another order, the same on all members, of which each takes its part.
  */
 import * as mx from "@lazuli/core"
+import { checkOptions, describe } from "@lazuli/core/engine"
 
 /** Options of {@link RankSampler}. */
 export interface RankSamplerOptions {
@@ -54,6 +55,12 @@ export class RankSampler {
     readonly count: number,
     private readonly options: RankSamplerOptions,
   ) {
+    if (!Number.isSafeInteger(count) || count < 1)
+      throw new mx.ArgumentError(
+        "RankSampler",
+        `count must be a positive integer, received ${describe(count)}`,
+      )
+    checkOptions("RankSampler", options, ["batchSize", "seed", "shuffle", "group"])
     const group = options.group ?? mx.distributed.init()
     this.rank = group.rank()
     this.size = group.size()
@@ -61,7 +68,7 @@ export class RankSampler {
     if (!Number.isSafeInteger(batchSize) || batchSize < 1 || !(batchSize * this.size <= count))
       throw new mx.ArgumentError(
         "RankSampler",
-        `expected a batchSize of which ${count} examples fill one batch for each of ${this.size} members, received ${batchSize}`,
+        `expected a batchSize of which ${count} examples fill one batch for each of ${this.size} members, received ${describe(batchSize)}`,
       )
   }
 

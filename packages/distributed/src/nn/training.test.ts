@@ -69,4 +69,12 @@ test("a sampler goes through all examples, resumes, and refuses what cannot be d
   sampler.state = state
   expect([sampler.next(), sampler.next()]).toEqual(expected)
   expect(() => new RankSampler(1, { batchSize: 2 })).toThrow(mx.ArgumentError)
+  expect(() => new RankSampler(0, { batchSize: 2 })).toThrow("count must be a positive integer")
+  expect(() => new RankSampler(4, undefined as never)).toThrow(
+    "[RankSampler] options must be an object with batchSize",
+  )
+  expect(() => new RankSampler(4, { batch_size: 2 } as never)).toThrow('Did you mean "batchSize"?')
+  expect(() => dataParallel(new nn.Linear(1, 1), () => mx.array(0), { bucket: 1 } as never)).toThrow(
+    '[dataParallel] has no option "bucket"',
+  )
 })
