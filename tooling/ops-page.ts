@@ -46,7 +46,9 @@ function homes(root: string, space: string): Map<string, string> {
     }
   }
   if (space === "linalg") visit("packages/core/src/ops/linalg")
-  if (space === "random" || space === "fft") read(`packages/core/src/api/${space}.ts`)
+  if (space === "fft") read("packages/core/src/api/fft.ts")
+  if (space === "random")
+    for (const name of ["random-keys", "random"]) read(`packages/core/src/api/${name}.ts`)
   visit("packages/core/src/ops")
   visit("packages/core/src")
   return found
@@ -74,7 +76,7 @@ function functionRows(root: string): string[] {
     return [...byFunction.values()].flatMap((names) => {
       const file = names.map((name) => files.get(name)).find((path) => path !== undefined)
       // Trees, devices and the like are no ops.
-      if (!file || !/\/(ops\/.*|random|fft|linalg)\.ts$|\/ops\//.test(file)) return []
+      if (!file || !/\/(ops\/.*|random|random-keys|fft|linalg)\.ts$|\/ops\//.test(file)) return []
       const ours = names.map((name) => `\`mx.${prefix}${name}\``).join(", ")
       const theirs = names
         .filter((name) => !BEYOND_MLX.has(prefix + name))
