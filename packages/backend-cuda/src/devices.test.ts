@@ -13,6 +13,9 @@ it("devices are those that the driver shows", () => {
   expect(failing("two-devices", () => mx.cuda.deviceCount())).toBe(2)
   expect(mx.cuda.isAvailable()).toBe(true)
   expect(failing("no-device", () => [mx.cuda.isAvailable(), mx.cuda.deviceCount()])).toEqual([false, 0])
+  const ofGpus = () => [mx.isAvailable(mx.gpu), mx.deviceCount("gpu")]
+  expect(ofGpus()).toEqual([true, 1])
+  expect(failing("no-device", ofGpus)).toEqual([false, 0])
   expect(mx.cuda.deviceInfo(0)).toMatchObject({
     deviceName: "test double",
     computeCapability: "999.0",

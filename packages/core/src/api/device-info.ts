@@ -11,14 +11,20 @@ function typeOf(op: string, device: unknown): DeviceType {
   throw new ArgumentError(op, `expected a device (mx.cpu or mx.gpu), received ${describe(device)}`)
 }
 
+/** The number of devices of a type: at most one, and none where a backend was imported that finds no device. */
+function countOf(type: DeviceType): number {
+  if (!isServed(type)) return 0
+  return Math.min(1, backendFor(new Device(type)).information?.devices?.().length ?? 1)
+}
+
 /**
- * True if a backend supports the device.
+ * True if a backend supports the device, and the device is there.
  * @throws ArgumentError if it is not a device
  * @example
  * mx.isAvailable(mx.cpu) // => true
  */
 export function isAvailable(device: Device | DeviceType): boolean {
-  return isServed(typeOf("isAvailable", device)) && (!(device instanceof Device) || device.index === 0)
+  return countOf(typeOf("isAvailable", device)) > (device instanceof Device ? device.index : 0)
 }
 
 /**
@@ -28,7 +34,7 @@ export function isAvailable(device: Device | DeviceType): boolean {
  * mx.deviceCount('cpu') // => 1
  */
 export function deviceCount(device: Device | DeviceType): number {
-  return isServed(typeOf("deviceCount", device)) ? 1 : 0
+  return countOf(typeOf("deviceCount", device))
 }
 
 /**
