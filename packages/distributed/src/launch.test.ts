@@ -104,6 +104,9 @@ test("the launcher keeps exit codes, ends the others, restarts and passes argume
   expect(performance.now() - started).toBeLessThan(10_000)
   const second = await runJob(["-e", script, "word"], 2, { restarts: 1 })
   expect([second.code, second.out[0].length]).toEqual([0, 2])
+  await expect(runCommand(["lunch", "x"])).rejects.toThrow(
+    '[lazuli] has no command "lunch". usage: lazuli launch',
+  )
   await expect(runCommand(["launch", "--rnks", "3", "x"])).rejects.toThrow("has no option")
   for (const args of [["-nx"], ["--ranks=x"], ["--restarts", "x"], ["--time-limit", "0"], ["-n"]])
     await expect(runCommand(["launch", ...args, "x.js"])).rejects.toThrow(/has no option|expected a number/)

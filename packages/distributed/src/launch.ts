@@ -319,6 +319,8 @@ function numberIn({ name, value }: Given, least: number): number {
 export async function runCommand(args: readonly string[]): Promise<number> {
   const [command, ...rest] = args
   const isHelp = (text: string | undefined): boolean => text === "--help" || text === "-h"
+  if (command !== undefined && command !== "launch" && !isHelp(command))
+    throw new ArgumentError("lazuli", `has no command "${command}"`, { hint: USAGE })
   if (command !== "launch" || rest.length === 0 || isHelp(rest[0])) {
     process.stdout.write(`${USAGE}\n`)
     return isHelp(command) || isHelp(rest[0]) ? 0 : 2
