@@ -228,6 +228,8 @@ describe("memory", () => {
     expect(found).toBeGreaterThan(800)
     expect(found).toBeLessThanOrEqual(900)
     expect(Math.min(...out.subarray(0, found))).toBeGreaterThanOrEqual(5100)
+    // The last one made is given back last, and so taken first.
+    expect(out.subarray(0, found)).toEqual(out.slice(0, found).sort())
     // Survivors of two walks are old, and only a walk of all finds them.
     native.poll(0, out)
     native.poll(0, out)

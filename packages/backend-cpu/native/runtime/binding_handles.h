@@ -88,30 +88,38 @@ class Handles {
     list.pop_back();
   }
 
+  // Numbers come in the order in which their references were made: of what is given back, the block that the
+  // next allocation takes is then the one written last.
   size_t walk(napi_env env, std::vector<uint32_t>& list, bool ages, int32_t* out, size_t capacity) {
     constexpr size_t kBatch = 256;
-    size_t found = 0;
-    for (size_t i = 0; i < list.size() && found < capacity;) {
+    size_t found = 0, kept = 0;
+    for (size_t i = 0; i < list.size();) {
       // A scope a batch: every living object costs a handle until its scope closes.
-      napi_handle_scope scope;
-      if (napi_open_handle_scope(env, &scope) != napi_ok) return found;
-      for (size_t n = 0; n < kBatch && i < list.size() && found < capacity; n++) {
-        const uint32_t id = list[i];
+      napi_handle_scope scope = nullptr;
+      const bool looks = found < capacity && napi_open_handle_scope(env, &scope) == napi_ok;
+      for (size_t n = 0; n < kBatch && i < list.size(); n++) {
+        const uint32_t id = list[i++];
         Entry& entry = *entries_.find(id);
         napi_value object = nullptr;
-        napi_get_reference_value(env, entry.reference, &object);
-        if (!object) {
-          out[found++] = int32_t(id);
-          untrack(env, id);
-        } else if (ages && ++entry.polls >= 2) {
-          take_out(entry);
-          add(old_, id, true);
-        } else {
-          i++;
+        if (looks && found < capacity) {
+          napi_get_reference_value(env, entry.reference, &object);
+          if (!object) {
+            napi_delete_reference(env, entry.reference);
+            entry.reference = nullptr;
+            out[found++] = int32_t(id);
+            continue;
+          }
+          if (ages && ++entry.polls >= 2) {
+            add(old_, id, true);
+            continue;
+          }
         }
+        entry.position = uint32_t(kept);
+        list[kept++] = id;
       }
-      napi_close_handle_scope(env, scope);
+      if (looks) napi_close_handle_scope(env, scope);
     }
+    list.resize(kept);
     return found;
   }
 
