@@ -95,3 +95,20 @@ test("collections that find nothing become rare, until one finds something", () 
   expect(disposed).toBeLessThan(12)
   expect(dropped).toBeGreaterThan(40)
 })
+
+test("dropped results are found dead while a cache may hold them", () => {
+  // No time passes but in collections.
+  const code = `
+    const os = process.getBuiltinModule("node:os")
+    let now = 1e6
+    performance.now = () => now
+    const { gc } = globalThis
+    globalThis.gc = (options) => { now += 0.2 / os.availableParallelism(); gc(options) }
+    const x = mx.zeros([256, 256])
+    mx.eval(x)
+    for (let i = 0; i < 4000; i++) mx.eval(x.add(1))
+    console.log(JSON.stringify({ peak: mx.getPeakMemory() }))`
+  const { status, signal, stdout, stderr } = run(code, ["--expose-gc"])
+  expect({ status, signal, stderr }).toEqual({ status: 0, signal: null, stderr: "" })
+  expect(JSON.parse(stdout).peak).toBeLessThan(48 * MB)
+})

@@ -3,10 +3,11 @@
  * references, polled under pressure: on each handle of a large array, so that an evaluation can reuse what nobody can read any more;
  * on the node of a small one, and of one that only a pending graph can reach.
  * Which storages die inside one evaluation is decided in evaluate.ts, without asking anybody.
+ * It is long because every decision to look counts from the same last poll.
  */
 import { type Backend, listBackends, onBackend } from "../graph/backend"
 import { type Array, forgetGraph, handles, isLarge, LEAST_MADE, Mark, Node, Ref } from "../graph/graph"
-import type { Memory, Storage } from "../graph/storage"
+import { type Memory, Storage } from "../graph/storage"
 import type { Bytes } from "./memory-budget"
 import { type Collection, drain, MemoryLimit, statsOf } from "./memory-limit"
 import { PendingArrays } from "./pending-arrays"
@@ -32,6 +33,13 @@ const SMALL_BUDGET = 4 * 2 ** 20
 const POLL_SHARE = 50
 /** Where polls in a row find nothing, the time until the next one is up to so many times that. */
 const LONGEST_WAIT = 16
+/**
+ * Dead results are best used again while a cache holds them. A thread takes some 40 µs longer to write a megabyte that none holds. A poll
+ * for their sake pays after so many bytes for each of its milliseconds and each thread, which is half of what would be lost.
+ */
+const COLD_BYTES = 50 * 2 ** 20
+/** Results larger than this are not looked for early: their memory has left the caches. */
+const MOST_WARM = 8 * 2 ** 20
 /**
  * After this many new handles a poll pays if the collector has run by itself since the last one. The memory of small arrays is used again
  * only after it: with more of them, it is not in the processor's cache any more.
@@ -69,8 +77,12 @@ class Lifetimes {
   private young = 0
   /** The number of them at which the collector is asked. */
   private manyYoung = MANY_YOUNG
-  /** Bytes allocated since the last poll. */
+  /** Bytes allocated since the last poll, without those that were given back. */
   private allocated = 0
+  /** Those of them in results that a cache may hold. */
+  private cooling = 0
+  /** The factor by which polls for their sake are rarer: doubled by each that gave less than half of them back, and made handles old. */
+  private aging = 1
   /** The same since the last time that `threshold` of them were reached: polls in between find only what is young. */
   private pressure = 0
   private threshold = BUDGET
@@ -135,7 +147,7 @@ class Lifetimes {
     if (node.guard > 0) this.references?.drop(node.guard)
     node.storage = null
     // A group gives its storages back itself.
-    if (node.guard !== GROUPED) storage.drop()
+    if (node.guard !== GROUPED) this.dropStorage(storage)
     node.guard = 0
   }
 
@@ -224,10 +236,21 @@ class Lifetimes {
   /** Told of every allocation, so that pressure is known without asking the backend. */
   noteAllocation(memory: Memory, nbytes: number): void {
     this.allocated += nbytes
+    if (mayBeWarm(memory, nbytes)) this.cooling += nbytes
     this.pressure += nbytes
     // The host's memory may be taken later, by work on another thread: its counts tell too little.
     if (memory.host) this.uncounted += nbytes
     this.limit.note(memory, nbytes)
+  }
+
+  /** Drops a reference. Of memory that is given back so nothing will be found dead. */
+  private dropStorage(storage: Storage): void {
+    const { memory, nbytes, refs } = storage
+    if (refs === 1) {
+      this.allocated = Math.max(0, this.allocated - nbytes)
+      if (mayBeWarm(memory, nbytes)) this.cooling = Math.max(0, this.cooling - nbytes)
+    }
+    storage.drop()
   }
 
   /** Tells that a limit may be another one now. */
@@ -274,7 +297,8 @@ class Lifetimes {
       this.young >= MAX_YOUNG ||
       areMany ||
       (copies && this.spared-- <= 0) ||
-      (this.allocated >= SMALL_BUDGET && this.mayPay())
+      (this.allocated >= SMALL_BUDGET && this.mayPay()) ||
+      (this.cooling >= SMALL_BUDGET && this.cooling >= coldBytes() * this.pollCost * this.aging)
     )
       this.findDead(references, pressed, areMany, copies)
     else if (this.young >= this.manyYoung) {
@@ -451,21 +475,25 @@ class Lifetimes {
     this.flush(references)
     if (collection !== "none") references.collect(all)
     this.found = 0
+    const { cooling } = this
     references.poll(all, this.takeDead)
+    const foundFew = this.cooling > cooling / 2
     if (this.found > 0) this.rarity = 1
     else if (collection !== "none") this.rarity = Math.min(LONGEST_WAIT, 2 * this.rarity)
     this.young = 0
     this.manyYoung = MANY_YOUNG
-    this.allocated = 0
+    this.allocated = this.cooling = 0
     this.lastPoll = performance.now()
+    if (collection === "none") return
+    this.aging = foundFew ? Math.min(LONGEST_WAIT, 2 * this.aging) : 1
     // One that was interrupted says little about the next.
-    if (collection !== "none")
-      this.pollCost = Math.min(this.lastPoll - start, this.pollCost === 0 ? Infinity : 2 * this.pollCost)
+    this.pollCost = Math.min(this.lastPoll - start, this.pollCost === 0 ? Infinity : 2 * this.pollCost)
   }
 
   private readonly takeDead = (subject: Node | Droppable): void => {
     this.found++
     if (subject instanceof Node) this.dropHandle(subject)
+    else if (subject instanceof Storage) this.dropStorage(subject)
     else subject.drop()
   }
 
@@ -486,6 +514,18 @@ class Lifetimes {
     drain(backend)
     return statsOf(backend).active
   }
+}
+
+/** True for memory that the processor's caches may hold. A device has its own. */
+const mayBeWarm = (memory: Memory, nbytes: number): boolean =>
+  nbytes <= MOST_WARM && memory.host !== undefined
+
+let threads = 0
+
+/** The bytes after which a poll of one millisecond pays for the caches' sake. */
+function coldBytes(): number {
+  threads ||= process.getBuiltinModule("node:os").availableParallelism()
+  return COLD_BYTES * threads
 }
 
 /** Bytes in use on the backends that count them; memory that was released may be among them until work is done. */
