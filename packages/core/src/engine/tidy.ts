@@ -20,7 +20,7 @@ const note = (handle: Array): void => {
 function close(made: readonly Array[], result: unknown): void {
   if (--open === 0) handles.scope = null
   const outer = scopes?.getStore()
-  const kept = new Set(ofTrees("tidy", () => arraysOf([result])))
+  const kept = new Set(ofTrees("tidy", () => arraysOf([result], "pass")))
   for (const handle of made) {
     if (!kept.has(handle)) lifetimes.disposeHandle(handle)
     else outer?.push(handle)

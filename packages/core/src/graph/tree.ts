@@ -129,28 +129,29 @@ export function mapLeaves(
   return withChildren(tree, out)
 }
 
-/** The arrays of a tree, in order. */
-export function arraysOf(tree: unknown): Array[] {
+/** The arrays of a tree, in order. Promises are refused, as arrays that were not awaited, unless they are to be passed over. */
+export function arraysOf(tree: unknown, promises: "refuse" | "pass" = "refuse"): Array[] {
   const out: Array[] = []
-  addArrays(tree, out, 0)
+  addArrays(tree, out, 0, promises === "refuse")
   return out
 }
 
-function addArrays(tree: unknown, out: Array[], level: number): void {
+function addArrays(tree: unknown, out: Array[], level: number, refuse: boolean): void {
   if (tree instanceof Array) {
     out.push(tree)
     return
   }
   const children = childrenOf(tree)
   if (children === null) {
-    if (isForeign(tree) || tree instanceof Promise) refuseLeaf(tree)
+    if (isForeign(tree) || (refuse && tree instanceof Promise)) refuseLeaf(tree)
     return
   }
   checkLevel(level)
-  if (isList(children)) for (let i = 0; i < children.length; i++) addArrays(children[i], out, level + 1)
+  if (isList(children))
+    for (let i = 0; i < children.length; i++) addArrays(children[i], out, level + 1, refuse)
   else
     for (const key of Object.keys(children))
-      addArrays((children as Record<string, unknown>)[key], out, level + 1)
+      addArrays((children as Record<string, unknown>)[key], out, level + 1, refuse)
 }
 
 /** Reports a leaf that should be an array: one of another copy of this package, or a promise of one. */
