@@ -337,7 +337,7 @@ function* tokens(): Generator<Application> {
             return compiled(
               (x) => {
                 const offset = at.reshape([])
-                const [q, k] = [x, x.index(":", mx.s(0, groups))].map((each) =>
+                const [q, k] = [x, x.index(":", mx.s(0, groups)).multiply(0.75)].map((each) =>
                   mx.fast.rope(each, features, { ...how, offset }),
                 )
                 const v = x.index(":", mx.s(heads - groups, heads)).multiply(0.5)

@@ -73,14 +73,16 @@ function partsOf(members: readonly Application[], inner: ReadonlySet<Node>): New
 }
 
 /** True of work that the kernel does, wherever it lies. */
-function takes({ attention, ropes: [queries], updates: [update] }: NewToken): boolean {
+function takes({ attention, ropes, updates: [update] }: NewToken): boolean {
   const [q, k, v, mask] = attention.inputs
   const [batch, groups, keys, features] = k.shape
-  const [x, offset, freqs] = queries.inputs
+  const [queries] = ropes
+  const [, offset, freqs] = queries.inputs
   const { dims, base } = queries.params
   return (
     q.shape[2] === 1 &&
-    x.shape.length === 4 &&
+    // A rotation of several positions may have been reshaped to one.
+    ropes.every(({ inputs: [x] }) => x.shape.length === 4 && x.shape[2] === 1) &&
     dims === features &&
     rowsOf(attention) * features <= MOST_RESULTS &&
     (rowsOf(attention) * features) % SPLITS === 0 &&

@@ -191,7 +191,7 @@ function withPath<T>(op: string, action: "read" | "write", path: string, body: (
     const { syscall, message } = error as NodeJS.ErrnoException
     // The system's message ends in the call and the name of the temporary file.
     if (syscall !== undefined)
-      (error as Error).message = `[${op}] cannot ${action} ${path}: ${message.replace(/, [^,]*$/, "")}`
+      (error as Error).message = `[${op}] cannot ${action} ${path}: ${message.split(`, ${syscall}`)[0]}`
     throw error
   }
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 
 #include "wire/checksum.h"
 
@@ -186,21 +187,32 @@ void World::check_others(Instant since, bool may_last) {
     if (failure_) throw *failure_;
     const Instant now = this->now();
     const bool late = waited > seconds(limit());
-    for (int r = 0; r < size() && culprit < 0; r++) {
-      if (r == rank()) continue;
-      const Member& member = *members_[r];
-      if (member.left && waited > std::chrono::milliseconds(200)) text = "left the job";
-      if (!late && text.empty()) continue;
-      if (late && now - member.heard > seconds(limit() / 2))
-        text = "has not been heard of for " + in_words(limit()) + ": it was stopped, or cannot be reached";
-      else if (late && !member.status.in_operation)
-        text = "has not reached this operation within " + in_words(limit());
-      else if (late && (member.status.sequence != status_.sequence ||
-                        std::strncmp(member.status.name, status_.name, sizeof status_.name) != 0))
-        text = "is at operation " + std::to_string(member.status.sequence) + ", " + member.status.name +
+    const auto look_for = [&](const std::function<std::string(const Member&)>& fault) {
+      for (int r = 0; r < size() && culprit < 0; r++) {
+        if (r == rank()) continue;
+        text = fault(*members_[r]);
+        if (!text.empty()) culprit = r;
+      }
+    };
+    // Ranks that wait for one that is gone or stopped may wait at different operations, so those are the last
+    // to be blamed.
+    look_for([&](const Member& member) -> std::string {
+      if (member.left && waited > std::chrono::milliseconds(200)) return "left the job";
+      if (!late || now - member.heard <= seconds(limit() / 2)) return "";
+      return "has not been heard of for " + in_words(limit()) + ": it was stopped, or cannot be reached";
+    });
+    if (late) {
+      look_for([&](const Member& member) -> std::string {
+        return member.status.in_operation ? "" : "has not reached this operation within " + in_words(limit());
+      });
+      look_for([&](const Member& member) -> std::string {
+        if (member.status.sequence == status_.sequence &&
+            std::strncmp(member.status.name, status_.name, sizeof status_.name) == 0)
+          return "";
+        return "is at operation " + std::to_string(member.status.sequence) + ", " + member.status.name +
                ", and this rank at operation " + std::to_string(status_.sequence) +
                ": all ranks must do the same in the same order";
-      if (!text.empty()) culprit = r;
+      });
     }
     if (culprit < 0 && late && !may_last) {
       culprit = rank() == 0 ? 1 : 0;

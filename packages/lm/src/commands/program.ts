@@ -41,7 +41,7 @@ export async function run(args: readonly string[], terminal: Terminal = processT
       : error instanceof LazuliError
         ? factOf(error)
         : isOfSystem(error)
-          ? error.message
+          ? error.message.replace(/^\[[\w.]+\] /, "")
           : error.stack
     terminal.err(`${text}\n`)
     return 1

@@ -70,7 +70,12 @@ async function* choose(
   const step = (sampler.isGreedy ? greedyStepOf : stepOf)(network, options)
   const after = (token: mx.Array): Pending => {
     const made = step(token.astype(mx.int32).reshape([1, 1]), cache)
-    checkCacheBytes([cache], options)
+    try {
+      checkCacheBytes([cache], options)
+    } catch (error) {
+      made.dispose()
+      throw error
+    }
     if (sampler.isGreedy) return submit(sampler.likeliest(made))
     const own = made.reshape([-1])
     try {
