@@ -1,7 +1,7 @@
 /**
- * Checks that all public functions share: of models, and of the names of options.
+ * Checks that all public functions share: of models, and of the names of options. What commands and the server say of what they refuse.
  */
-import { ArgumentError, checkOptions, describe, hintFor } from "@lazuli/core/engine"
+import { ArgumentError, checkOptions, describe, hintFor, type LazuliError } from "@lazuli/core/engine"
 import { Module } from "@lazuli/nn"
 
 /** @throws ArgumentError unless it is a model that `load` gave */
@@ -27,3 +27,7 @@ export function optionsNamed<O extends object>(
   const known = Object.keys(names)
   return (op, options) => checkOptions(op, options, known)
 }
+
+/** An error's message without the name of the function, which users of commands and callers over HTTP do not call. */
+export const factOf = ({ op, message }: LazuliError): string =>
+  message.startsWith(`[${op}] `) ? message.slice(op.length + 3) : message

@@ -5,6 +5,7 @@ import { createRequire } from "node:module"
 import "@lazuli/backend-cpu"
 import { LazuliError } from "@lazuli/core/engine"
 import { Command, CommanderError } from "commander"
+import { factOf } from "../arguments"
 import { addBench } from "./bench"
 import { addChat } from "./chat"
 import { addConvert } from "./convert"
@@ -15,10 +16,6 @@ import { processTerminal, type Terminal } from "./terminal"
 
 /** True for errors of files and addresses, which a user can fix and which are shown without a stack trace, as ours are. */
 const isOfSystem = (error: Error): boolean => "code" in error && "syscall" in error
-
-/** A message without the function that failed, which users of commands do not call. */
-const factOf = ({ op, message }: LazuliError): string =>
-  message.startsWith(`[${op}] `) ? message.slice(op.length + 3) : message
 
 /**
  * Runs a command. Resolves to its exit status.

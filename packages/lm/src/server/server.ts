@@ -10,7 +10,7 @@ import { ArgumentError, LazuliError } from "@lazuli/core/engine"
 import { type Context, Hono } from "hono"
 import { bodyLimit } from "hono/body-limit"
 import { type SSEStreamingApi, streamSSE } from "hono/streaming"
-import { checkModel } from "../arguments"
+import { checkModel, factOf } from "../arguments"
 import type { LoadedModel } from "../formats/load"
 import { Batcher, BusyError } from "../generate/batch"
 import { checkTexts, embed, encodePairs, scorePairs, type TokenPair } from "../generate/embed"
@@ -172,9 +172,6 @@ function answerError(error: unknown, c: Context): Response {
 
 const isExpected = (error: unknown): boolean =>
   error instanceof RequestError || error instanceof BusyError || error instanceof LazuliError
-
-/** A message without the name of the function, which callers over HTTP do not know. */
-const factOf = ({ op, message }: LazuliError): string => message.slice(`[${op}] `.length)
 
 /** Maps an error to one for the client, which does not see the messages of unexpected ones. */
 function asRequestError(error: unknown): RequestError {
