@@ -7,15 +7,10 @@ import * as mx from "@lazuli/core"
 import { grad } from "@lazuli/transforms"
 import { beforeAll, expect, it, vi } from "vitest"
 import { failing } from "../test/double"
+import { wave } from "../test/waves"
 import { cudaRuntime } from "./index"
 
 beforeAll(() => mx.setBackend("cuda", "gpu"))
-
-const wave = (shape: number[], dtype: mx.Dtype, phase: number): mx.Array =>
-  mx
-    .array(Float32Array.from({ length: shape.reduce((a, b) => a * b) }, (_, i) => Math.sin(i * 0.7 + phase)))
-    .reshape(shape)
-    .astype(dtype)
 
 /** Words of the sources of the two kernels alone. */
 const [GROUPS, TILES] = [`"warp-group.cuh"`, "PRODUCTS = 3"]

@@ -10,14 +10,9 @@ import { callsOf } from "../test/calls"
 import { failing } from "../test/double"
 import { OPERATION_GRAPH } from "./graph-attention"
 import "./index"
+import { wave } from "../test/waves"
 
 beforeAll(() => mx.setBackend("cuda", "gpu"))
-
-const wave = (shape: number[], dtype: mx.Dtype, phase: number): mx.Array =>
-  mx
-    .array(Float32Array.from({ length: shape.reduce((a, b) => a * b) }, (_, i) => Math.sin(i * 0.7 + phase)))
-    .reshape(shape)
-    .astype(dtype)
 
 function agree(f: () => mx.Array, tolerance: number): void {
   const got = mx.stream(mx.gpu, () => f().astype(mx.float32).toTypedArray()) as Float32Array

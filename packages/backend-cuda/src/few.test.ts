@@ -6,15 +6,11 @@ import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import { beforeAll, expect, it, vi } from "vitest"
 import { callsOf } from "../test/calls"
+import { wave } from "../test/waves"
 import { cudaRuntime } from "./index"
 
 beforeAll(() => mx.setBackend("cuda", "gpu"))
 
-const wave = (shape: number[], dtype: mx.Dtype, phase: number): mx.Array =>
-  mx
-    .array(Float32Array.from({ length: shape.reduce((a, b) => a * b) }, (_, i) => Math.sin(i * 0.7 + phase)))
-    .reshape(shape)
-    .astype(dtype)
 /** The command of a launch. */
 const THREADS = 5
 

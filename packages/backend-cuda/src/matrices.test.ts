@@ -6,15 +6,11 @@ import * as mx from "@lazuli/core"
 import { beforeAll, expect, it } from "vitest"
 import "../test/double"
 import "./index"
+import { wave } from "../test/waves"
 
 beforeAll(() => mx.setBackend("cuda", "gpu"))
 
 /** A fixed array of these sizes, by the dtype's rounding. */
-const wave = (shape: number[], dtype: mx.Dtype, phase: number): mx.Array =>
-  mx
-    .array(Float32Array.from({ length: shape.reduce((a, b) => a * b) }, (_, i) => Math.sin(i * 0.7 + phase)))
-    .reshape(shape)
-    .astype(dtype)
 
 /** Runs `f` on the GPU and by the reference, and compares. */
 function agree(f: () => mx.Array, tolerance: number): void {

@@ -3,48 +3,15 @@ import "../test/double"
 import "../test/hopper"
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
-import { beforeAll, expect, it, vi } from "vitest"
-import { cudaRuntime } from "./index"
+import { beforeAll, expect, it } from "vitest"
+import { followPipelines, launchesInPlans } from "../test/launches"
+import { valuesOf, wave } from "../test/waves"
 
-/** Kernels of pipelines, by id. */
-const names = new Map<number, string>()
 beforeAll(() => {
   mx.setBackend("cuda", "gpu")
   mx.setDefaultDevice(mx.gpu)
-  const { newPipeline } = cudaRuntime
-  vi.spyOn(cudaRuntime, "newPipeline").mockImplementation(function (this: typeof cudaRuntime, ...call) {
-    const pipeline = newPipeline.apply(this, call)
-    names.set((pipeline as unknown as { id: number }).id, call[1])
-    return pipeline
-  })
+  followPipelines()
 })
-
-const wave = (shape: number[], dtype: mx.Dtype, phase: number): mx.Array =>
-  mx
-    .array(Float32Array.from({ length: shape.reduce((a, b) => a * b) }, (_, i) => Math.sin(i * 0.7 + phase)))
-    .reshape(shape)
-    .astype(dtype)
-const valuesOf = (x: mx.Array): number[] => [...(x.astype(mx.float32).toTypedArray() as Float32Array)]
-
-/** Kernels that the plans launch which `body` makes. */
-function kernelsInPlans(body: () => void): string[] {
-  const plans = vi.spyOn(cudaRuntime, "newPlan")
-  try {
-    body()
-    return plans.mock.calls.flatMap(([{ words, length }]) => {
-      const found: string[] = []
-      let pipeline = 0
-      for (let at = 0; at < length; at += words[at] >>> 8) {
-        const command = words[at] & 0xff
-        if (command === 1) pipeline = words[at + 1]
-        if (command === 5) found.push(names.get(pipeline) as string)
-      }
-      return found
-    })
-  } finally {
-    plans.mockRestore()
-  }
-}
 
 it.each([
   [mx.bfloat16, 128, 4, 1, 40, 2, false, true],
@@ -102,7 +69,7 @@ it.each([
         ;[, ownKeys, ownValues] = want.map((x) => x.astype(dtype))
         ;[, newKeys, newValues] = got
       }
-      const launched = kernelsInPlans(() => run(keys - 2))
+      const launched = launchesInPlans(() => run(keys - 2))
       expect(launched.filter((each) => !["map", "arange"].includes(each))).toEqual(["attend_token"])
       for (const at of [0, 17, keys - 1]) run(at)
     }

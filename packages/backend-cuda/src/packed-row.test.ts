@@ -4,12 +4,12 @@ import "../test/hopper"
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import { beforeAll, expect, it, vi } from "vitest"
+import { followPipelines, launchesInPlans } from "../test/launches"
+import { valuesOf, wave } from "../test/waves"
 import { cudaRuntime } from "./index"
 import { cudaNative } from "./native"
 
 const made = new Set<string>()
-/** Names of launches, by pipeline. */
-const names = new Map<number, string>()
 /** Of packed_row's kernels: stages, and tiles whose scales and biases are kept. */
 const forms: number[][] = []
 beforeAll(() => {
@@ -21,24 +21,14 @@ beforeAll(() => {
     made.add(call[1])
     return make(...call)
   })
-  const { newPipeline } = cudaRuntime
-  vi.spyOn(cudaRuntime, "newPipeline").mockImplementation(function (this: typeof cudaRuntime, ...call) {
-    const pipeline = newPipeline.apply(this, call)
-    const { source } = call[0] as unknown as { source: string }
+  followPipelines((source, symbol) => {
     const [, norm, end] = /LZ_NORM (\d)\n#define LZ_END (\d)/.exec(source) ?? []
     const [, ...form] = /LZ_STAGES (\d+)\n#define LZ_TABLES (\d+)/.exec(source) ?? []
     if (form.length > 0) forms.push(form.map(Number))
-    names.set((pipeline as unknown as { id: number }).id, norm ? `${call[1]} ${norm} ${end}` : call[1])
-    return pipeline
+    return norm ? `${symbol} ${norm} ${end}` : symbol
   })
 })
 
-const wave = (shape: number[], dtype: mx.Dtype, phase: number): mx.Array =>
-  mx
-    .array(Float32Array.from({ length: shape.reduce((a, b) => a * b) }, (_, i) => Math.sin(i * 0.7 + phase)))
-    .reshape(shape)
-    .astype(dtype)
-const valuesOf = (x: mx.Array): number[] => [...(x.astype(mx.float32).toTypedArray() as Float32Array)]
 /** Rows of weights with a last tile that is not whole, enough for the kernel whose blocks stay. */
 const rowsFor = (): number => 4 * 16 * cudaRuntime.facts.processors + 9
 
@@ -159,26 +149,6 @@ it("reads weights before earlier work has ended where that cannot write them", (
       }),
     ).toEqual([[k, early, rows]])
 }, 120_000)
-
-/** Launches in plans that `body` makes: kernels, and what the words of packed_row say of the work around it. */
-function launchesInPlans(body: () => void): string[] {
-  const found: string[] = []
-  const plans = vi.spyOn(cudaRuntime, "newPlan")
-  try {
-    body()
-    for (const [{ words, length }] of plans.mock.calls) {
-      let pipeline = 0
-      for (let at = 0; at < length; at += words[at] >>> 8) {
-        const command = words[at] & 0xff
-        if (command === 1) pipeline = words[at + 1]
-        if (command === 5) found.push(names.get(pipeline) as string)
-      }
-    }
-    return found
-  } finally {
-    plans.mockRestore()
-  }
-}
 
 const silu = (x: mx.Array): mx.Array => x.multiply(x.sigmoid())
 const weightsOf = (rows: number, k: number, dtype: mx.Dtype, phase: number): ((x: mx.Array) => mx.Array) => {

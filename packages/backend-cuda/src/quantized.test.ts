@@ -6,14 +6,9 @@ import "../test/double"
 import * as mx from "@lazuli/core"
 import { beforeAll, expect, it } from "vitest"
 import "./index"
+import { wave } from "../test/waves"
 
 beforeAll(() => mx.setBackend("cuda", "gpu"))
-
-const wave = (shape: number[], dtype: mx.Dtype, phase: number): mx.Array =>
-  mx
-    .array(Float32Array.from({ length: shape.reduce((a, b) => a * b) }, (_, i) => Math.sin(i * 0.7 + phase)))
-    .reshape(shape)
-    .astype(dtype)
 
 /** Rows and columns within a dtype's precision. */
 function expectNear(got: Float32Array, want: Float32Array, dtype: mx.Dtype): void {

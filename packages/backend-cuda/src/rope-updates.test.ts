@@ -2,50 +2,15 @@
 import "../test/double"
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
-import { beforeAll, expect, it, vi } from "vitest"
-import { cudaRuntime } from "./index"
+import { beforeAll, expect, it } from "vitest"
+import { followPipelines, plansOf } from "../test/launches"
+import { valuesOf, wave } from "../test/waves"
 
-/** Kernels of pipelines, by id. */
-const names = new Map<number, string>()
 beforeAll(() => {
   mx.setBackend("cuda", "gpu")
   mx.setDefaultDevice(mx.gpu)
-  const { newPipeline } = cudaRuntime
-  vi.spyOn(cudaRuntime, "newPipeline").mockImplementation(function (this: typeof cudaRuntime, ...call) {
-    const pipeline = newPipeline.apply(this, call)
-    names.set((pipeline as unknown as { id: number }).id, call[1])
-    return pipeline
-  })
+  followPipelines()
 })
-
-const wave = (shape: number[], dtype: mx.Dtype, phase: number): mx.Array =>
-  mx
-    .array(Float32Array.from({ length: shape.reduce((a, b) => a * b) }, (_, i) => Math.sin(i * 0.7 + phase)))
-    .reshape(shape)
-    .astype(dtype)
-const valuesOf = (x: mx.Array): number[] => [...(x.astype(mx.float32).toTypedArray() as Float32Array)]
-
-/** Launches of the plans that `body` makes, without copies that runs in place leave out. */
-function launchesInPlans(body: () => void): string[] {
-  const plans = vi.spyOn(cudaRuntime, "newPlan")
-  try {
-    body()
-    return plans.mock.calls.flatMap(([{ words, length }]) => {
-      const found: string[] = []
-      let pipeline = 0
-      let left = 0
-      for (let at = 0; at < length; at += words[at] >>> 8) {
-        const command = words[at] & 0xff
-        if (command === 1) pipeline = words[at + 1]
-        if (command === 13) left++
-        if (command === 5) found.push(names.get(pipeline) as string)
-      }
-      return [...found, `${left} left out`]
-    })
-  } finally {
-    plans.mockRestore()
-  }
-}
 
 it.each([
   [mx.bfloat16, 16, 16, false],
@@ -95,7 +60,7 @@ it.each([
         ;[, ownKeys, ownValues] = want
         ;[, keys, values] = got
       }
-      expect(launchesInPlans(() => run(3))).toEqual(["map", "map", "rope", "2 left out"])
+      expect(plansOf(() => run(3))).toEqual([{ launches: ["map", "map", "rope"], leftOut: 2 }])
       for (const at of [4, 9, 0]) run(at)
     }
   },
