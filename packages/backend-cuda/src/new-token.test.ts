@@ -76,3 +76,40 @@ it.each([
   },
   240_000,
 )
+
+it("rotations of two positions, seen as one of twice the heads, are turned by their positions", () => {
+  const [heads, groups, keys, features] = [4, 2, 40, 64]
+  const step = (
+    q: mx.Array,
+    k: mx.Array,
+    v: mx.Array,
+    oldKeys: mx.Array,
+    oldValues: mx.Array,
+    at: mx.Array,
+  ): mx.Array[] => {
+    const [turned, key] = [q, k].map((x) =>
+      mx.fast
+        .rope(x, features, { traditional: false, base: 100, scale: 1, offset: at })
+        .reshape([1, -1, 1, features]),
+    )
+    const place = at.reshape([1])
+    const newKeys = mx.sliceUpdate(oldKeys, key, place, [2])
+    const newValues = mx.sliceUpdate(oldValues, v, place, [2])
+    return [mx.fast.scaledDotProductAttention(turned, newKeys, newValues, { scale: 0.2 }), newKeys, newValues]
+  }
+  const given = [
+    wave([1, heads / 2, 2, features], mx.float16, 1),
+    wave([1, groups / 2, 2, features], mx.float16, 2),
+    wave([1, groups, 1, features], mx.float16, 3),
+    wave([1, groups, keys, features], mx.float16, 4),
+    wave([1, groups, keys, features], mx.float16, 5),
+    mx.array(7, mx.int32),
+  ] as const
+  const wanted = mx.stream(mx.cpu, () => step(...given).map(valuesOf))
+  const got = compile(step)(...given).map(valuesOf)
+  got.forEach((values, n) => {
+    values.forEach((x, i) => {
+      if (!(Math.abs(x - wanted[n][i]) <= 5e-3)) expect([n, i, x]).toEqual([n, i, wanted[n][i]])
+    })
+  })
+})
