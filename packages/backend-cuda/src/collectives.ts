@@ -70,6 +70,10 @@ function peerOf(node: Node, kind: Kind): number {
   return kind === Kind.Broadcast ? root : kind === Kind.Send ? to : kind === Kind.Receive ? from : 0
 }
 
+/** A number that is equal for equal facts. */
+const numberOf = (facts: readonly number[]): number =>
+  facts.reduce((hash, fact) => Math.imul(hash ^ fact, 16777619) >>> 0, 2166136261)
+
 /** Elements as NCCL has them. */
 type Elements = readonly [type: number, count: number]
 
@@ -95,22 +99,26 @@ function addedAs({ dtype, size }: Node, reduction: keyof typeof REDUCTIONS): Ele
 /** The families of the primitives, and the way in which `@lazuli/distributed` connects processes. */
 export function collectivesOf(runtime: CudaRuntime): { families: Families; collectives: DeviceCollectives } {
   /** The addon's communicators by the numbers of groups. */
-  const communicators = new Map<number, number>()
+  const communicators = new Map<number, { readonly number: number; readonly rank: number }>()
 
   function call(queue: DispatchQueue, node: Node, kind: Kind, parts: readonly Part[], op = 0): void {
     const full = parts.filter(({ elements }) => elements[1] > 0)
     const name = publicName(node)
+    const { number, rank } = communicators.get(paramsOf(node).group) as { number: number; rank: number }
+    const peer = peerOf(node, kind)
+    const between =
+      kind === Kind.Send ? { from: rank, to: peer } : kind === Kind.Receive ? { from: peer, to: rank } : {}
+    const root = kind === Kind.Broadcast ? peer : 0
     for (let i = 0; i < full.length; i += MOST_PARTS) {
       const some = full.slice(i, i + MOST_PARTS)
       const words = new Int32Array(HEAD + 3 * some.length)
-      words[0] = communicators.get(paramsOf(node).group) as number
+      words[0] = number
       words[1] = kind
       words[2] = op
-      words[3] = peerOf(node, kind)
+      words[3] = peer
       let at = HEAD
       for (const { elements } of some) {
         const [type, count] = elements
-        runtime.noteCollective(name, [kind, type, op, count])
         words[at++] = type
         words[at++] = count
         words[at++] = Math.floor(count / 2 ** 32)
@@ -122,6 +130,15 @@ export function collectivesOf(runtime: CudaRuntime): { families: Families; colle
         arguments: some.flatMap(({ from, to }) => [from, to]),
         writes: kind === Kind.Send ? [] : some.map(({ to }) => to.storage),
         isBeside: true,
+        exchange: {
+          group: number,
+          name,
+          // Both sides of a message are the same operation.
+          operations: some.map(({ elements }) =>
+            numberOf([Math.min(kind, Kind.Send), op, root, ...elements]),
+          ),
+          ...between,
+        },
       })
     }
   }
@@ -197,8 +214,8 @@ export function collectivesOf(runtime: CudaRuntime): { families: Families; colle
       name: "nccl",
       isAvailable: () => runtime.hasCollectives,
       newId: () => runtime.newCollectiveId(),
-      join(group, id, rank, size, check) {
-        communicators.set(group, runtime.joinCollectives(id, rank, size, check))
+      join(group, id, rank, size, watch) {
+        communicators.set(group, { number: runtime.joinCollectives(id, rank, size, watch), rank })
       },
       leave() {
         communicators.clear()

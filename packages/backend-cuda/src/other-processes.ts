@@ -2,64 +2,84 @@
  * The other processes that take part in this one's work, by collectives: what they are told while this one waits for that, and how it
  * finds out that one of them has failed. How they are connected is in @lazuli/distributed.
  */
-import type { GpuMark } from "@lazuli/gpu-kernels"
+import type { DeviceWatch } from "@lazuli/core/engine"
+import type { ExchangeNote, GpuMark } from "@lazuli/gpu-kernels"
 
-/** Called while work is waited for that other processes take part in; see `DeviceCollectives.join`. */
-export type Check = (isWaiting: boolean, work: number, op: string) => void
-/** Milliseconds between such calls. */
+/** Milliseconds between looks at the others. */
 export const CHECK_EVERY = 20
 
-/** The sequence of collectives up to one as a number, and that one. */
-interface LastCollective {
-  readonly work: number
+/** The place of a collective among all, and the operation. */
+interface Place {
+  readonly place: number
   readonly op: string
 }
 
 export class OtherProcesses {
-  private readonly checks: Check[] = []
+  /** By the numbers of communicators. */
+  private readonly watches = new Map<number, DeviceWatch>()
   /** The last one that was added. */
-  private last: LastCollective = { work: 0, op: "allSum" }
+  private last: Place = { place: 0, op: "allSum" }
+  /** Waits of which the others were told. */
+  private waits = 0
 
   /** `giveUp` ends the work that others take part in. */
   constructor(private readonly giveUp: () => void) {}
 
+  /** That of the first group; all are of one job. */
+  private get ofJob(): DeviceWatch | undefined {
+    return this.watches.values().next().value
+  }
   /** True once a group was joined. */
   get exist(): boolean {
-    return this.checks.length > 0
+    return this.watches.size > 0
   }
-  join(check: Check): void {
-    this.checks.push(check)
+  join(communicator: number, watch: DeviceWatch): void {
+    this.watches.set(communicator, watch)
   }
   leave(): void {
-    this.checks.length = 0
+    this.watches.clear()
+    this.waits = 0
   }
-  /** Notes a collective that is added. */
-  note(op: string, facts: readonly number[]): void {
-    let { work } = this.last
-    for (const fact of facts) work = (Math.imul(work ^ fact, 16777619) + 1) >>> 0
-    this.last = { work, op }
+  /** Notes collectives that are added. */
+  add({ group, name: op, operations, from, to }: ExchangeNote): void {
+    const watch = this.watches.get(group)
+    if (watch === undefined) return
+    for (const operation of operations) this.last = { place: watch.add(operation, from, to), op }
+  }
+
+  /** A wait until a collective is done, of which the others are told from the first time it tells on. */
+  private wait({ place, op }: Place): { tell(): void; end(): void } {
+    const watch = this.ofJob as DeviceWatch
+    let isTold = false
+    return {
+      /** @throws DistributedError where another process has failed */
+      tell: () => {
+        if (!isTold) this.waits++
+        isTold = true
+        watch.wait(place, op)
+      },
+      end: () => {
+        // Nothing is to be told of a job that this process has left.
+        if (isTold && watch === this.ofJob) watch.end(--this.waits > 0)
+        isTold = false
+      },
+    }
   }
 
   /** Waits until `look`, which waits for {@link CHECK_EVERY}, has an answer; gives the error where another process fails meanwhile. */
-  await<T>(look: () => T | undefined, at: LastCollective = this.last): T | Error {
-    let isTold = false
+  await<T>(look: () => T | undefined, wait = this.wait(this.last)): T | Error {
     try {
       for (;;) {
         const outcome = look()
         if (outcome !== undefined) return outcome
-        isTold = true
-        this.tell(true, at)
+        wait.tell()
       }
     } catch (error) {
       this.giveUp()
       return error as Error
     } finally {
-      if (isTold) this.tell(false, at)
+      wait.end()
     }
-  }
-  /** @throws DistributedError where one has failed */
-  private tell(isWaiting: boolean, { work, op }: LastCollective): void {
-    for (const check of this.checks) check(isWaiting, work, op)
   }
 
   /**
@@ -72,14 +92,10 @@ export class OtherProcesses {
     conclude: (outcome: boolean | Error) => boolean,
     free: () => void,
   ): GpuMark {
-    const at = this.last
-    let [isTold, next] = [false, performance.now() + CHECK_EVERY]
-    const end = (): void => {
-      if (isTold) this.tell(false, at)
-      isTold = false
-    }
+    const wait = this.wait(this.last)
+    let next = performance.now() + CHECK_EVERY
     const answered = (outcome: boolean | Error): boolean => {
-      end()
+      wait.end()
       return conclude(outcome)
     }
     return {
@@ -90,17 +106,16 @@ export class OtherProcesses {
         if (performance.now() < next) return null
         next = performance.now() + CHECK_EVERY
         try {
-          isTold = true
-          this.tell(true, at)
+          wait.tell()
           return null
         } catch (error) {
           this.giveUp()
           return answered(error as Error)
         }
       },
-      wait: () => answered(this.await(() => look(CHECK_EVERY) ?? undefined, at)),
+      wait: () => answered(this.await(() => look(CHECK_EVERY) ?? undefined, wait)),
       release() {
-        end()
+        wait.end()
         free()
       },
     }

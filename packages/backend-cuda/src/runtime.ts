@@ -7,6 +7,7 @@ import {
   collectorOf,
   DeviceError,
   type DeviceFacts,
+  type DeviceWatch,
   DistributedError,
   type Tracker,
 } from "@lazuli/core/engine"
@@ -15,6 +16,7 @@ import type {
   Commands,
   DeviceInfo,
   DispatchForm,
+  ExchangeNote,
   FunctionConstants,
   GpuBuffer,
   GpuLibrary,
@@ -31,7 +33,7 @@ import { errorOf } from "./factorizations"
 import { candidatesFor, hasDevice } from "./libraries"
 import { type CudaNative, cudaNative, type GpuFacts } from "./native"
 import { nativeSource } from "./native-source"
-import { CHECK_EVERY, type Check, OtherProcesses } from "./other-processes"
+import { CHECK_EVERY, OtherProcesses } from "./other-processes"
 
 const NONE: readonly CommandFailure[] = []
 /** The GPU begins once so many dispatches are encoded, so that it works while the host encodes more. */
@@ -230,8 +232,8 @@ export class CudaRuntime implements GpuRuntime {
     this.native.synchronize(ALL)
   })
   /** A communicator's number. */
-  joinCollectives(id: Uint8Array, rank: number, size: number, check: Check): number {
-    const look = (): void => check(true, 0, "init")
+  joinCollectives(id: Uint8Array, rank: number, size: number, watch: DeviceWatch): number {
+    const look = (): void => watch.wait(0, "init")
     try {
       // The others see from now on that this process is at it: opening the GPU may take longer than their limit.
       look()
@@ -239,21 +241,21 @@ export class CudaRuntime implements GpuRuntime {
       native.beginJoin(id, rank, size)
       let communicator: number | undefined
       while ((communicator = native.endJoin(CHECK_EVERY)) === undefined) look()
-      this.others.join(check)
+      this.others.join(communicator, watch)
       return communicator
     } catch (cause) {
       if (!(cause instanceof DistributedError)) throw this.error(cause, "NCCL")
       this.native.abortCollectives()
       throw cause
     } finally {
-      check(false, 0, "init")
+      watch.end(false)
     }
   }
   leaveCollectives(): void {
     this.others.leave()
   }
-  noteCollective(op: string, facts: readonly number[]): void {
-    this.others.note(op, facts)
+  addExchange(exchange: ExchangeNote): void {
+    this.others.add(exchange)
   }
 
   /** Waits for the work; gives what it failed of. Other processes may fail meanwhile, whose work it waits for. */

@@ -55,6 +55,7 @@ export {
   type DeviceCollectives,
   type DeviceFacts,
   type DeviceInformation,
+  type DeviceWatch,
   type Encoder,
   listBackends,
   onBackend,

@@ -153,14 +153,35 @@ napi_value has_mpi(Call& call) {
   return out;
 }
 
-// check(group, is_waiting, work, name)
-napi_value check(Call& call) {
+// add_device_work(group, operation, from, to) → its place among all; −1 and −1 for one of all members
+napi_value add_device_work(Call& call) {
   const auto group = group_at(call.integer(0));
-  World& world = group->world();
-  if (call.boolean(1))
-    world.await_device(call.text(3).c_str(), group->id(), uint64_t(call.number(2)));
-  else
-    world.end_device();
+  Lane lane{group->id(), -1, -1};
+  std::vector<int> members;
+  if (call.integer(2) >= 0) {
+    for (int i : {2, 3})
+      if (call.integer(i) < 0 || call.integer(i) >= group->size())
+        throw std::runtime_error("there is no such rank");
+    lane.from = group->world_rank(call.integer(2));
+    lane.to = group->world_rank(call.integer(3));
+    members = {lane.from, lane.to};
+  } else {
+    for (int i = 0; i < group->size(); i++) members.push_back(group->world_rank(i));
+  }
+  const auto operation = uint32_t(int64_t(call.number(1)));
+  return call.from(double(group->world().add_device_work(lane, members, operation)));
+}
+
+// await_device(group, place, name)
+napi_value await_device(Call& call) {
+  const auto group = group_at(call.integer(0));
+  group->world().await_device(call.text(2).c_str(), uint64_t(call.number(1)));
+  return nullptr;
+}
+
+// end_device(group, is_waiting)
+napi_value end_device(Call& call) {
+  group_at(call.integer(0))->world().end_device(call.boolean(1));
   return nullptr;
 }
 
@@ -224,10 +245,18 @@ void clean_up(void* data) {
 const struct {
   const char* name;
   napi_callback run;
-} functions[] = {{"join", entry<join>},           {"leave", entry<leave>}, {"rank", entry<rank>},
-                 {"size", entry<size>},           {"split", entry<split>}, {"run", entry<run>},
-                 {"transport", entry<transport>}, {"again", entry<again>}, {"hasMpi", entry<has_mpi>},
-                 {"check", entry<check>}};
+} functions[] = {{"join", entry<join>},
+                 {"leave", entry<leave>},
+                 {"rank", entry<rank>},
+                 {"size", entry<size>},
+                 {"split", entry<split>},
+                 {"run", entry<run>},
+                 {"transport", entry<transport>},
+                 {"again", entry<again>},
+                 {"hasMpi", entry<has_mpi>},
+                 {"addDeviceWork", entry<add_device_work>},
+                 {"awaitDevice", entry<await_device>},
+                 {"endDevice", entry<end_device>}};
 
 }  // namespace
 }  // namespace lazuli::dist

@@ -3,6 +3,7 @@
  * called from JavaScript.
  */
 import { DeviceError, DistributedError, type Dtype } from "@lazuli/core"
+import type { DeviceWatch } from "@lazuli/core/engine"
 import { native } from "./native"
 
 /** The operations, by the numbers that the addon knows them by. */
@@ -63,9 +64,11 @@ export class NativeCommunicator implements Communicator {
     const [k, r] = [KINDS.indexOf(kind), REDUCTIONS.indexOf(reduction)]
     native().run(this.number, k, r, dtype.code, input, output, count, peer, shape, name)
   }
-  /** Tells the others whether this rank waits for its device; throws where it waits for one that has failed. */
-  check(isWaiting: boolean, work: number, op: string): void {
-    native().check(this.number, isWaiting, work, op)
+  /** Tells the others of this rank's device. */
+  readonly watch: DeviceWatch = {
+    add: (operation, from = -1, to = -1) => native().addDeviceWork(this.number, operation, from, to),
+    wait: (place, op) => under(op, () => native().awaitDevice(this.number, place, op)),
+    end: (isWaiting) => native().endDevice(this.number, isWaiting),
   }
   split(color: number, key: number): NativeCommunicator {
     return under("split", () => new NativeCommunicator(native().split(this.number, color, key)))

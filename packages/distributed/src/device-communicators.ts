@@ -36,9 +36,7 @@ export class DeviceCommunicator implements Communicator {
         name: "init",
         shape: 0,
       })
-      collectives.join(numberOf(this), known, this.rank, this.size, (isWaiting, work, op) =>
-        under(op, () => host.check(isWaiting, work, op)),
-      )
+      collectives.join(numberOf(this), known, this.rank, this.size, host.watch)
     })
   }
   run(work: Work): void {

@@ -74,7 +74,7 @@ test("a machine that stops all ranks for longer than the limit does no harm", as
 
 test("the time in which a process is stopped is no part of its wait for a device", async () => {
   const said: string[] = []
-  const { code } = await runJob([await programOf("device-wait")], 2, {
+  const { code } = await runJob([await programOf("device-wait"), "stopped"], 2, {
     backend: "ring",
     timeLimit: LIMIT,
     print(line, _rank, error) {
@@ -91,6 +91,29 @@ test("the time in which a process is stopped is no part of its wait for a device
   expect(message).toMatch(/^\[allSum\] rank 1 has not reached this operation within 1 s/)
   expect(checks).toBeGreaterThan((LIMIT * 1000 * 0.4) / 20)
 }, 60_000)
+
+test.each([
+  { what: "ahead", ends: false },
+  { what: "apart", ends: false },
+  { what: "different", ends: true },
+  { what: "crossed", ends: true },
+  { what: "around", ends: true },
+])(
+  "long waits for devices whose operations are $what end with an error: $ends",
+  async ({ what, ends }) => {
+    const { code, out, errors } = await runJob([await programOf("device-wait"), what], 4, {
+      backend: "ring",
+      timeLimit: LIMIT,
+    })
+    expect(code, errors.flat().join("\n")).toBe(ends ? 3 : 0)
+    for (const [line] of out) {
+      const { message } = JSON.parse(line)
+      if (ends) expect(message).toMatch(/^\[allSum\] rank \d is at operation \d+, allSum, and this rank at/)
+      else expect(message).toBe(null)
+    }
+  },
+  30_000,
+)
 
 const mpirun = "/usr/bin/mpirun"
 /** The exit of a job that mpirun does not end when a rank fails, and what its ranks print. */

@@ -53,8 +53,12 @@ export interface Native {
     shape: number,
     name: string,
   ): void
-  /** Tells the others whether this rank waits for its device, since the first such call; throws where it does and one has failed. */
-  check(group: number, isWaiting: boolean, work: number, name: string): void
+  /** Notes an operation of the device, of a group or from one of its members to another; gives its place among all. */
+  addDeviceWork(group: number, operation: number, from: number, to: number): number
+  /** Tells the others that this rank waits for its device, since the first such call; throws where one has failed. */
+  awaitDevice(group: number, place: number, name: string): void
+  /** Ends such a wait, where others may go on. */
+  endDevice(group: number, isWaiting: boolean): void
   /** True if MPI's library can be loaded. */
   hasMpi(): boolean
 }

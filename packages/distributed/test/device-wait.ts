@@ -1,7 +1,10 @@
-/** Rank 0 waits for a device that rank 1 does not reach, every 20 ms, and says how often until it is told. */
+/**
+ * Ranks that wait for their devices, as those of GPUs do, every 20 ms: `stopped`, in which rank 1 never comes and rank 0 says how often it
+ * looked, or ranks that have added other operations than others, for three seconds.
+ */
 import type { DistributedError } from "@lazuli/core"
 import { connectBy } from "../src/backends"
-import { type NativeCommunicator, under } from "../src/communicators"
+import type { NativeCommunicator } from "../src/communicators"
 import { jobOf } from "../src/job"
 import type { JoinOptions } from "../src/native"
 
@@ -10,14 +13,45 @@ const group = connectBy(
   process.env.LAZULI_BACKEND as string,
   jobOf(process.env) as JoinOptions,
 ) as NativeCommunicator
-if (group.rank === 1) sleep(20_000)
+const { rank, size } = group
+
+/** The operations that ranks add; those of a number are equal. */
+const CASES: Record<string, () => void> = {
+  stopped() {
+    if (rank === 1) sleep(20_000)
+  },
+  // As a rank that compiles is ahead of one that does not.
+  ahead: () => add(group, 10 - 2 * rank),
+  different: () => add(group, 10 - rank, rank === 1 ? 5 : -1),
+  // In which others have no part.
+  apart() {
+    const half = group.split(Math.floor((2 * rank) / size), -1)
+    add(half, 10 + rank)
+    if (rank < 2) half.watch.add(1, 0, 1)
+    add(group, 3)
+  },
+  // Each waits for what the other has not added.
+  crossed() {
+    if (rank === 0) group.watch.add(1, 0, 1)
+    else add(group, 1)
+  },
+  around: () => group.watch.add(1, rank, (rank + 1) % size),
+}
+function add({ watch }: NativeCommunicator, count: number, other = -1): void {
+  for (let i = 0; i < count; i++) watch.add(i === other ? 1000 : i)
+}
+
+const [, , name] = process.argv
 let checks = 0
 try {
-  for (; ; checks++) {
-    under("allSum", () => group.check(true, 0, "allSum"))
-    if (checks === 0) console.log(JSON.stringify({ pid: process.pid }))
+  CASES[name]()
+  const end = performance.now() + (name === "stopped" ? 60_000 : 3000)
+  for (; performance.now() < end; checks++) {
+    group.watch.wait(1000, "allSum")
+    if (checks === 0 && name === "stopped") console.log(JSON.stringify({ pid: process.pid }))
     sleep(20)
   }
+  console.log(JSON.stringify({ message: null, checks }))
 } catch (error) {
   console.log(JSON.stringify({ message: (error as DistributedError).message, checks }))
   process.exitCode = 3

@@ -109,6 +109,21 @@ export interface LibraryCall {
   readonly writes: readonly Storage[]
   /** In a recording it runs beside the work that follows, until some of that touches the same memory. */
   readonly isBeside?: boolean
+  /** Where other processes take part. */
+  readonly exchange?: ExchangeNote
+}
+
+/** Operations in which other processes take part, as these compare them. */
+export interface ExchangeNote {
+  /** The runtime's number of the group. */
+  readonly group: number
+  /** The operation as users know it. */
+  readonly name: string
+  /** Numbers that are equal for equal operations. */
+  readonly operations: readonly number[]
+  /** The ranks of operations from one member to another. */
+  readonly from?: number
+  readonly to?: number
 }
 
 /** A kernel's dispatches, argument by argument, along one axis. `P` is what the queue has for a kernel. */

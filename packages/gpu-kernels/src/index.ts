@@ -11,6 +11,7 @@ export {
   type Dispatch,
   type DispatchForm,
   type DispatchQueue,
+  type ExchangeNote,
   type FunctionConstants,
   type Kernel,
   type LibraryCall,

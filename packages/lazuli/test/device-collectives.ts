@@ -1,6 +1,6 @@
 /**
  * Ranks with a GPU each exchange arrays by its collectives. Prints what is wrong; with an argument rank 1 fails so in the third step, also
- * of steps that only promise their results, or while the GPUs' library connects them, as another argument says.
+ * of steps that only promise their results or are compiled, or while the GPUs' library connects them, as another argument says.
  */
 import "@lazuli/backend-cpu"
 import "@lazuli/backend-cuda"
@@ -117,16 +117,26 @@ try {
     for (let i = 0; i < 4; i++)
       same("compiled", step(x.add(i)), expected(ranks.map((r) => of(r).map((v) => v + i))))
   } else {
+    const sum = compile((a: mx.Array) => distributed.allSum(a.add(1)).multiply(2))
+    const gather = compile((a: mx.Array) => distributed.allGather(a.add(1)).multiply(2))
+    // A message that the other rank has no part in.
+    const message = compile((a: mx.Array) =>
+      (rank === 0 ? distributed.send(a, 1) : distributed.recvLike(a, 0)).multiply(2),
+    )
     for (let i = 0; i < 1000; i++) {
       if (i === 3) at = performance.now()
       if (i === 3 && rank === 1) {
         if (fault === "stop") process.kill(process.pid, "SIGSTOP")
         if (fault === "kill") process.kill(process.pid, "SIGKILL")
-        if (fault === "part") mx.eval(distributed.barrier())
+        if (fault === "part" && when !== "compiled") mx.eval(distributed.barrier())
+        if (fault === "part" && when === "compiled") mx.eval(message(mx.array(of(rank))))
+        if (fault === "order") mx.eval(gather(mx.array(of(rank))))
       }
-      const sum = distributed.allSum(mx.array(of(rank)))
-      if (when === "promised") await mx.asyncEval(sum)
-      else mx.eval(sum)
+      const x = mx.array(of(rank))
+      if (when === "promised") await mx.asyncEval(distributed.allSum(x))
+      else if (when === "compiled")
+        for (const step of i < 3 ? [sum, gather, message] : [sum]) mx.eval(step(x))
+      else mx.eval(distributed.allSum(x))
     }
   }
   console.log(JSON.stringify({ wrong, borrowed: Object.keys(mx.backendStats().cuda ?? {}) }))

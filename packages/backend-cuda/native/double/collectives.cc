@@ -28,8 +28,12 @@ constexpr size_t kMost = 1 << 20;  // bytes of a message
 constexpr int kMembers = 8;
 enum : int { kInternalError = 3, kInvalidArgument = 4 };
 
+enum class Call { reduce, scatter, gather, broadcast, message };
+
 struct Mailbox {
   std::atomic<uint32_t> posted, taken;
+  Call call;
+  size_t bytes;
   char data[kMost];
 };
 struct Shared {
@@ -50,6 +54,7 @@ struct Message {
   int peer;
   char* data;
   size_t bytes;
+  Call call;
 };
 struct Operation {
   Communicator* communicator;
@@ -62,15 +67,18 @@ struct Operation {
   size_t at = 0;
 };
 
-// True once a message is posted or taken.
+// True once a message is posted or taken. One of another operation is never taken.
 bool pass(Communicator& c, const Message& m) {
   Mailbox& box = m.out ? c.shared->boxes[c.rank][m.peer] : c.shared->boxes[m.peer][c.rank];
   const bool full = box.posted.load() != box.taken.load();
   if (full == m.out) return false;
   if (m.out) {
     std::memcpy(box.data, m.data, m.bytes);
+    box.call = m.call;
+    box.bytes = m.bytes;
     box.posted++;
   } else {
+    if (box.call != m.call || box.bytes != m.bytes) return false;
     std::memcpy(m.data, box.data, m.bytes);
     box.taken++;
   }
@@ -98,7 +106,7 @@ int step(void* data) {
 
 // Open groups, one within the other; their messages, which are one operation, and their other operations.
 int groups = 0;
-std::unique_ptr<Operation> messages;
+std::unique_ptr<Operation> exchanged;
 std::vector<std::unique_ptr<Operation>> grouped;
 void* group_stream = nullptr;
 
@@ -171,8 +179,9 @@ int reduce(const void* from, size_t step, void* to, size_t count, int type, int 
   for (int r = 0; r < c->size; r++) {
     if (r == c->rank) continue;
     o->copies[size_t(r)].resize(bytes);
-    o->messages.push_back({true, r, at + size_t(r) * step, bytes});
-    o->messages.push_back({false, r, o->copies[size_t(r)].data(), bytes});
+    const Call call = step ? Call::scatter : Call::reduce;
+    o->messages.push_back({true, r, at + size_t(r) * step, bytes, call});
+    o->messages.push_back({false, r, o->copies[size_t(r)].data(), bytes, call});
   }
   Operation* its = o.get();
   o->finish = [=] {
@@ -190,8 +199,8 @@ int reduce(const void* from, size_t step, void* to, size_t count, int type, int 
   return start(std::move(o), stream);
 }
 
-Message message(bool out, const void* data, size_t bytes, int peer) {
-  return {out, peer, static_cast<char*>(const_cast<void*>(data)), bytes};
+Message message(Call call, bool out, const void* data, size_t bytes, int peer) {
+  return {out, peer, static_cast<char*>(const_cast<void*>(data)), bytes, call};
 }
 
 int point_to_point(const Message& m, Communicator* c, void* stream) {
@@ -200,9 +209,9 @@ int point_to_point(const Message& m, Communicator* c, void* stream) {
     o->messages.push_back(m);
     return start(std::move(o), stream);
   }
-  if (!messages) messages = operation(c);
+  if (!exchanged) exchanged = operation(c);
   group_stream = stream;
-  messages->messages.push_back(m);
+  exchanged->messages.push_back(m);
   return 0;
 }
 
@@ -257,7 +266,7 @@ LZ_EXPORT int ncclGroupStart() {
 LZ_EXPORT int ncclGroupEnd() {
   if (groups == 0) return kInvalidArgument;
   if (--groups > 0) return 0;
-  if (messages) grouped.push_back(std::move(messages));
+  if (exchanged) grouped.push_back(std::move(exchanged));
   if (grouped.empty()) return 0;
   auto o = operation(grouped[0]->communicator);
   o->parts = std::move(grouped);
@@ -265,20 +274,20 @@ LZ_EXPORT int ncclGroupEnd() {
   return start(std::move(o), group_stream);
 }
 LZ_EXPORT int ncclSend(const void* from, size_t count, int type, int peer, void* c, void* stream) {
-  return point_to_point(message(true, from, count * width_of(type), peer), static_cast<Communicator*>(c),
-                        stream);
+  return point_to_point(message(Call::message, true, from, count * width_of(type), peer),
+                        static_cast<Communicator*>(c), stream);
 }
 LZ_EXPORT int ncclRecv(void* to, size_t count, int type, int peer, void* c, void* stream) {
-  return point_to_point(message(false, to, count * width_of(type), peer), static_cast<Communicator*>(c),
-                        stream);
+  return point_to_point(message(Call::message, false, to, count * width_of(type), peer),
+                        static_cast<Communicator*>(c), stream);
 }
 LZ_EXPORT int ncclAllGather(const void* from, void* to, size_t count, int type, void* c, void* stream) {
   auto* comm = static_cast<Communicator*>(c);
   const size_t bytes = count * width_of(type);
   auto o = operation(comm);
   for (int r = 0; r < comm->size; r++) {
-    o->messages.push_back(message(true, from, bytes, r));
-    o->messages.push_back(message(false, static_cast<char*>(to) + size_t(r) * bytes, bytes, r));
+    o->messages.push_back(message(Call::gather, true, from, bytes, r));
+    o->messages.push_back(message(Call::gather, false, static_cast<char*>(to) + size_t(r) * bytes, bytes, r));
   }
   return start(std::move(o), stream);
 }
@@ -288,7 +297,7 @@ LZ_EXPORT int ncclBroadcast(const void* from, void* to, size_t count, int type, 
   const size_t bytes = count * width_of(type);
   auto o = operation(comm);
   for (int r = 0; r < comm->size && comm->rank == root; r++)
-    o->messages.push_back(message(true, from, bytes, r));
-  o->messages.push_back(message(false, to, bytes, root));
+    o->messages.push_back(message(Call::broadcast, true, from, bytes, r));
+  o->messages.push_back(message(Call::broadcast, false, to, bytes, root));
   return start(std::move(o), stream);
 }

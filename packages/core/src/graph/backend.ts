@@ -135,6 +135,22 @@ export interface DeviceInformation {
   stopCapture?(): void
 }
 
+/** Ways in which the members of a group learn what their devices do, and that one of them has failed. */
+export interface DeviceWatch {
+  /**
+   * Notes an operation that is added, whenever it is: a number that is equal for equal operations, and both ranks where it is from one
+   * member to another. Gives its place among all that this process adds.
+   */
+  add(operation: number, from?: number, to?: number): number
+  /**
+   * Called every now and then while this process waits for its device to pass a place; `op` is the operation there.
+   * @throws DistributedError where a member has failed, or waits for other operations
+   */
+  wait(place: number, op: string): void
+  /** Called at the end of such a wait; true says that there are other ones. */
+  end(isWaiting: boolean): void
+}
+
 /** Collectives between devices of several processes, by the vendor's library. `@lazuli/distributed` connects them. */
 export interface DeviceCollectives {
   /** Its name in `mx.distributed.init`. */
@@ -143,17 +159,10 @@ export interface DeviceCollectives {
   /** A new group id: one member creates it, and all join with it. */
   newId(): Uint8Array
   /**
-   * Joins the group with an id; returns once all members have joined. Primitives refer to the group by the number `group`. While waiting
-   * for the device, `check` is called with true, a number that is equal for equal sequences of operations, and the last operation; and with
-   * false when the wait ends. It throws if a member has failed, which aborts the work.
+   * Joins the group with an id; returns once all members have joined. Primitives refer to the group by the number `group`. `watch` is told
+   * of all operations, and of the times at which this process waits for its device.
    */
-  join(
-    group: number,
-    id: Uint8Array,
-    rank: number,
-    size: number,
-    check: (isWaiting: boolean, work: number, op: string) => void,
-  ): void
+  join(group: number, id: Uint8Array, rank: number, size: number, watch: DeviceWatch): void
   /** Leaves all groups. */
   leave(): void
 }

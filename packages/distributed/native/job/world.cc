@@ -26,6 +26,7 @@ struct Message {
   uint32_t type;
   int32_t rank;
   Status status;
+  DeviceProgress device;
   char text[200];
 };
 
@@ -91,7 +92,7 @@ void World::begin(const char* name, uint32_t group, uint64_t sequence) {
     throw *failure_;
   }
   std::lock_guard lock(guard_);
-  status_.in_operation = 1;
+  status_.busy = Busy::host;
   status_.group = group;
   status_.sequence = sequence;
   status_.waiting_for = -1;
@@ -102,24 +103,50 @@ void World::begin(const char* name, uint32_t group, uint64_t sequence) {
 
 void World::end() {
   std::lock_guard lock(guard_);
-  status_.in_operation = 0;
+  // A wait for the device may go on beside it.
+  status_.busy = device_since_ ? Busy::device : Busy::no;
 }
 
-void World::await_device(const char* name, uint32_t group, uint64_t sequence) {
-  begin(name, group, sequence);
+uint64_t World::add_device_work(const Lane& lane, const std::vector<int>& members, uint32_t operation) {
+  std::lock_guard lock(guard_);
+  return device_.add(lane, members, operation);
+}
+
+void World::await_device(const char* name, uint64_t place) {
+  begin(name, 0, place);
   Instant since;
   {
     std::lock_guard lock(guard_);
+    status_.busy = Busy::device;
+    device_place_ = place;
+    status_.waiting_for = first_behind();
     if (!device_since_) device_since_ = now();
     since = *device_since_;
   }
-  check_others(since, true);
+  check_others(since, Busy::device);
 }
 
-void World::end_device() {
-  end();
+void World::end_device(bool is_waiting) {
   std::lock_guard lock(guard_);
+  if (!is_waiting) status_.busy = Busy::no;
   device_since_.reset();
+}
+
+// The first rank that has not added what this one's device waits for; −1 where all have.
+int World::first_behind() const {
+  for (int r = 0; r < size(); r++)
+    if (r != rank() && device_.is_ahead(members_[r]->device, device_place_, r)) return r;
+  return -1;
+}
+
+// True if a rank waits for this one, by way of others.
+bool World::waits_for_me(int at) const {
+  for (int steps = 0; at >= 0 && steps < size(); steps++) {
+    if (at == rank()) return true;
+    const Status& status = members_[at]->status;
+    at = status.busy == Busy::device ? status.waiting_for : -1;
+  }
+  return false;
 }
 
 void World::note(int rank, const std::string& text) {
@@ -177,7 +204,24 @@ void World::check(int peer, Instant since) {
   if (waited > seconds(limit())) suspect(peer);
 }
 
-void World::check_others(Instant since, bool may_last) {
+// The place of another rank in words, where it is at another operation than this one.
+std::string World::other_operation(int r) const {
+  const Member& member = *members_[r];
+  const Status& theirs = member.status;
+  bool differs;
+  if (status_.busy == Busy::device && theirs.busy == Busy::device) {
+    differs = device_.differs(member.device, r) || (r == status_.waiting_for && waits_for_me(r));
+  } else {
+    differs = theirs.sequence != status_.sequence ||
+              std::strncmp(theirs.name, status_.name, sizeof status_.name) != 0;
+  }
+  if (!differs) return "";
+  return "is at operation " + std::to_string(theirs.sequence) + ", " + theirs.name +
+         ", and this rank at operation " + std::to_string(status_.sequence) + ", " + status_.name +
+         ": all ranks must do the same in the same order";
+}
+
+void World::check_others(Instant since, Busy mine) {
   int culprit = -1;
   std::string text;
   const auto waited = now() - since;
@@ -187,34 +231,29 @@ void World::check_others(Instant since, bool may_last) {
     if (failure_) throw *failure_;
     const Instant now = this->now();
     const bool late = waited > seconds(limit());
-    const auto look_for = [&](const std::function<std::string(const Member&)>& fault) {
+    const auto look_for = [&](const std::function<std::string(int)>& fault) {
       for (int r = 0; r < size() && culprit < 0; r++) {
         if (r == rank()) continue;
-        text = fault(*members_[r]);
+        text = fault(r);
         if (!text.empty()) culprit = r;
       }
     };
     // Ranks that wait for one that is gone or stopped may wait at different operations, so those are the last
     // to be blamed.
-    look_for([&](const Member& member) -> std::string {
+    look_for([&](int r) -> std::string {
+      const Member& member = *members_[r];
       if (member.left && waited > std::chrono::milliseconds(200)) return "left the job";
       if (!late || now - member.heard <= seconds(limit() / 2)) return "";
       return "has not been heard of for " + in_words(limit()) + ": it was stopped, or cannot be reached";
     });
     if (late) {
-      look_for([&](const Member& member) -> std::string {
-        return member.status.in_operation ? "" : "has not reached this operation within " + in_words(limit());
+      look_for([&](int r) -> std::string {
+        if (members_[r]->status.busy != Busy::no) return "";
+        return "has not reached this operation within " + in_words(limit());
       });
-      look_for([&](const Member& member) -> std::string {
-        if (member.status.sequence == status_.sequence &&
-            std::strncmp(member.status.name, status_.name, sizeof status_.name) == 0)
-          return "";
-        return "is at operation " + std::to_string(member.status.sequence) + ", " + member.status.name +
-               ", and this rank at operation " + std::to_string(status_.sequence) +
-               ": all ranks must do the same in the same order";
-      });
+      look_for([&](int r) { return other_operation(r); });
     }
-    if (culprit < 0 && late && !may_last) {
+    if (culprit < 0 && late && mine == Busy::host) {
       culprit = rank() == 0 ? 1 : 0;
       text = "does not finish this operation within " + in_words(limit());
     }
@@ -236,7 +275,7 @@ void World::suspect(int peer) {
         break;
       }
       const int next = member.status.waiting_for;
-      if (!member.status.in_operation) {
+      if (member.status.busy == Busy::no) {
         text = "has not reached this operation within " + in_words(limit());
         break;
       }
@@ -256,12 +295,14 @@ void World::tell_all(uint32_t type, int rank, const std::string& text) {
   message.rank = rank;
   message.status = status_;
   snprintf(message.text, sizeof message.text, "%s", text.c_str());
-  message.check = check_of(message);
-  for (auto& member : members_) {
+  for (int r = 0; r < size(); r++) {
+    const auto& member = members_[r];
     if (!member->control) continue;
     // A rank that takes nothing gets no more heartbeats, but hears of failures.
     if (type == kBeat && !member->outgoing.empty()) continue;
     if (member->outgoing.size() > 16 * sizeof message) continue;
+    message.device = device_.progress(device_place_, r);
+    message.check = check_of(message);
     member->outgoing.append(reinterpret_cast<const char*>(&message), sizeof message);
     push(*member);
   }
@@ -296,6 +337,7 @@ bool World::hear(Member& from, int rank) {
       from.status = message.status;
       from.status.name[sizeof from.status.name - 1] = 0;
       if (from.status.waiting_for >= size()) from.status.waiting_for = -1;
+      from.device = message.device;
       if (message.type == kBye) from.left = true;
       if (message.type == kFail && message.rank >= 0 && message.rank < size()) {
         note(message.rank, message.text);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "failure.h"
+#include "job/device_work.h"
 #include "job/handshake.h"
 #include "wire/sockets.h"
 
@@ -37,9 +38,11 @@ struct Seat {  // what the rendezvous tells of a rank
   char host[64];
 };
 
+enum class Busy : uint32_t { no, host, device };
+
 // The operation that a rank is in, or was in last.
 struct Status {
-  uint32_t in_operation = 0;
+  Busy busy = Busy::no;
   uint32_t group = 0;
   uint64_t sequence = 0;
   int32_t waiting_for = -1;
@@ -53,6 +56,7 @@ struct Member {
   std::string incoming, outgoing;  // parts of control messages
   Instant heard;
   Status status;
+  DeviceProgress device;
   bool left = false;
 };
 
@@ -75,11 +79,14 @@ class World {
   // moment by now().
   void check(int peer, Instant since);
   // The same while it is not known who keeps this one waiting.
-  void check_all(Instant since) { check_others(since, false); }
-  // Called while this rank waits for work on its device, which may take longer than the limit where all are
-  // at it. The wait lasts from the first call until end_device().
-  void await_device(const char* name, uint32_t group, uint64_t sequence);
-  void end_device();
+  void check_all(Instant since) { check_others(since, Busy::host); }
+  // Adds an operation of this rank's device. Returns its place among all.
+  uint64_t add_device_work(const Lane& lane, const std::vector<int>& members, uint32_t operation);
+  // Called while this rank waits for its device to pass a place, which may take longer than the limit where
+  // all are at it. The wait lasts from the first call until end_device(), which says if there are other
+  // waits.
+  void await_device(const char* name, uint64_t place);
+  void end_device(bool is_waiting);
   bool has_failed() const { return failed_.load(std::memory_order_acquire); }
   // A connection for data has ended.
   [[noreturn]] void ended(int peer);
@@ -92,7 +99,10 @@ class World {
   std::mutex turn;
 
  private:
-  void check_others(Instant since, bool may_last);
+  void check_others(Instant since, Busy mine);
+  std::string other_operation(int rank) const;
+  int first_behind() const;
+  bool waits_for_me(int rank) const;
   void meet_at_rendezvous(Socket& listener);
   void gather_at_rendezvous(int port);
   void connect_all(const Socket& listener);
@@ -115,6 +125,8 @@ class World {
   std::vector<std::unique_ptr<Member>> members_;
   std::mutex guard_;  // of all that the thread and operations share
   Status status_;
+  DeviceWork device_;
+  uint64_t device_place_ = 0;
   std::optional<Instant> device_since_;
   std::atomic<bool> failed_{false};
   // now() is the clock's time less what was lost, but not beyond the end.

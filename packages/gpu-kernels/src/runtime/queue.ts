@@ -15,6 +15,7 @@ import {
   type DeviceLimits,
   type Dispatch,
   type DispatchQueue,
+  type ExchangeNote,
   type FlatDispatches,
   isLocation,
   type LibraryCall,
@@ -261,7 +262,8 @@ export class GpuQueue implements DispatchQueue {
       this.recording.call(work)
       return
     }
-    const { op, code, words, arguments: locations, writes, isBeside } = work
+    const { op, code, words, arguments: locations, writes, isBeside, exchange } = work
+    if (exchange) this.addExchanges([exchange])
     const reads = locations.map((p) => p.storage)
     this.order.add(
       reads.filter((s) => !writes.includes(s)),
@@ -318,8 +320,9 @@ export class GpuQueue implements DispatchQueue {
 
   /** Adds a run of a recording, of the application that it is for. */
   runRecorded(recorded: Recorded, node: Node): void {
-    const { steps, bytes } = recorded
+    const { steps, exchanges, bytes } = recorded
     if (steps.length === 0) return
+    this.addExchanges(exchanges)
     const { inputs } = node
     const outputs = node.outputs ?? [node]
     const native = this.planOf(recorded, inputs, outputs)
@@ -345,8 +348,9 @@ export class GpuQueue implements DispatchQueue {
 
   /** Adds a run of a recording whose bindings are these storages, the first `inputs` of which are read; null for those without one. */
   replay(recorded: Recorded, storages: readonly (Storage | null)[], inputs: number): void {
-    const { steps, bytes } = recorded
+    const { steps, exchanges, bytes } = recorded
     if (steps.length === 0) return
+    this.addExchanges(exchanges)
     const between = bytes > 0 ? this.allocate(bytes) : null
     const bindings = new Int32Array(3 * (storages.length + 1))
     const reads: Storage[] = []
@@ -362,6 +366,10 @@ export class GpuQueue implements DispatchQueue {
     this.order.add(reads, between ? [...writes, between] : writes)
     this.append(recorded, bindings, reads, writes)
     between?.drop()
+  }
+
+  private addExchanges(exchanges: readonly ExchangeNote[]): void {
+    for (const exchange of exchanges) this.runtime.addExchange?.(exchange)
   }
 
   /** Writes a location as the words of a binding; returns where the next begins. */

@@ -3,7 +3,7 @@
  * program's inputs, its outputs, and one block for everything in between, of which each storage of the recording is a part.
  */
 import { type Memory, Storage } from "@lazuli/core/engine"
-import { type Dispatch, isLocation, type LibraryCall, type Location } from "../dispatch"
+import { type Dispatch, type ExchangeNote, isLocation, type LibraryCall, type Location } from "../dispatch"
 import { Beside, overlap, type Range } from "./beside"
 import { CommandStream } from "./command-stream"
 import { choose } from "./pipelines"
@@ -27,6 +27,8 @@ export interface RecordedStep {
 export interface Recorded {
   readonly words: Int32Array
   readonly steps: readonly RecordedStep[]
+  /** The operations among them in which other processes take part. */
+  readonly exchanges: readonly ExchangeNote[]
   /** Where in the words buffers are bound, so that a run can name them. */
   readonly buffers: readonly number[]
   readonly inputs: number
@@ -46,6 +48,7 @@ const aligned = (bytes: number): number => Math.ceil(bytes / ALIGNMENT) * ALIGNM
 export class Recording {
   private readonly stream = new CommandStream()
   private readonly steps: RecordedStep[] = []
+  private readonly exchanges: ExchangeNote[] = []
   private readonly buffers: number[] = []
   /** By number beyond the outputs: where a storage begins. */
   private readonly offsets: number[]
@@ -120,7 +123,7 @@ export class Recording {
     end(this.steps.length - before)
   }
 
-  call({ op, code, words, arguments: locations, writes, isBeside }: LibraryCall): void {
+  call({ op, code, words, arguments: locations, writes, isBeside, exchange }: LibraryCall): void {
     const storages = locations.map(({ storage }) => storage)
     if (isBeside) this.beside.add(storages.map((storage) => this.rangeOf(storage, writes)))
     else this.order(storages, writes)
@@ -128,14 +131,16 @@ export class Recording {
       this.bind(i, location)
     })
     this.steps.push({ word: this.stream.call(code, words), op, pipeline: null })
+    if (exchange) this.exchanges.push(exchange)
   }
 
   finish(): Recorded {
     this.beside.end()
-    const { stream, steps, buffers, inputs, outputs, bytes } = this
+    const { stream, steps, exchanges, buffers, inputs, outputs, bytes } = this
     return {
       words: stream.words.slice(0, stream.length),
       steps,
+      exchanges,
       buffers,
       inputs,
       outputs,

@@ -9,7 +9,14 @@
  */
 
 import type { DeviceFacts, Tracker } from "@lazuli/core/engine"
-import type { DeviceLimits, DispatchForm, FunctionConstants, MathMode, Wording } from "../dispatch"
+import type {
+  DeviceLimits,
+  DispatchForm,
+  ExchangeNote,
+  FunctionConstants,
+  MathMode,
+  Wording,
+} from "../dispatch"
 
 /** The abilities of a device. A pipeline may allow smaller threadgroups than the device. */
 export interface DeviceInfo extends DeviceLimits {
@@ -193,6 +200,8 @@ export interface GpuRuntime {
   /** True if a kernel is there without a compiler. */
   provides?(kernel: KernelRequest): boolean
 
+  /** Told of operations in which other processes take part, whenever they are added to a stream, in a plan too. */
+  addExchange?(exchange: ExchangeNote): void
   /** Hands a stream over; its commands run in order. The stream may be reused at once. */
   commit(stream: Commands): Submission
   /** Waits for a submission; gives what failed. */

@@ -1,0 +1,74 @@
+// The operations that processes' devices run together, as the processes compare them: each counts those of a
+// group, and those from one of its members to another.
+#ifndef LAZULI_DISTRIBUTED_DEVICE_WORK_H
+#define LAZULI_DISTRIBUTED_DEVICE_WORK_H
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <vector>
+
+namespace lazuli::dist {
+
+// Those of a group, or from one rank to another; ranks of the job, −1 for a group's.
+struct Lane {
+  uint32_t group = 0;
+  int32_t from = -1, to = -1;
+
+  bool operator==(const Lane&) const = default;
+};
+
+// Message of a rank to another about a lane that both are in.
+struct LaneProgress {
+  Lane lane;
+  uint32_t awaited;   // operations that it waits for
+  uint32_t sequence;  // a number that is equal for equal sequences of those
+  uint32_t added;     // operations that it has added, which may be more
+};
+struct DeviceProgress {
+  static constexpr size_t kMost = 8;
+  uint32_t count = 0;
+  uint32_t is_all = 0;  // there are no other lanes
+  LaneProgress lanes[kMost] = {};
+
+  const LaneProgress* of(const Lane& lane) const;
+};
+
+class DeviceWork {
+ public:
+  // Adds an operation of the members of a lane. Returns its place among all.
+  uint64_t add(const Lane& lane, const std::vector<int>& members, uint32_t operation);
+  // Message to `rank` from this one, which waits for what it added up to a place.
+  DeviceProgress progress(uint64_t place, int rank) const;
+  // True if another rank has added other operations in a lane.
+  bool differs(const DeviceProgress& theirs, int rank) const;
+  // True if this rank, which waits for what it added up to a place, waits for what another has not added yet.
+  bool is_ahead(const DeviceProgress& theirs, uint64_t place, int rank) const;
+
+ private:
+  // Operations of which a lane remembers what came before: a rank may be so far ahead of another.
+  static constexpr size_t kRemembered = 4096;
+  struct Entry {
+    uint64_t place;
+    uint32_t sequence;
+  };
+  struct Operations {
+    Lane lane;
+    std::vector<int> members;
+    uint32_t added = 0;
+    std::deque<Entry> last;
+
+    bool has(int rank) const;
+    uint32_t up_to(uint64_t place) const;
+    // Null where it is not remembered.
+    const Entry* at(uint32_t number) const;
+  };
+  // The lane used last is the first.
+  std::list<Operations> lanes_;
+  uint64_t places_ = 0;
+};
+
+}  // namespace lazuli::dist
+
+#endif
