@@ -32,7 +32,7 @@ test.each([
   ["the", { max_tokens: 5 }, /\[stream\] has no option "max_tokens"; .* Did you mean "maxTokens"\?/],
   ["the", { stop: "" }, /stop must be a string or a list of strings, none of them empty/],
   ["the", { signal: {} }, /\[stream\] signal must be an AbortSignal, received a plain object/],
-  ["the", { draft: "small" }, /\[stream\] draft must be one that load gave, received the string "small"/],
+  ["the", { draft: "small" }, /\[stream\] draft must be one that load or fromConfig made, received the string "small"/],
   ["the", { stop: ["a", 5] }, /stop must be a string or a list of strings/],
   ["the", { maxCacheBytes: Number.NaN }, /maxCacheBytes must be a non-negative number/],
 ] as const)("generate(%j, %j) is rejected", async (prompt, options, reason) => {
@@ -58,7 +58,7 @@ test("functions of the library refuse options of other names", async () => {
 test("a model that was not awaited is named", async () => {
   const later = lm.load(folder) as never
   const refused = (op: string) =>
-    `[${op}] the model must be one that load gave, received a promise. Await it first`
+    `[${op}] the model must be one that load or fromConfig made, received a promise. Await it first`
   await expect(lm.generate(later, "the")).rejects.toThrow(refused("stream"))
   await expect(lm.embed(later, ["the"])).rejects.toThrow(refused("embed"))
   await expect(lm.rerank(later, "the", ["the"])).rejects.toThrow(refused("rerank"))
@@ -76,7 +76,16 @@ test("a batch's requests share its options", () => {
   )
   expect(() => batch.stream("the", { onPrefill: () => {} })).toThrow("[batch] onPrefill is not supported")
   expect(() => batch.stream("the", { pageTokens: 16 })).not.toThrow()
+  expect(() => batch.stream("the", { prefillStep: 512 })).toThrow("all requests share one prefillStep")
+  expect(() => batch.stream("the", { compile: true })).toThrow("all requests share one compile")
+  const defaults = { prefillStep: 256, compile: false, maxCacheBytes: Infinity }
+  expect(() => batch.stream("the", defaults)).not.toThrow()
   batch.close()
+})
+
+test("a model made by fromConfig is one", async () => {
+  const { config } = model
+  expect(await lm.generate(lm.fromConfig(config.values), [1, 2, 3], { maxTokens: 1 })).toBe("")
 })
 
 test("a cache must have the model's layers", async () => {

@@ -4,10 +4,10 @@
 import { ArgumentError, checkOptions, describe, hintFor, type LazuliError } from "@lazuli/core/engine"
 import { Module } from "@lazuli/nn"
 
-/** @throws ArgumentError unless it is a model that `load` gave */
+/** @throws ArgumentError unless it is a model that `load` or `fromConfig` made */
 export function checkModel(op: string, model: unknown, name = "the model"): void {
   if ((model as { network?: unknown } | null | undefined)?.network instanceof Module) return
-  throw new ArgumentError(op, `${name} must be one that load gave, received ${describe(model)}`, {
+  throw new ArgumentError(op, `${name} must be one that load or fromConfig made, received ${describe(model)}`, {
     hint: hintFor(model),
   })
 }

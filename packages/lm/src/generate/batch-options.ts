@@ -1,6 +1,7 @@
 /**
  * The options of a batch, and the checks of these and of its requests'.
  */
+import * as mx from "@lazuli/core"
 import { ArgumentError, describe } from "@lazuli/core/engine"
 import { optionsNamed } from "../arguments"
 import { CACHING, type CacheOptions } from "./caches"
@@ -54,8 +55,21 @@ export function checkBatch(options: BatchOptions): void {
   }
 }
 
+/** Options of a batch, with defaults. */
+export type Batching = ReturnType<typeof withDefaults>
+
+/** Adds the defaults of options that were not passed. */
+export const withDefaults = ({
+  maxRows = 16,
+  maxWaiting = 256,
+  prefillStep = 256,
+  maxCacheBytes = Infinity,
+  compile = mx.defaultDevice().type === "gpu",
+  ...rest
+}: BatchOptions) => ({ ...rest, maxRows, maxWaiting, prefillStep, maxCacheBytes, compile })
+
 /** @throws ArgumentError for options that a request in a batch cannot have */
-export function checkRequest(given: GenerateOptions, batch: BatchOptions): void {
+export function checkRequest(given: GenerateOptions, batch: Batching): void {
   for (const name of ["draft", "cache", "onPrefill"] as const)
     if (given[name]) throw new ArgumentError("batch", `${name} is not supported in a batch`)
   for (const name of ONE_FOR_ALL)

@@ -8,7 +8,7 @@ import type { LoadedModel } from "../formats/load"
 import { type AttentionRules, Pass } from "../models/attend"
 import { type Cache, cacheArrays, cacheLength, heldBytes, type LayerCache, PlainCache } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
-import { type BatchOptions, checkBatch, checkRequest } from "./batch-options"
+import { type Batching, type BatchOptions, checkBatch, checkRequest, withDefaults } from "./batch-options"
 import { emptyCache, maxCacheSize } from "./caches"
 import { checkOptions, type GenerateOptions, limitOptions } from "./options"
 import { checkLogits, prefillChunk } from "./prefill"
@@ -16,7 +16,6 @@ import { PrefixStore } from "./prefixes"
 import { causal, type Prompt, promptTokens } from "./prompts"
 import { type Proposal, Sampler } from "./sampler"
 import { Slots } from "./slots"
-import { compilesBatches } from "./steps"
 import { type Piece, Writer } from "./writer"
 
 /**
@@ -129,7 +128,7 @@ export class Batcher {
   private readonly waiting: Row[] = []
   private readonly active: Row[] = []
   private readonly prefixes: PrefixStore | null
-  private readonly budget: number
+  private readonly options: Batching
   /** Shared buffers of compiled steps, if all layers have plain caches. */
   private readonly slots: Slots<Row> | null
   /** Settles once the next tokens are computed. */
@@ -139,17 +138,18 @@ export class Batcher {
 
   constructor(
     readonly model: LoadedModel,
-    private readonly options: BatchOptions = {},
+    given: BatchOptions = {},
   ) {
     checkModel("batch", model)
     this.network = causal("batch", model)
-    checkBatch(options)
+    checkBatch(given)
+    const options = withDefaults(given)
+    this.options = options
     // Throws for invalid cache options.
     const empty = emptyCache(this.network, options)
     this.prefixes = options.prefixBytes ? new PrefixStore(options.prefixBytes) : null
-    this.budget = options.maxCacheBytes ?? Infinity
     const shares = !options.exact && empty.length > 0 && empty.every((layer) => layer instanceof PlainCache)
-    this.slots = shares && compilesBatches(this.network, options) ? new Slots(this.network) : null
+    this.slots = shares && options.compile && this.network.takesPositions ? new Slots(this.network) : null
   }
 
   /** Size of the vocabulary. */
@@ -177,15 +177,15 @@ export class Batcher {
     const options = limitOptions(this.network, tokens, given)
     const { signal, maxTokens = 256 } = options
     checkRequest(given, this.options)
-    const step = this.options.prefillStep ?? 256
-    const reserved = maxCacheSize(this.network, tokens.length + maxTokens, step, this.options)
-    if (reserved > this.budget)
+    const { prefillStep, maxCacheBytes } = this.options
+    const reserved = maxCacheSize(this.network, tokens.length + maxTokens, prefillStep, this.options)
+    if (reserved > maxCacheBytes)
       throw new ArgumentError(
         "batch",
         `a prompt of ${tokens.length} tokens and ${maxTokens} generated ones do not fit maxCacheBytes`,
       )
     if (this.closed) throw new BusyError("the batch is closed")
-    if (this.waiting.length >= (this.options.maxWaiting ?? 256)) throw new BusyError("the queue is full")
+    if (this.waiting.length >= this.options.maxWaiting) throw new BusyError("the queue is full")
     const row: Row = {
       tokens,
       options,
@@ -270,12 +270,12 @@ export class Batcher {
   }
 
   private admit(): void {
-    while (this.active.length < (this.options.maxRows ?? 16)) {
+    while (this.active.length < this.options.maxRows) {
       const row = this.waiting[0]
       if (!row) return
       // Alone, a row fits.
       if (this.active.length === 0) this.slots?.clear()
-      else if (this.maxBytes([...this.active, row]) > this.budget) return
+      else if (this.maxBytes([...this.active, row]) > this.options.maxCacheBytes) return
       this.waiting.shift()
       row.cache = this.prefixes?.find(row.tokens) ?? emptyCache(this.network, this.options)
       row.processed = cacheLength(row.cache)
@@ -302,7 +302,7 @@ export class Batcher {
   /** Processes the next chunk of a prompt. */
   private async prefillNext(row: Row): Promise<void> {
     const from = row.processed
-    const to = Math.min(row.tokens.length, from + (this.options.prefillStep ?? 256))
+    const to = Math.min(row.tokens.length, from + this.options.prefillStep)
     const logits = prefillChunk(this.network, row.tokens.slice(from, to), row.cache, to === row.tokens.length)
     row.processed = to
     const next = logits && row.sampler.propose(logits)

@@ -126,10 +126,6 @@ export interface StepOptions {
   readonly compile?: boolean
 }
 
-/** True if a batch's steps are compiled, with shared buffers for its rows. */
-export const compilesBatches = (network: CausalNetwork, { compile }: StepOptions): boolean =>
-  network.takesPositions && (compile ?? mx.defaultDevice().type === "gpu")
-
 /** A network's step for one sequence. */
 export const stepOf = (network: CausalNetwork, { compile = true }: StepOptions): Step =>
   network.takesPositions && compile ? compiled(network) : eager(network)
