@@ -32,7 +32,11 @@ test.each([
   ["the", { max_tokens: 5 }, /\[stream\] has no option "max_tokens"; .* Did you mean "maxTokens"\?/],
   ["the", { stop: "" }, /stop must be a string or a list of strings, none of them empty/],
   ["the", { signal: {} }, /\[stream\] signal must be an AbortSignal, received a plain object/],
-  ["the", { draft: "small" }, /\[stream\] draft must be one that load or fromConfig made, received the string "small"/],
+  [
+    "the",
+    { draft: "small" },
+    /\[stream\] draft must be one that load or fromConfig made, received the string "small"/,
+  ],
   ["the", { stop: ["a", 5] }, /stop must be a string or a list of strings/],
   ["the", { maxCacheBytes: Number.NaN }, /maxCacheBytes must be a non-negative number/],
 ] as const)("generate(%j, %j) is rejected", async (prompt, options, reason) => {

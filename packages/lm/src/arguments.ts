@@ -7,9 +7,13 @@ import { Module } from "@lazuli/nn"
 /** @throws ArgumentError unless it is a model that `load` or `fromConfig` made */
 export function checkModel(op: string, model: unknown, name = "the model"): void {
   if ((model as { network?: unknown } | null | undefined)?.network instanceof Module) return
-  throw new ArgumentError(op, `${name} must be one that load or fromConfig made, received ${describe(model)}`, {
-    hint: hintFor(model),
-  })
+  throw new ArgumentError(
+    op,
+    `${name} must be one that load or fromConfig made, received ${describe(model)}`,
+    {
+      hint: hintFor(model),
+    },
+  )
 }
 
 /** @throws ArgumentError unless it is an AbortSignal */

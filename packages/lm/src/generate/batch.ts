@@ -6,7 +6,15 @@ import { ArgumentError } from "@lazuli/core/engine"
 import { checkModel } from "../arguments"
 import type { LoadedModel } from "../formats/load"
 import { type AttentionRules, Pass } from "../models/attend"
-import { type Cache, cacheArrays, cacheLength, heldBytes, type LayerCache, PlainCache } from "../models/cache"
+import {
+  type Cache,
+  cacheArrays,
+  cacheLength,
+  disposeCache,
+  heldBytes,
+  type LayerCache,
+  PlainCache,
+} from "../models/cache"
 import type { CausalNetwork } from "../models/network"
 import { type Batching, type BatchOptions, checkBatch, checkRequest, withDefaults } from "./batch-options"
 import { emptyCache, maxCacheSize } from "./caches"
@@ -15,7 +23,7 @@ import { checkLogits, prefillChunk } from "./prefill"
 import { PrefixStore } from "./prefixes"
 import { causal, type Prompt, promptTokens } from "./prompts"
 import { type Proposal, Sampler } from "./sampler"
-import { Slots } from "./slots"
+import { type SlotRow, Slots } from "./slots"
 import { type Piece, Writer } from "./writer"
 
 /**
@@ -95,6 +103,9 @@ class RowsCache implements LayerCache {
       this.rows.map((row, i) => row.attend(qs[i], ks[i], vs[i], rules, pass)),
       0,
     )
+  }
+  held(): mx.Array[] {
+    return cacheArrays(this.rows)
   }
   canTrim(): boolean {
     return false
@@ -236,7 +247,7 @@ export class Batcher {
       if (at < 0) continue
       list.splice(at, 1)
       // The reader may keep the row.
-      row.cache = []
+      forgetCache(row)
       row.pieces.fail(reason)
     }
   }
@@ -418,8 +429,9 @@ export class Batcher {
     if (prefixes) {
       const cache = slots && slots.slotOf(row) >= 0 ? slots.leave(row) : row.cache
       if (cache.length > 0) prefixes.add([...row.tokens, ...row.written], cache)
+      if (cache !== row.cache) disposeCache(cache)
     }
-    row.cache = []
+    forgetCache(row)
   }
 
   private stepAlone(row: Row): mx.Array {
@@ -438,6 +450,12 @@ export class Batcher {
     )
     return this.network.forward(tokens, layers, pass).index(":", 0)
   }
+}
+
+/** Frees a row's cache. */
+function forgetCache(row: SlotRow): void {
+  disposeCache(row.cache)
+  row.cache = []
 }
 
 /** A row's last generated token. */

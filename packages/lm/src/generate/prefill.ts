@@ -1,12 +1,11 @@
 /**
- * Processing of prompts: the cache to start with, and the logits after the last token.
+ * Processing of prompts: the tokens to read, and the logits after the last token.
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError, NumericError } from "@lazuli/core/engine"
 import { Pass } from "../models/attend"
 import { type Cache, cacheArrays, cacheLength, heldBytes, trimCache } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
-import { emptyCache } from "./caches"
 import type { GenerateOptions } from "./options"
 
 /** Adds a chunk of a prompt to a cache, lazily. Returns the logits after the last chunk, null after others. */
@@ -56,13 +55,12 @@ export async function prefill(
   }
 }
 
-/** The cache to start with, and the tokens not in it: at least the last one, because caches hold no logits. */
-export function startingCache(
+/** The tokens that are not in a cache: at least the last one, because caches hold no logits. Trims the cache to those before. */
+export function unreadTokens(
   network: CausalNetwork,
   tokens: readonly number[],
-  options: GenerateOptions,
-): { cache: Cache; rest: readonly number[] } {
-  const cache = options.cache ?? emptyCache(network, options)
+  cache: Cache,
+): readonly number[] {
   const layers = network.layerShapes().length
   if (cache.length !== layers)
     throw new ArgumentError("stream", `the cache has ${cache.length} layers, and the model ${layers}`)
@@ -72,7 +70,7 @@ export function startingCache(
       "stream",
       `the cache has ${cacheLength(cache)} tokens and cannot be trimmed to a prompt of ${tokens.length}`,
     )
-  return { cache, rest: tokens.slice(cacheLength(cache)) }
+  return tokens.slice(cacheLength(cache))
 }
 
 /** Runs before the arrays are evaluated. @throws ArgumentError if caches exceed `maxCacheBytes` */

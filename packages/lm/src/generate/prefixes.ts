@@ -7,6 +7,7 @@ import {
   cacheLength,
   canTrimCache,
   cloneCache,
+  disposeCache,
   heldBytes,
   trimCache,
 } from "../models/cache"
@@ -23,9 +24,12 @@ const hasPrefix = (cache: Cache, length: number): boolean => canTrimCache(cache,
 function prefixOf(cache: Cache, length: number): Cache {
   const copy = cloneCache(cache)
   const surplus = cacheLength(copy) - length
+  if (surplus === 0) return copy
   trimCache(copy, surplus)
   // A second copy leaves out the capacity of the trimmed tokens.
-  return surplus === 0 ? copy : cloneCache(copy)
+  const trimmed = cloneCache(copy)
+  disposeCache(copy)
+  return trimmed
 }
 
 /** The length of the longest common prefix. */
@@ -76,15 +80,17 @@ export class PrefixStore {
     const read = tokens.slice(0, cacheLength(cache))
     const entry = { tokens: read, cache: cloneCache(cache) }
     // Replaces entries that are prefixes of this one, unless it cannot be trimmed to them.
-    const others = this.entries.filter(
-      ({ tokens }) => commonPrefix(tokens, read) < tokens.length || !hasPrefix(entry.cache, tokens.length),
-    )
-    this.entries = [entry, ...others]
-    while (this.nbytes > this.maxBytes) this.entries.pop()
+    const replaces = ({ tokens }: Entry): boolean =>
+      commonPrefix(tokens, read) === tokens.length && hasPrefix(entry.cache, tokens.length)
+    const replaced = this.entries.filter(replaces)
+    this.entries = [entry, ...this.entries.filter((other) => !replaces(other))]
+    for (const { cache } of replaced) disposeCache(cache)
+    while (this.nbytes > this.maxBytes) disposeCache(this.entries.pop()!.cache)
   }
 
   /** Removes all entries. */
   clear(): void {
+    for (const { cache } of this.entries) disposeCache(cache)
     this.entries = []
   }
 }

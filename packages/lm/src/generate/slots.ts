@@ -6,8 +6,10 @@ import * as mx from "@lazuli/core"
 import {
   type Buffers,
   type Cache,
+  cacheArrays,
   cacheLength,
   capacityFor,
+  disposeCache,
   grown,
   PlainCache,
   tokens,
@@ -79,7 +81,7 @@ export class Slots<R extends SlotRow> {
     const cache = this.layers.map(({ keys, values }) =>
       new PlainCache().take({ keys: own(keys), values: own(values) }, length),
     )
-    mx.eval(cache.map((layer) => Object.values(layer.state().arrays)))
+    mx.eval(cacheArrays(cache))
     return cache
   }
 
@@ -111,6 +113,7 @@ export class Slots<R extends SlotRow> {
   private join(row: R, expected: number): void {
     const own = row.cache.flatMap((layer) => (layer instanceof PlainCache ? (layer.buffers() ?? []) : []))
     const length = cacheLength(row.cache)
+    const before = row.cache
     row.cache = []
     if (!this.rows.includes(null)) this.resize(slotsFor(expected), own, Math.max(length, ...this.lengths))
     this.makeRoom(length)
@@ -125,6 +128,7 @@ export class Slots<R extends SlotRow> {
         values: put(values, own[i].values),
       })),
     )
+    disposeCache(before)
   }
 
   /** Frees memory when most slots, or most of their capacity, are unused. */

@@ -4,32 +4,30 @@
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
-import type { LoadedModel } from "../formats/load"
 import { Pass } from "../models/attend"
-import { cacheLength, trimCache } from "../models/cache"
+import { type Cache, cacheLength, disposeCache, trimCache } from "../models/cache"
+import type { CausalNetwork } from "../models/network"
 import { emptyCache } from "./caches"
 import type { GenerateOptions } from "./options"
-import { checkCacheBytes, prefill, startingCache } from "./prefill"
-import { causal } from "./prompts"
+import { checkCacheBytes, prefill, unreadTokens } from "./prefill"
 import { type Choice, Sampler } from "./sampler"
 import { stepOf } from "./steps"
 
 /** Generated tokens, of which the draft model has proposed some. */
 export async function* speculate(
-  model: LoadedModel,
-  draft: LoadedModel,
+  network: CausalNetwork,
+  draftNetwork: CausalNetwork,
   prompt: readonly number[],
+  cache: Cache,
   options: GenerateOptions,
 ): AsyncGenerator<Choice, never, undefined> {
   const { signal, draftTokens = 4 } = options
-  const network = causal("stream", model)
-  const draftNetwork = causal("stream", draft)
   if (draftNetwork.vocabulary !== network.vocabulary)
     throw new ArgumentError(
       "stream",
       `the draft model's vocabulary has ${draftNetwork.vocabulary} tokens and the model's ${network.vocabulary}, expected the same`,
     )
-  const { cache, rest } = startingCache(network, prompt, options)
+  const rest = unreadTokens(network, prompt, cache)
   const draftCache = emptyCache(draftNetwork, options)
   const draftStep = stepOf(draftNetwork, options)
   const sampler = new Sampler(options, prompt, options.logprobs ?? null)
@@ -82,5 +80,6 @@ export async function* speculate(
   } finally {
     // The caller may stop before all accepted proposals.
     trim()
+    disposeCache(draftCache)
   }
 }

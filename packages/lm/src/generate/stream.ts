@@ -5,9 +5,11 @@ import * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
 import { checkModel } from "../arguments"
 import type { LoadedModel } from "../formats/load"
-import { type Cache, trimCache } from "../models/cache"
+import { type Cache, disposeCache, trimCache } from "../models/cache"
+import type { CausalNetwork } from "../models/network"
+import { emptyCache } from "./caches"
 import { checkOptions, type GenerateOptions, limitOptions } from "./options"
-import { checkCacheBytes, prefill, startingCache } from "./prefill"
+import { checkCacheBytes, prefill, unreadTokens } from "./prefill"
 import { causal, type Prompt, promptTokens } from "./prompts"
 import { type Choice, type Proposal, Sampler } from "./sampler"
 import { speculate } from "./speculate"
@@ -31,15 +33,19 @@ export async function* stream(
   checkModel("stream", model)
   checkOptions(options)
   const tokens = promptTokens(model, prompt)
-  const limited = limitOptions(causal("stream", model), tokens, options)
+  const network = causal("stream", model)
+  const limited = limitOptions(network, tokens, options)
   const writer = new Writer(model, limited)
-  const { draft, cache } = limited
-  const choices = draft ? speculate(model, draft, tokens, limited) : choose(model, tokens, limited)
-  if (cache && inUse.has(cache))
+  const cache = options.cache ?? emptyCache(network, options)
+  if (inUse.has(cache))
     throw new ArgumentError("stream", "the cache is used by a generation that has not ended", {
       hint: "`cache.map((layer) => layer.clone())` copies it",
     })
-  if (cache) inUse.add(cache)
+  const { draft } = limited
+  const choices = draft
+    ? speculate(network, causal("stream", draft), tokens, cache, limited)
+    : choose(network, tokens, cache, limited)
+  inUse.add(cache)
   try {
     for await (const choice of choices) {
       const piece = writer.write(choice)
@@ -47,7 +53,8 @@ export async function* stream(
       if (piece.finish !== null) return
     }
   } finally {
-    if (cache) inUse.delete(cache)
+    inUse.delete(cache)
+    if (!options.cache) disposeCache(cache)
   }
 }
 
@@ -59,13 +66,13 @@ const inUse = new WeakSet<Cache>()
  * early, the extra token is trimmed from the cache.
  */
 async function* choose(
-  model: LoadedModel,
+  network: CausalNetwork,
   tokens: readonly number[],
+  cache: Cache,
   options: GenerateOptions,
 ): AsyncGenerator<Choice, void, undefined> {
   const { signal, maxTokens = 256 } = options
-  const network = causal("stream", model)
-  const { cache, rest } = startingCache(network, tokens, options)
+  const rest = unreadTokens(network, tokens, cache)
   const sampler = new Sampler(options, tokens, options.logprobs ?? null)
   const step = (sampler.isGreedy ? greedyStepOf : stepOf)(network, options)
   const after = (token: mx.Array): Pending => {
@@ -86,7 +93,9 @@ async function* choose(
       made.dispose()
     }
   }
-  let current = submit(sampler.propose(await prefill(network, rest, cache, options)))
+  const logits = await prefill(network, rest, cache, options)
+  let current = submit(sampler.propose(logits))
+  logits.dispose()
   let ahead: Pending | null = null
   try {
     for (let count = 1; ; count++) {

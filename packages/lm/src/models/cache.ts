@@ -24,6 +24,8 @@ export interface LayerCache {
   state(): CacheState
   /** Its arrays, if other caches may share them. */
   held?(): mx.Array[]
+  /** Frees its memory at once, except what other caches share; it is not used afterwards. Without this method, garbage collection does. */
+  dispose?(): void
 }
 
 /** The contents of a saved cache. */
@@ -82,6 +84,10 @@ export function heldBytes(caches: readonly Cache[]): number {
 }
 /** An independent copy, copied on write. */
 export const cloneCache = (cache: Cache): Cache => cache.map((layer) => layer.clone())
+/** Frees the memory of a cache that is not used any more. */
+export function disposeCache(cache: Cache): void {
+  for (const layer of cache) layer.dispose?.()
+}
 /** True if the last n tokens can be removed from all layers. */
 export const canTrimCache = (cache: Cache, n: number): boolean =>
   n === 0 || cache.every((layer) => layer.canTrim(n))
@@ -106,6 +112,11 @@ export function tidyBeside(
 ): mx.Array {
   if (!cache?.held) return part()
   return mx.tidy(() => ({ y: part(), held: [cache.held?.(), owners.map((owner) => owner?.held())] })).y
+}
+
+/** Disposes of arrays. */
+export function disposeAll(arrays: readonly mx.Array[]): void {
+  for (const array of arrays) array.dispose()
 }
 
 /** Buffers grow by this many tokens. */
@@ -221,6 +232,9 @@ export class PlainCache implements LayerCache {
 
   held(): mx.Array[] {
     return this.keys && this.values ? [this.keys, this.values] : []
+  }
+  dispose(): void {
+    disposeAll(this.held())
   }
 
   state(): CacheState {

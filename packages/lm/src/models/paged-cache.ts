@@ -5,7 +5,7 @@
 import * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
 import { type AttentionRules, attend, type Pass } from "./attend"
-import { type CacheState, checkSaved, type LayerCache, tokens } from "./cache"
+import { type CacheState, checkSaved, disposeAll, type LayerCache, tokens } from "./cache"
 import { SLACK } from "./rotating-cache"
 
 /** A page of one layer. Only the cache that owns it replaces its arrays. */
@@ -41,6 +41,9 @@ export class PagedCache implements LayerCache {
 
   held(): mx.Array[] {
     return this.pages.flatMap(({ keys, values }) => [keys, values])
+  }
+  dispose(): void {
+    for (const { keys, values } of this.own) disposeAll([keys, values])
   }
 
   attend(q: mx.Array, k: mx.Array, v: mx.Array, rules: AttentionRules, pass: Pass): mx.Array {

@@ -4,7 +4,7 @@
  */
 import * as mx from "@lazuli/core"
 import type { AttentionRules, Pass } from "./attend"
-import { type CacheState, checkSaved, type LayerCache, put, shared, tokens } from "./cache"
+import { type CacheState, checkSaved, disposeAll, type LayerCache, put, shared, tokens } from "./cache"
 
 /** Packed values, scales and biases. */
 type Packed = readonly [mx.Array, mx.Array, mx.Array]
@@ -96,6 +96,9 @@ export class QuantizedCache implements LayerCache {
 
   held(): mx.Array[] {
     return [...this.keys, ...this.values].flatMap((x) => x ?? [])
+  }
+  dispose(): void {
+    disposeAll(this.held())
   }
 
   state(): CacheState {

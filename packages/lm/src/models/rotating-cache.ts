@@ -8,6 +8,7 @@ import {
   type CacheState,
   capacityFor,
   checkSaved,
+  disposeAll,
   type LayerCache,
   put,
   shared,
@@ -80,6 +81,9 @@ export class RotatingCache implements LayerCache {
 
   held(): mx.Array[] {
     return this.keys && this.values ? [this.keys, this.values] : []
+  }
+  dispose(): void {
+    disposeAll(this.held())
   }
 
   state(): CacheState {
