@@ -57,11 +57,18 @@ interface Params {
 const paramsOf = (node: Node): Params => node.params as unknown as Params
 
 const COMBINATIONS = { sum: "allSum", max: "allMax", min: "allMin" }
+/** Those of several arrays, as the same operation on each. */
+const OF_SEVERAL: Readonly<Record<string, string>> = {
+  gatherParameters: "allGather",
+  scatterGradients: "sumScatter",
+}
 const PACKAGE = "@lazuli/distributed/"
 /** The operation as users know it. */
 function publicName(node: Node): string {
   const { reduction } = paramsOf(node)
-  return reduction ? COMBINATIONS[reduction] : (node.primitive as Primitive).name.slice(PACKAGE.length)
+  if (reduction) return COMBINATIONS[reduction]
+  const name = (node.primitive as Primitive).name.slice(PACKAGE.length)
+  return OF_SEVERAL[name] ?? name
 }
 
 /** The root, the destination or the source. */

@@ -27,7 +27,7 @@ class Work {
     const inputs = new Set(replaced.values())
     this.pinned = new Set([...inputs, ...outputs.map((node) => this.ownerOf(node))])
     for (const application of applications) {
-      const owners = [...new Set(application.inputs.map((node) => this.ownerOf(node)))].filter(
+      const owners = [...new Set(application.inputs.flatMap((node) => this.ownersOf(node)))].filter(
         (n) => !isLeaf(n) || inputs.has(n),
       )
       this.reads.set(application, owners)
@@ -47,6 +47,11 @@ class Work {
     let owner = node
     while (!isLeaf(owner) && isView(applicationOf(owner))) owner = owner.inputs[0]
     return owner
+  }
+  /** The same, and of a view that waits for more the nodes whose memory that is. */
+  private ownersOf(node: Node): Node[] {
+    if (isLeaf(node) || !isView(applicationOf(node))) return [node]
+    return node.inputs.flatMap((input) => this.ownersOf(input))
   }
   private readersOf(owner: Node): Set<Application> {
     let readers = this.waiting.get(owner)

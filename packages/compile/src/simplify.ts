@@ -16,6 +16,7 @@ import {
   sizeOf,
 } from "@lazuli/core/engine"
 import { soleOperation, withoutComputing } from "./identities"
+import { keepingAll } from "./kept"
 import { inOrder, isLeaf, primitiveOf } from "./order"
 import { onePosition } from "./picks"
 import { reapply, rebuild } from "./rebuild"
@@ -126,7 +127,9 @@ class Simplifier {
       inputs.map((n) => new Array(n)),
       application.params,
     ).map((a) => a.node)
-    return this.rewriting(parts)
+    const rewritten = this.rewriting(parts)
+    if (primitive.facts.exchanges !== true) return rewritten
+    return keepingAll(rewritten, (i) => this.readers.has(outputsOf(application)[i]))
   }
 
   /** The same where new applications pass through the rewriting; nodes that went through it already are leaves. */

@@ -82,13 +82,13 @@ export const forgetJoined = (): void => {
 export function connectBy(backend: string, job: JoinOptions): Communicator {
   const added = registry.get(backend)
   if (added) return added.connect(job)
-  // Says what is missing where that is the addon, without which there is none of ours.
-  if (library === null) native()
   const known = communicatorBackends()
   if (!known.includes(backend))
     throw new ArgumentError("init", `there is no backend "${backend}"`, {
       hint: `There are ${known.join(", ")}, and those that packages bring`,
     })
+  // Says what is missing where that is the addon, without which there is none of ours.
+  if (library === null) native()
   if (!isAvailable(backend))
     throw new ArgumentError("init", `the backend "${backend}" cannot be used on this machine`, {
       hint: NEEDS[backend],

@@ -1,9 +1,13 @@
 /** The collectives as primitives, with every rule, in a group of two of which one is this process. */
-import { formatChecks, opCheck } from "@lazuli/conformance"
+import { compile } from "@lazuli/compile"
+import { formatChecks, opCheck, standardColumns } from "@lazuli/conformance"
 import * as mx from "@lazuli/core"
+import { grad } from "@lazuli/transforms"
 import { expect, test } from "vitest"
-import "./collectives"
+import { gatherParameters, scatterGradients } from "./collectives"
 import { type Communicator, numberOf, type Work } from "./communicators"
+
+const ran: string[] = []
 
 /** The other member has zeros, so that what one member's arrays do to the results can be told from here. */
 const silent: Communicator = {
@@ -12,6 +16,7 @@ const silent: Communicator = {
   size: 2,
   split: () => silent,
   run({ kind, input, output }: Work): void {
+    ran.push(kind)
     const half = input.length / 2
     output.fill(0)
     output.set(kind === "sumScatter" || kind === "allToAll" ? input.subarray(0, half) : input)
@@ -42,4 +47,38 @@ test.each(Object.entries(params))("%s keeps what its definition promises", (name
     inputs.map((x) => ({ inputs: [x], params: its })),
   )
   expect(formatChecks(report.ok ? [] : [report])).toBe(formatChecks([]))
+})
+
+test.each(["scatterGradients", "gatherParameters"])("%s does so for several arrays", (name) => {
+  // Of gathered parameters the gradient is the average of the members' losses, not of their sum.
+  const own = name === "gatherParameters" ? ["vjp", "dtypes"] : []
+  const columns = standardColumns().filter((column) => !own.includes(column.name))
+  const report = opCheck(`@lazuli/distributed/${name}`, [{ inputs, params: { group, size } }], { columns })
+  expect(formatChecks(report.ok ? [] : [report])).toBe(formatChecks([]))
+})
+
+test("a number is gathered as one row, and has a gradient that is a number", () => {
+  const sum = (x: mx.Array): mx.Array => gatherParameters.all([x], { group, size })[0].sum()
+  expect(gatherParameters.all([mx.array(3)], { group, size })[0].shape).toEqual([2])
+  expect(grad(sum)(mx.array(3)).tolist()).toBe(0.5)
+})
+
+test("gradients that nobody wants exchange nothing", () => {
+  ran.length = 0
+  const sum = (x: mx.Array): mx.Array =>
+    scatterGradients
+      .all([x, inputs[1]], { group, size })
+      .map((y) => y.sum())
+      .reduce((a, b) => a.add(b))
+  mx.eval(grad(sum)(inputs[0]))
+  expect(ran).toEqual(["allGather"])
+})
+
+test("a compiled function exchanges what it does not read of several arrays, as others do that are not compiled", () => {
+  const second = (x: mx.Array): mx.Array =>
+    gatherParameters.all([x, x.add(1), x.add(2)], { group, size })[1].multiply(2)
+  const expected = second(inputs[0]).tolist()
+  ran.length = 0
+  expect(compile(second)(inputs[0]).tolist()).toEqual(expected)
+  expect(ran).toEqual(["allGather", "allGather", "allGather"])
 })

@@ -83,6 +83,12 @@ export const allReduce: Apply<{ group: number; reduction: "sum" | "max" | "min" 
 /** The rows of an example: a number has one. */
 const rowsOf = (x: Meta): readonly number[] => (x.shape.length === 0 ? [1] : x.shape)
 
+/** The arrays of all members, one behind the other. */
+function gathered(x: Meta, size: number): Meta {
+  const [first, ...rest] = rowsOf(x)
+  return { shape: [first * size, ...rest], dtype: x.dtype }
+}
+
 /** With the batch behind the first axis. */
 const batchSecond = (x: mx.Array, axis: number | null, size: number): mx.Array => {
   const batch = axis === null ? mx.broadcastTo(x.expandDims(0), [size, ...x.shape]) : mx.moveaxis(x, axis, 0)
@@ -95,10 +101,7 @@ export const allGather: Apply<{ group: number; size: number }> = definePrimitive
   api: 1,
   facts,
   params: { group: "i64", size: "i64" },
-  infer: ([x], { size }) => {
-    const [first, ...rest] = rowsOf(x)
-    return { shape: [first * size, ...rest], dtype: x.dtype }
-  },
+  infer: ([x], { size }) => gathered(x, size),
   reference: (inputs, [out], { group }) => exchange(group, "allGather", inputs, out),
   vjp: ({ inputs: [x], cotangents: [g], params: { group } }) => {
     const { rank } = communicatorAt(group)
@@ -270,7 +273,8 @@ export const scatterGradients: Apply<{ group: number; size: number }> = definePr
   params: { group: "i64", size: "i64" },
   infer: (inputs, { size }) => inputs.map((x) => partOf("scatterGradients", x, size)),
   decompose: (inputs, params) => inputs.map((x) => sumScatter([x], params)),
-  vjp: ({ cotangents, params }) => cotangents.map((g) => allGather([g], params)),
+  vjp: ({ cotangents, params, wanted }) =>
+    cotangents.map((g, i) => (wanted[i] ? allGather([g], params) : null)),
   jvp: ({ tangents, params }) => together((given) => scatterGradients.all(given, params), tangents),
   vmap: ({ inputs, axes, params, size }) => ({
     outputs: scatterGradients.all(
@@ -287,14 +291,13 @@ export const gatherParameters: Apply<{ group: number; size: number }> = definePr
   api: 1,
   facts,
   params: { group: "i64", size: "i64" },
-  infer: (inputs, { size }) =>
-    inputs.map(({ shape: [first, ...rest], dtype }) => ({ shape: [first * size, ...rest], dtype })),
+  infer: (inputs, { size }) => inputs.map((x) => gathered(x, size)),
   decompose: (inputs, params) => inputs.map((x) => allGather([x], params)),
-  vjp: ({ cotangents, params, wanted }) =>
+  vjp: ({ inputs, cotangents, params, wanted }) =>
     together(
       (given) => scatterGradients.all(given, params).map((sum) => sum.divide(params.size)),
       cotangents.map((g, i) => (wanted[i] ? g : null)),
-    ),
+    ).map((mean, i) => (mean === null ? null : mean.reshape(inputs[i].shape))),
   jvp: ({ tangents, params }) => together((given) => gatherParameters.all(given, params), tangents),
   vmap: ({ inputs, axes, params, size }) => ({
     outputs: gatherParameters.all(

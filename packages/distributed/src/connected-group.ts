@@ -5,7 +5,6 @@ import * as mx from "@lazuli/core"
 import { checkSplit, type Exchange } from "@lazuli/core/engine"
 import * as collectives from "./collectives"
 import { type Communicator, numberOf } from "./communicators"
-import { DeviceCommunicator } from "./device-communicators"
 
 const REDUCTIONS: Record<string, "sum" | "max" | "min"> = { allSum: "sum", allMax: "max", allMin: "min" }
 
@@ -59,10 +58,6 @@ export class ConnectedGroup extends mx.distributed.Group {
     }
   }
   override gatherParameters(parts: readonly mx.Array[]): mx.Array[] {
-    const params = { group: this.number, size: this.communicator.size }
-    // Without a device's own exchange each is exchanged by itself, and those that nothing reads must be so on all ranks, compiled or not.
-    return this.communicator instanceof DeviceCommunicator
-      ? collectives.gatherParameters.all(parts, params)
-      : parts.flatMap((x) => collectives.gatherParameters.all([x], params))
+    return collectives.gatherParameters.all(parts, { group: this.number, size: this.communicator.size })
   }
 }

@@ -80,7 +80,7 @@ function drawnFrom(seed: number): Drawn {
   const draw = integers(seed)
   const width = 8 * (1 + draw(4))
   const steps = Array.from({ length: 3 + draw(6) }, (_, i) => ({
-    kind: draw(9),
+    kind: draw(10),
     // By the number of elements ranks notice that they do not do the same.
     columns: 2 * size * (i + 1),
     stream: streams[draw(3) < 2 ? 0 : draw(3)],
@@ -154,6 +154,9 @@ function exchanged(kind: number, x: mx.Array): mx.Array {
     case 6:
       // Only derivatives exchange something.
       return sumGradients(group)(x)
+    case 7:
+      // Several at once, of which some are not read.
+      return group.gatherParameters([x.multiply(2), x, x.add(1)])[1]
     default:
       return mx.distributed.allSum(x, options)
   }
