@@ -1,8 +1,6 @@
 /** A rank fails, and every other one throws an error that names it, in time. */
-import { spawn } from "node:child_process"
-import { existsSync } from "node:fs"
 import { beforeAll, expect, test } from "vitest"
-import { programOf, runJob } from "../test/run-job"
+import { hasMpirun, programOf, runJob, runUnderMpi } from "../test/run-job"
 
 let program = ""
 beforeAll(async () => {
@@ -115,31 +113,21 @@ test.each([
   30_000,
 )
 
-const mpirun = "/usr/bin/mpirun"
-/** The exit of a job that mpirun does not end when a rank fails, and what its ranks print. */
-function underMpi(fault: string, way: string): Promise<string[]> {
-  const options = ["--allow-run-as-root", "--oversubscribe", "--enable-recovery", "-n", "3"]
-  const own = { LAZULI_BACKEND: "mpi", LAZULI_MPI: way, LAZULI_TIME_LIMIT: String(LIMIT), LAZULI_QUIET: "1" }
-  const idle = ["--mca", "mpi_yield_when_idle", "1"]
-  const child = spawn(mpirun, [...options, ...idle, process.execPath, program, fault], {
-    env: { ...process.env, LAZULI_NUM_THREADS: "1", ...own },
-    stdio: ["ignore", "pipe", "ignore"],
-  })
-  let out = ""
-  child.stdout.on("data", (text) => {
-    out += String(text)
-    // A stopped rank would keep it.
-    if (out.split("\n").length > 2) setTimeout(() => child.kill("SIGTERM"), 500).unref()
-  })
-  return new Promise((resolve) => child.once("close", () => resolve(out.trim().split("\n"))))
-}
-
 test
-  .runIf(existsSync(mpirun))
+  .runIf(hasMpirun)
   .each(["memory", "messages"].flatMap((way) => ["kill", "stop", "count"].map((fault) => ({ fault, way }))))(
   "$fault by mpi with $way, under mpirun --enable-recovery",
   async ({ fault, way }) => {
-    const told = (await underMpi(fault, way))
+    let ended = 0
+    const { out } = await runUnderMpi([program, fault], 3, {
+      env: { LAZULI_MPI: way, LAZULI_TIME_LIMIT: String(LIMIT) },
+      print(_line, _rank, end) {
+        // A stopped rank would keep it.
+        if (++ended === 2) setTimeout(end, 500).unref()
+      },
+    })
+    const told = out
+      .flat()
       .filter((line) => line.startsWith("{"))
       .map((line) => JSON.parse(line))
     expect(told.length).toBeGreaterThanOrEqual(2)

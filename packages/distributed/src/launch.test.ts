@@ -1,10 +1,10 @@
 import { execFileSync, spawnSync } from "node:child_process"
-import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { dirname, join } from "node:path"
 import { pathToFileURL } from "node:url"
 import { afterAll, describe, expect, onTestFinished, test } from "vitest"
-import { programOf, runJob } from "../test/run-job"
+import { hasMpirun, programOf, runJob, runUnderMpi } from "../test/run-job"
 import { runCommand } from "./launch"
 
 test.each([2])("%i processes add up an array, under transforms", async (n) => {
@@ -48,19 +48,16 @@ test.each([
   60_000,
 )
 
-const mpirun = "/usr/bin/mpirun"
 /** The lines in which two ranks say which collectives were wrong; `prefix` is a command that runs another. */
 async function underMpi(way: string, prefix: readonly string[] = []): Promise<string[]> {
-  const program = await programOf("collectives")
-  const options = ["--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", "2"]
-  const [command, ...rest] = [...prefix, mpirun, ...options, process.execPath, program]
-  const own = { LAZULI_BACKEND: "mpi", LAZULI_MPI: way, LAZULI_NUM_THREADS: "1", LAZULI_QUIET: "1" }
-  const env = { ...process.env, ...own }
-  return execFileSync(command, rest, { env, timeout: 60_000 }).toString().trim().split("\n")
+  const env = { LAZULI_MPI: way }
+  const { out, errors } = await runUnderMpi([await programOf("collectives")], 2, { env, prefix })
+  expect(out.flat(), errors).toHaveLength(2)
+  return out.flat()
 }
 const told = (window: boolean): string => JSON.stringify({ wrong: [], fallbacks: [], window })
 
-test.runIf(existsSync(mpirun)).each(["memory", "messages", "collectives"])(
+test.runIf(hasMpirun).each(["memory", "messages", "collectives"])(
   "every collective under mpirun, by MPI's %s",
   async (way) => {
     const right = told(way === "memory" && process.platform === "linux")
@@ -72,7 +69,7 @@ test.runIf(existsSync(mpirun)).each(["memory", "messages", "collectives"])(
 /** Runs a command where little memory can be shared, which only root may. */
 const cramped = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=3m tmpfs /dev/shm && exec "$@"', "-"]
 const canCramp = spawnSync(cramped[0], [...cramped.slice(1), "true"]).status === 0
-test.runIf(existsSync(mpirun) && canCramp)(
+test.runIf(hasMpirun && canCramp)(
   "mpi sends messages where there is no room for shared memory",
   async () => {
     expect(await underMpi("memory", cramped)).toEqual([told(false), told(false)])

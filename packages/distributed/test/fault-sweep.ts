@@ -7,7 +7,7 @@
 import { readdirSync } from "node:fs"
 import { connect } from "node:net"
 import { type Harm, startRelay } from "./relay"
-import { programOf, runJob } from "./run-job"
+import { hasMpirun, programOf, runJob, runUnderMpi } from "./run-job"
 
 const [runs = 900, limit = 0.3, seed = 1, first = 0] = process.argv.slice(2, 6).map(Number)
 const wanted = process.argv[6]?.split(",")
@@ -103,7 +103,9 @@ async function trial(program: string, number: number): Promise<Trial> {
   const fault = faultOf(number)
   const ranks = 2 + random(3)
   const isSignal = fault === "kill" || fault === "stop"
-  const backend = isSignal && process.platform === "linux" && random(2) === 0 ? "shm" : "ring"
+  // The others have connections that a relay can harm.
+  const backends = ["ring", ...(process.platform === "linux" ? ["shm"] : []), ...(hasMpirun ? ["mpi"] : [])]
+  const backend = isSignal ? backends[random(backends.length)] : "ring"
   const victim = random(ranks)
   const moment = random(120)
   const [connection, bytes] = [random(ranks * (ranks - 1)), random(400_000)]
@@ -126,26 +128,42 @@ async function trial(program: string, number: number): Promise<Trial> {
   // A loaded machine may take long over all steps; it hangs where none is done.
   let heard = clock()
   const guard = setInterval(() => clock() - heard > (limit + 40) * 1000 && stop.abort(), 1000)
-  await runJob([program, String(STEPS), String(random(2 ** 31))], ranks, {
-    backend,
-    timeLimit: limit,
-    signal: stop.signal,
-    env: { LAZULI_JOIN_LIMIT: "30", ...(relay && { LAZULI_PROXY: `127.0.0.1:${relay.port}` }) },
-    print(line, rank, error) {
-      if (error || !line.startsWith("{")) return
-      const it = JSON.parse(line) as Said
-      heard = clock()
-      said[rank].push({ ...it, at: heard })
-      if (it.done) resume()
-      if (!it.joined || ++joined < ranks || !isSignal) return
-      setTimeout(() => {
-        struck = clock()
-        const pid = said[victim][0].pid as number
-        if (isAlive(pid)) process.kill(pid, fault === "kill" ? "SIGKILL" : "SIGSTOP")
-        resume()
-      }, moment)
-    },
-  })
+  const hear = (line: string, rank: number): void => {
+    if (!line.startsWith("{")) return
+    const it = JSON.parse(line) as Said
+    heard = clock()
+    said[rank].push({ ...it, at: heard })
+    if (it.done) resume()
+    if (!it.joined || ++joined < ranks || !isSignal) return
+    setTimeout(() => {
+      struck = clock()
+      const pid = said[victim][0].pid as number
+      if (isAlive(pid)) process.kill(pid, fault === "kill" ? "SIGKILL" : "SIGSTOP")
+      resume()
+    }, moment)
+  }
+  const command = [program, String(STEPS), String(random(2 ** 31))]
+  const env = { LAZULI_JOIN_LIMIT: "30", ...(relay && { LAZULI_PROXY: `127.0.0.1:${relay.port}` }) }
+  if (backend === "mpi")
+    await runUnderMpi(command, ranks, {
+      signal: stop.signal,
+      env: { ...env, LAZULI_TIME_LIMIT: String(limit) },
+      print(line, rank) {
+        hear(line, rank)
+        // It would wait for a stopped rank.
+        const haveFailed = said.every((lines, r) => r === victim || lastOf(lines)?.name !== undefined)
+        const pid = said[victim][0]?.pid
+        if (fault === "stop" && haveFailed && pid !== undefined && isAlive(pid)) process.kill(pid, "SIGKILL")
+      },
+    })
+  else
+    await runJob(command, ranks, {
+      backend,
+      timeLimit: limit,
+      signal: stop.signal,
+      env,
+      print: (line, rank, error) => void (error || hear(line, rank)),
+    })
   clearInterval(guard)
   relay?.close()
   const problems: string[] = []

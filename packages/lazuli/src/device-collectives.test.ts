@@ -1,13 +1,19 @@
 /** Collectives of GPUs by NCCL, on the doubles of it and of the driver. */
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import { fileURLToPath } from "node:url"
-import { beforeAll, expect, it } from "vitest"
+import { beforeAll, expect, it, onTestFinished } from "vitest"
 import { bundle } from "../../../tooling/source-bundle.mjs"
 import "../../backend-cuda/test/double"
 import { runJob } from "../../distributed/test/run-job"
+import { expectTrained } from "../../distributed/test/trained"
 
+const bundled = (name: string): Promise<string> =>
+  bundle(fileURLToPath(new URL(`../test/${name}.ts`, import.meta.url)))
 let program = ""
 beforeAll(async () => {
-  program = await bundle(fileURLToPath(new URL("../test/device-collectives.ts", import.meta.url)))
+  program = await bundled("device-collectives")
 }, 60_000)
 
 const env = { LAZULI_CUDA_DOUBLE: "two-devices" }
@@ -22,6 +28,18 @@ it("every collective, on two GPUs, strided, empty, under transforms and in graph
     expect(told.wrong).toEqual([])
     expect(told.borrowed.filter((name) => name.startsWith("@lazuli/distributed/"))).toEqual(borrowed)
   }
+}, 120_000)
+
+it("two GPUs train as one does, however the model is spread", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "lazuli-trained-"))
+  onTestFinished(() => rmSync(folder, { recursive: true }))
+  const { code, out, errors } = await runJob([await bundled("device-training")], 2, {
+    env: { ...env, CHECKPOINT: folder },
+    backend: "nccl",
+    timeLimit: 20,
+  })
+  expect(code, errors.flat().join("\n")).toBe(0)
+  expectTrained(out, folder)
 }, 120_000)
 
 it.each([

@@ -4,42 +4,30 @@ import { join } from "node:path"
 import * as mx from "@lazuli/core"
 import * as nn from "@lazuli/nn"
 import { afterAll, expect, test } from "vitest"
-import { programOf, runJob } from "../../test/run-job"
+import { hasMpirun, programOf, runJob, runUnderMpi } from "../../test/run-job"
+import { expectTrained } from "../../test/trained"
 import { dataParallel, hasSharded, loadSharded, RankSampler, saveSharded } from "./index"
 
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-spread-"))
 afterAll(() => rmSync(scratch, { recursive: true }))
 
-test("2 and 4 ranks train as one does, however the model is spread, and their checkpoints load on one", async () => {
-  const program = await programOf("training")
-  for (const n of [2, 4]) {
-    const folder = join(scratch, String(n))
-    const { code, out, errors } = await runJob([program], n, { env: { CHECKPOINT: folder }, timeLimit: 20 })
-    expect(code, errors.flat().join("\n")).toBe(0)
-    const results = out.map(([line]) => JSON.parse(line))
-    for (const { result } of results) {
-      for (const [name, value] of Object.entries(result as Record<string, number>)) {
-        if (name.startsWith("parameters")) expect(value, name).toBeLessThan(1 / n + 0.06)
-        else expect(value, name).toBeLessThan(name.endsWith("float64") ? 1e-10 : 1e-4)
-      }
-    }
-    // In each step the members' batches are different examples.
-    for (const step of [0, 1]) {
-      const all = results.flatMap(({ batches }) => batches[step])
-      expect(new Set(all).size).toBe(all.length)
-    }
-    class Mlp extends nn.Module {
-      first = new nn.Linear(6, 16)
-      second = new nn.Linear(16, 3)
-    }
-    const model = new Mlp()
-    loadSharded(join(folder, "float64"), model)
-    expect([model.first.weight.shape, model.second.bias?.shape]).toEqual([[16, 6], [3]])
-    const again = new Mlp()
-    loadSharded(join(folder, "float32"), again)
-    expect(mx.allclose(again.first.weight, model.first.weight.astype(mx.float32), 0, 1).item()).toBe(true)
-  }
-}, 60_000)
+const backends = process.platform === "linux" ? ["ring", "shm", "mpi"] : ["ring", "mpi"]
+test.each(backends.flatMap((backend) => [2, 4].map((n) => ({ backend, n }))))(
+  "$n ranks train as one does by $backend, however the model is spread, and their checkpoints load on one",
+  async ({ backend, n }) => {
+    if (backend === "mpi" && !hasMpirun) return
+    const program = await programOf("training")
+    const folder = join(scratch, backend, String(n))
+    const env = { CHECKPOINT: folder, LAZULI_TIME_LIMIT: "20" }
+    const { code, out, errors } =
+      backend === "mpi"
+        ? await runUnderMpi([program], n, { env })
+        : await runJob([program], n, { backend, env, timeLimit: 20 })
+    expect(code, String(errors)).toBe(0)
+    expectTrained(out, folder)
+  },
+  60_000,
+)
 
 test("one process: the same names, and a checkpoint without all its parts is refused", () => {
   const folder = join(scratch, "one")
