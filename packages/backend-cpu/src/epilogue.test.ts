@@ -6,6 +6,7 @@ import fc from "fast-check"
 import { describe, expect, test } from "vitest"
 import { bits } from "../test/bits"
 import "./index"
+import { native } from "./native"
 
 type F = (...xs: mx.Array[]) => mx.Array | mx.Array[]
 
@@ -236,14 +237,20 @@ test("random products with random work", () => {
   )
 })
 
-test("a row of a product does not depend on how many rows there are, nor on the threads that share them", () => {
-  for (const [m, k, n] of [
-    [40, 512, 300],
-    [26, 400, 500],
-    [48, 1000, 64],
-  ]) {
-    const [a, b] = [random([3 * m, k]), random([n, k])]
-    const some = a.index(`0:${m}`).contiguous().matmul(b.T)
-    expect(bits(some)).toEqual(bits(a.matmul(b.T).index(`0:${m}`)))
-  }
-})
+/** Elsewhere products are a library's, whose sums depend on their size. */
+const own = native.simdTarget().startsWith("avx")
+
+test.runIf(own)(
+  "a row of a product does not depend on how many rows there are, nor on the threads that share them",
+  () => {
+    for (const [m, k, n] of [
+      [40, 512, 300],
+      [26, 400, 500],
+      [48, 1000, 64],
+    ]) {
+      const [a, b] = [random([3 * m, k]), random([n, k])]
+      const some = a.index(`0:${m}`).contiguous().matmul(b.T)
+      expect(bits(some)).toEqual(bits(a.matmul(b.T).index(`0:${m}`)))
+    }
+  },
+)
