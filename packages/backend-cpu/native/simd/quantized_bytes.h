@@ -355,19 +355,21 @@ LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, const Arranged& a, flo
           hwy::Prefetch(next);
           codes_of<kBits, kCode>(row + r * stride, lanes, codes[r]);
         }
-        V values[kSums];
-        LZ_UNROLL for (int m = 0; m < kVectors; m++)
-            multiply_step<kBits, kDigits, kTogether>(codes, x + m * a.x_step, values + m * kTogether);
-        LZ_UNROLL for (int i = 0; i < kSums; i++) {
-          V value = values[i];
-          if constexpr (kDigits == 1)
-            value = hn::Mul(value, hn::LoadU(d, x + i / kTogether * a.x_step + kLanes * kSteps));
-          V by;
-          if constexpr (kWhole)
-            by = hn::Set(d, one_by_one[i][step * kLanes >> shift]);
-          else
-            by = hn::TableLookupLanes(factor[i], of_group);
-          sum[i] = hn::MulAdd(value, by, sum[i]);
+        LZ_UNROLL for (int m = 0; m < kVectors; m++) {
+          const float* digits = x + m * a.x_step;
+          V values[kTogether];
+          multiply_step<kBits, kDigits, kTogether>(codes, digits, values);
+          LZ_UNROLL for (int r = 0; r < kTogether; r++) {
+            const int i = m * kTogether + r;
+            V value = values[r];
+            if constexpr (kDigits == 1) value = hn::Mul(value, hn::LoadU(d, digits + kLanes * kSteps));
+            V by;
+            if constexpr (kWhole)
+              by = hn::Set(d, one_by_one[i][step * kLanes >> shift]);
+            else
+              by = hn::TableLookupLanes(factor[i], of_group);
+            sum[i] = hn::MulAdd(value, by, sum[i]);
+          }
         }
         row += step_bytes(kBits);
         x += step_floats(kBits, kDigits);
