@@ -21,7 +21,10 @@ class ArrangedRows {
         width_(p.groups + kScalePad),
         arranged_(scratch<float>(call, job.rows * size_)),
         sums_(scratch<float>(call, job.rows * width_)) {
-    const int digits = table_.takes_bytes(p.format) ? p.digits() : 0;
+    const bool halves = p.out_dtype == LZ_BFLOAT16 && !p.rounded;
+    const int digits = table_.takes_bytes(p.format)                ? p.digits()
+                       : halves && table_.takes_bfloat16(p.format) ? kAsBfloat16
+                                                                   : 0;
     bytes_ = digits > 0;
     for (int64_t r = 0; r < job.rows; r++) {
       if (arrange(r, digits)) continue;

@@ -8,6 +8,7 @@
 #include "simd/code_values.h"
 #include "simd/quantized_across.h"
 #include "simd/quantized_bytes.h"
+#include "simd/quantized_e4m3.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lazuli::LZ_TARGET {
@@ -104,86 +105,6 @@ void dot_in_lanes(const PackedRows& p, const float* x, float* y) {
   for (; row < p.rows; row++) dot_some<kBits, kCode, 1>(p, row, x, table, y + row);
 }
 
-#if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
-// Codes of E4M3 become float16 by moving their bits, 2^8 times too small, which arrange() makes up for; two
-// neighbours come from each 16 bits, so that vectors of even codes and of odd ones alternate.
-constexpr bool in_pairs(CodeFormat f) { return f.code == Code::e4m3 && f.group % 32 == 0; }
-
-// kRows rows that follow each other times kVectors arranged vectors.
-template <int kRows, int kVectors>
-HWY_INLINE void dot_pairs(const PackedRows& p, int64_t first, const float* x, int64_t x_step, float* y,
-                          int64_t y_step) {
-  const Floats d;
-  const hn::Rebind<int16_t, Floats> pairs;
-  const hn::Rebind<hwy::float16_t, Floats> halves;
-  const auto kept = hn::Set(pairs, int16_t(0xbf80));
-  const int64_t N = int64_t(hn::Lanes(d)), per_group = p.format.group / (2 * N);
-  const int64_t groups = p.columns / p.format.group;
-  const auto* from = reinterpret_cast<const int16_t*>(p.words + first * p.stride);
-  const auto* next = from + rows_ahead(kRows, p.stride) * p.stride * 2;
-  V sum[kVectors][kRows];
-  LZ_UNROLL for (int m = 0; m < kVectors; m++) {
-    LZ_UNROLL for (int r = 0; r < kRows; r++) sum[m][r] = hn::Zero(d);
-  }
-  for (int64_t group = 0; group < groups; group++) {
-    V part[kVectors][kRows];
-    LZ_UNROLL for (int m = 0; m < kVectors; m++) {
-      LZ_UNROLL for (int r = 0; r < kRows; r++) part[m][r] = hn::Zero(d);
-    }
-    for (int64_t i = 0; i < per_group; i++, from += N, x += 2 * N) {
-      LZ_UNROLL for (int r = 0; r < kRows; r++, next += N) {
-        hwy::Prefetch(next);
-        const auto v = hn::LoadU(pairs, from + r * p.stride * 2);
-        const auto even = hn::And(hn::ShiftRight<1>(hn::ShiftLeft<8>(v)), kept);
-        const auto odd = hn::And(hn::ShiftRight<1>(v), kept);
-        const V a = hn::PromoteTo(d, hn::BitCast(halves, even)),
-                b = hn::PromoteTo(d, hn::BitCast(halves, odd));
-        LZ_UNROLL for (int m = 0; m < kVectors; m++) {
-          part[m][r] = hn::MulAdd(a, hn::LoadU(d, x + m * x_step), part[m][r]);
-          part[m][r] = hn::MulAdd(b, hn::LoadU(d, x + m * x_step + N), part[m][r]);
-        }
-      }
-    }
-    LZ_UNROLL for (int r = 0; r < kRows; r++) {
-      const V scale = hn::Set(d, float_scales(p, first + r)[group]);
-      LZ_UNROLL for (int m = 0; m < kVectors; m++) sum[m][r] = hn::MulAdd(part[m][r], scale, sum[m][r]);
-    }
-  }
-  LZ_UNROLL for (int m = 0; m < kVectors; m++) {
-    LZ_UNROLL for (int r = 0; r < kRows; r++) y[m * y_step + r] = hn::GetLane(hn::SumOfLanes(d, sum[m][r]));
-  }
-}
-
-template <int kVectors>
-HWY_NOINLINE void dot_pairs(const PackedRows& p, const float* x, int64_t x_step, float* y, int64_t y_step) {
-  int64_t row = 0;
-  for (; row + 2 <= p.rows; row += 2) dot_pairs<2, kVectors>(p, row, x, x_step, y + row, y_step);
-  if (row < p.rows) dot_pairs<1, kVectors>(p, row, x, x_step, y + row, y_step);
-}
-
-// The first of `count` vectors: how many were multiplied.
-int64_t dot_pairs(const PackedRows& p, int64_t count, const float* x, int64_t x_step, float* y,
-                  int64_t y_step) {
-  const auto f = count >= 4   ? dot_pairs<4>
-                 : count == 3 ? dot_pairs<3>
-                 : count == 2 ? dot_pairs<2>
-                              : dot_pairs<1>;
-  f(p, x, x_step, y, y_step);
-  return count < 4 ? count : 4;
-}
-
-void arrange_pairs(const float* x, int64_t length, float* to) {
-  const Floats d;
-  const int64_t N = int64_t(hn::Lanes(d));
-  for (int64_t at = 0; at < length; at += 2 * N, to += 2 * N) {
-    V even, odd;
-    hn::LoadInterleaved2(d, x + at, even, odd);
-    hn::StoreU(hn::Mul(even, hn::Set(d, 256.0f)), d, to);
-    hn::StoreU(hn::Mul(odd, hn::Set(d, 256.0f)), d, to + N);
-  }
-}
-#endif
-
 // Of an even number of bits 16 codes fill whole words too, and may be the last.
 template <int kBits>
 void decode_across(const uint32_t* words, int64_t n, float* y) {
@@ -258,13 +179,16 @@ void expand(const uint32_t* words, int64_t n, CodeFormat format, const float* sc
   }
 }
 
+#if !(HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86)
+bool takes_bfloat16(CodeFormat) { return false; }
+#endif
 #if !(HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86)
 bool takes_bytes(CodeFormat) { return false; }
 constexpr int kMostVectors = 1;
 #endif
 bool stays_in_lanes(CodeFormat format) { return 32 % format.bits == 0; }
 
-// In front of an arranged vector: of how many bytes an element is, 0 for those in float32.
+// In front of an arranged vector: of how many bytes an element is, 0 for those in float32, or kAsBfloat16.
 constexpr int64_t kArrangedHead = 16;
 
 int64_t arranged_size(int64_t columns, CodeFormat format) {
@@ -290,6 +214,9 @@ bool arrange(const float* x, int64_t columns, CodeFormat format, int digits, int
   to += kArrangedHead;
 #if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
   if (digits > 0) return arrange_bytes(x, columns, format, digits, first, length, to);
+#endif
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  if (digits == kAsBfloat16) return arrange_bfloat16(x, length, to + first / 2), true;
 #endif
   to += first;
 #if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
@@ -363,12 +290,17 @@ void dot(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
     Arranged part{x + kArrangedHead, a.x_step, a.sums + m * a.sums_step, a.sums_step, 1};
 #if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
     if (x[0] != 0) {
-      // Equal shares, of those that have as many digits.
+      // Equal shares, of those that are alike.
       const int digits = int(x[0]), passes = int((a.count - m - 1) / kMostVectors) + 1;
       const int64_t most = (a.count - m - 1) / passes + 1;
       int64_t count = 1;
       while (count < most && x[count * a.x_step] == x[0]) count++;
-      dot_bytes(p, part, count, digits, y + m * y_step, y_step);
+#if HWY_TARGET <= HWY_AVX3
+      if (digits == kAsBfloat16)
+        dot_bfloat16(p, count, part.x, a.x_step, y + m * y_step, y_step);
+      else
+#endif
+        dot_bytes(p, part, count, digits, y + m * y_step, y_step);
       m += count - 1;
       continue;
     }
@@ -384,8 +316,9 @@ void dot(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
 }  // namespace
 
 const QuantizedTable& quantized_table() {
-  static constexpr QuantizedTable table = {takes_bytes,   decode,  expand,       reads_no_padding,
-                                           arranged_size, arrange, kMostVectors, dot};
+  static constexpr QuantizedTable table = {takes_bytes, takes_bfloat16,   decode,
+                                           expand,      reads_no_padding, arranged_size,
+                                           arrange,     kMostVectors,     dot};
   return table;
 }
 

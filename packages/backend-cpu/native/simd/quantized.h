@@ -38,6 +38,8 @@ struct PackedRows {
 inline constexpr int64_t kRoundedBlock = 32;
 
 inline constexpr int64_t kArrangedPart = 512;
+// Instead of a number of digits.
+inline constexpr int kAsBfloat16 = -1;
 
 // Vectors as arrange() gives them, x_step floats apart, and their sums over groups, padded as scales are.
 struct Arranged {
@@ -50,6 +52,8 @@ struct Arranged {
 struct QuantizedTable {
   // True if vectors may be rounded to bytes.
   bool (*takes_bytes)(CodeFormat format);
+  // True if vectors of bfloat16 numbers may stay such.
+  bool (*takes_bfloat16)(CodeFormat format);
   // y[i] = the value of code i, for n codes that fill whole words.
   void (*decode)(const uint32_t* words, int64_t n, CodeFormat format, float* y);
   // y = scale · code + bias; without biases where they are null.
@@ -61,8 +65,8 @@ struct QuantizedTable {
   int64_t (*arranged_size)(int64_t columns, CodeFormat format);
   // Puts elements [first, first + length) of a vector, which x has, into the order in which dot() meets the
   // codes; parts begin at multiples of kArrangedPart. Where takes_bytes(), they may be rounded to integers of
-  // so many bytes: of one only if they were rounded before, as round() does. Without digits they stay floats,
-  // which the whole vector must where this returns false.
+  // so many bytes: of one only if they were rounded before, as round() does. Where takes_bfloat16(), they may
+  // stay bfloat16. Without digits they are floats, which the whole vector must be where this returns false.
   bool (*arrange)(const float* x, int64_t columns, CodeFormat format, int digits, int64_t first,
                   int64_t length, float* to);
   // Vectors for which codes are unpacked once, where they are bytes.
