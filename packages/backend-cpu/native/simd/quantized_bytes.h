@@ -155,10 +155,10 @@ HWY_INLINE hn::Vec<Floats> widened(ScaleKind kind, const Load& load) {
   if (kind == ScaleKind::e8m0)
     return hn::BitCast(d, hn::Max(hn::ShiftLeft<23>(hn::PromoteTo(u, load(bytes))), hn::Set(u, 0x400000)));
   // The bits of E4M3 are those of a float16 that is 2^8 times too small.
-  const auto v = hn::PromoteTo(shorts, load(bytes));
-  const auto sign = hn::ShiftLeft<8>(hn::And(v, hn::Set(shorts, 0x80)));
-  const auto rest = hn::ShiftLeft<7>(hn::And(v, hn::Set(shorts, 0x7f)));
-  return hn::Mul(hn::PromoteTo(d, hn::BitCast(halves, hn::Or(sign, rest))), hn::Set(d, 256.0f));
+  const hn::Rebind<int16_t, Floats> signs;
+  const auto v = hn::ShiftLeft<7>(hn::PromoteTo(signs, load(hn::Rebind<int8_t, Floats>())));
+  const auto bits = hn::And(v, hn::Set(signs, int16_t(0xbf80)));
+  return hn::Mul(hn::PromoteTo(d, hn::BitCast(halves, bits)), hn::Set(d, 256.0f));
 }
 HWY_INLINE int64_t scale_size(ScaleKind kind) {
   return kind == ScaleKind::float32 ? 4 : kind == ScaleKind::float16 || kind == ScaleKind::bfloat16 ? 2 : 1;
@@ -389,11 +389,12 @@ LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, const Arranged& a, flo
 template <int kBits, Code kCode, int kVectors, int kDigits>
 void dot_bytes_of(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
 #if HWY_TARGET <= HWY_AVX3
-  // With more products for each load of codes, or vectors that the first cache does not hold, loading these
-  // anew for each row would be slower than memory.
+  // One at a time, rows come in the order of memory; with more work for each load of codes, or vectors that
+  // the first cache does not hold, loading these anew for each row would be slower than memory.
   constexpr int64_t kMostProducts = 4, kMostBytes = 1 << 15;
   constexpr int kTogether = 4;
-  constexpr bool kAlone = kVectors * lane_steps(kBits) * kDigits <= kMostProducts;
+  constexpr bool kAlone =
+      kCode == Code::integer && in_words(kBits) && kVectors * lane_steps(kBits) * kDigits <= kMostProducts;
   const bool alone = kAlone && p.columns * kVectors * kDigits <= kMostBytes;
 #else
   // AVX2 has too few registers for more.
