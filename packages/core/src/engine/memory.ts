@@ -50,6 +50,9 @@ const MORE_YOUNG = 512
 /** Polls happen at least after this many new handles, so that the table of references stays small. */
 const MAX_YOUNG = 65536
 
+/** So many nodes get their weak references together: one call of the backend for each would cost more than the reference. */
+const MANY_GUARDED = 32
+
 /** The guard of a node that waits for its weak reference. */
 const PENDING_GUARD = -1
 /** The guard of a node in a group: its storage goes with the group's. */
@@ -288,7 +291,7 @@ class Lifetimes {
       this.forgetFresh()
       return
     }
-    if (handles.fresh.length + this.guardedCount > 0) this.flush(references)
+    if (handles.fresh.length > 0 || this.guardedCount >= MANY_GUARDED) this.flush(references)
     const pressed = this.pressure >= this.threshold && this.hasGrown()
     const areMany = intermediateBytes >= LARGE_INTERMEDIATES
     const copies = !areMany && intermediateBytes + copiedBytes >= LARGE_INTERMEDIATES
