@@ -29,6 +29,8 @@ export {
   AllToShardedLinear,
   QuantizedAllToShardedLinear,
   QuantizedShardedToAllLinear,
+  type Shard,
+  type ShardedParameters,
   ShardedToAllLinear,
   type Sharding,
   type ShardOptions,

@@ -116,3 +116,20 @@ test("all parts of many are looked for", () => {
     expect(() => hasSharded(folder)).toThrow(`part-69999-of-70000-${ID}.safetensors is missing`)
   })
 })
+
+test("a checkpoint that does not fit is refused, and changes nothing", () => {
+  const [folder] = saved("other-model")
+  const refuse = (other: nn.Module, message: string, optimizer: { state: object } | null = null): void => {
+    const before = mx.treeFlatten(other.parameters()).map(([, x]) => (x as mx.Array).tolist())
+    expect(() => loadSharded(folder, other, optimizer)).toThrow(mx.FormatError)
+    expect(() => loadSharded(folder, other, optimizer)).toThrow(message)
+    expect(mx.treeFlatten(other.parameters()).map(([, x]) => (x as mx.Array).tolist())).toEqual(before)
+  }
+  refuse(new nn.Linear(5, 7), '"weight" has shape [3,2] there, and [7,5] in the model')
+  refuse(new nn.Linear(2, 3, false), 'it has "bias", which the model does not have')
+  refuse(new nn.Bilinear(2, 2, 3), "in the model")
+  refuse(new nn.Sequential(new nn.Linear(2, 3)), ", which the model does not have")
+  refuse(new nn.Linear(2, 3), "it has no state of an optimizer", { state: { step: mx.array(0) } })
+  saveSharded(folder, new nn.Linear(2, 3, false))
+  refuse(new nn.Linear(2, 3), 'it lacks "bias"')
+})

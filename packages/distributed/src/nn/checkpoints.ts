@@ -7,26 +7,43 @@ import { join } from "node:path"
 import * as mx from "@lazuli/core"
 import * as nn from "@lazuli/nn"
 
-/** A model's parameters: their names in files, which are those of the model as it was before it was spread, and what is known of them. */
+/** A model's parameters: their names in files, which are those of the model as it was before it was spread, and how they are split. */
 class Names {
   /** By name in files: the path in the model. */
   private readonly paths = new Map<string, string>()
   private readonly names = new Map<string, string>()
-  /** By path, the rows of the whole array, of arrays that are spread. */
-  private readonly rows = new Map<string, number>()
+  /** By path, of parameters of which each member has a part. */
+  private readonly shards = new Map<string, nn.Shard>()
 
-  constructor(model: nn.Module) {
-    const spread = model
-      .namedModules()
-      .filter((entry): entry is [string, nn.FullyShardedModule] => entry[1] instanceof nn.FullyShardedModule)
-      .map(([prefix, module]) => ({ inner: prefix === "" ? "module." : `${prefix}.module.`, module }))
-    for (const { inner, module } of spread)
-      for (const [path, count] of module._rows) this.rows.set(inner + path, count)
+  /** @throws ArgumentError if the model is spread over the members of another group, or a parameter is split twice */
+  constructor(op: string, model: nn.Module, group: mx.distributed.Group) {
+    const wrapped: string[] = []
+    for (const [prefix, module] of model.namedModules()) {
+      const within = prefix === "" ? "" : `${prefix}.`
+      if (module instanceof nn.FullyShardedModule) wrapped.push(`${within}module.`)
+      const { _shards: shards, _group: its } = module as Partial<nn.ShardedParameters>
+      if (!shards || shards.size === 0 || !its || its.size() === 1) continue
+      if (its.size() !== group.size() || its.rank() !== group.rank())
+        throw new mx.ArgumentError(
+          op,
+          `"${prefix}" is spread over ${its.size()} members, and group has ${group.size()}`,
+          { hint: "Pass the group over which the model is spread" },
+        )
+      for (const [name, shard] of shards) {
+        const path = within + name
+        if (this.shards.has(path))
+          throw new mx.ArgumentError(
+            op,
+            `"${path}" is split by two modules, which checkpoints do not support`,
+          )
+        this.shards.set(path, shard)
+      }
+    }
     // The innermost first: outer ones are the beginnings of their paths.
-    spread.sort((a, b) => b.inner.length - a.inner.length)
+    wrapped.sort((a, b) => b.length - a.length)
     for (const [path] of mx.treeFlatten(model.parameters()) as [string, mx.Array][]) {
       let name = path
-      for (const { inner } of spread)
+      for (const inner of wrapped)
         if (name.startsWith(inner)) name = inner.slice(0, -"module.".length) + name.slice(inner.length)
       this.paths.set(name, path)
       this.names.set(path, name)
@@ -35,7 +52,7 @@ class Names {
 
   nameOf = (path: string): string => within(this.names, path, (name, rest) => name + rest) ?? path
   pathOf = (name: string): string => within(this.paths, name, (path, rest) => path + rest) ?? name
-  rowsOf = (path: string): number | undefined => within(this.rows, path, (count) => count)
+  shardOf = (path: string): nn.Shard | undefined => within(this.shards, path, (shard) => shard)
 }
 
 /** The entry of a parameter, or of an array that an optimizer has for one, which lies a level below. */
@@ -90,8 +107,10 @@ function together(op: string, group: mx.distributed.Group, share: () => void): v
     if (error instanceof mx.DistributedError) throw error
     own = { error }
   }
-  const outcomes = mx.distributed.allGather(mx.array([own ? 1 : 0], mx.int32), { group })
-  const failed = (outcomes.tolist() as number[]).indexOf(1)
+  // The rank in the job, by which errors call members, of those that failed.
+  const outcome = own ? mx.distributed.init().rank() : -1
+  const outcomes = mx.distributed.allGather(mx.array([outcome], mx.int32), { group }).tolist() as number[]
+  const failed = outcomes.findIndex((rank) => rank >= 0)
   if (failed < 0) return
   const text = Buffer.alloc(MOST_TEXT)
   text.write(own ? describeError(own.error) : "")
@@ -100,7 +119,7 @@ function together(op: string, group: mx.distributed.Group, share: () => void): v
     .toString()
     .replace(/\0+$/, "")
   if (own) throw own.error
-  throw new mx.DistributedError(op, `rank ${failed} failed: ${reason}`)
+  throw new mx.DistributedError(op, `rank ${outcomes[failed]} failed: ${reason}`)
 }
 
 const describeError = (error: unknown): string => (error instanceof Error ? error.message : String(error))
@@ -164,10 +183,11 @@ function removeOthers(folder: string, { id }: Manifest): void {
 }
 
 /**
- * Saves a model of {@link nn.FullyShardedModule}s, and an optimizer's state, into a folder: each member writes the parts that it holds.
- * The checkpoint that was there before is replaced once all have written: whenever members fail, the folder holds one or the other. Other
- * files stay. All members must see the same folder, on a file system that they share.
- * @throws DistributedError that names a member that cannot write, on all others; that one throws its own error
+ * Saves a model, and an optimizer's state, into a folder: each member writes its parts of {@link nn.FullyShardedModule}s and of layers that
+ * {@link nn.shardLinear} gave, and the first one all else. The checkpoint that was there before is replaced once all have written: whenever
+ * members fail, the folder holds one or the other. Other files stay. All members must see the same folder, on a file system they share.
+ * @throws DistributedError that names a member that cannot write, on all others; that one throws its own error. ArgumentError if the model
+ * is spread over another group than `group`, or the optimizer's state is not of the parameters' shapes
  * @example
  * saveSharded('checkpoint', new nn.Linear(2, 3))
  */
@@ -178,18 +198,24 @@ export function saveSharded(
   group: mx.distributed.Group | null = null,
 ): void {
   const its = group ?? mx.distributed.init()
-  const names = new Names(model)
+  const names = new Names("saveSharded", model, its)
   const arrays: Record<string, mx.Array> = {}
-  const spread: Record<string, number> = {}
+  const shards: Record<string, nn.Shard> = {}
   const add = (kind: string, tree: object): void => {
     for (const [path, x] of mx.treeFlatten(tree as never) as [string, mx.Array][]) {
-      const count = names.rowsOf(path)
-      const isPart = count !== undefined && x.ndim > 0
+      const shard = x.ndim > 0 ? names.shardOf(path) : undefined
       // Arrays that all have alike are written once.
-      if (!isPart && its.rank() !== 0) continue
+      if (!shard && its.rank() !== 0) continue
       const name = `${kind}.${names.nameOf(path)}`
       arrays[name] = x
-      if (isPart) spread[name] = count
+      if (!shard) continue
+      if (x.shape[shard.axis] !== lengthOfPart(shard, its))
+        throw new mx.ArgumentError(
+          "saveSharded",
+          `"${path}" of shape [${x.shape}] belongs to a parameter of which each member has a part, and is not of that part's shape`,
+          { hint: "Use an optimizer whose state has the shapes of the parameters" },
+        )
+      shards[name] = shard
     }
   }
   add("model", model.parameters())
@@ -197,7 +223,7 @@ export function saveSharded(
   const manifest = { ranks: its.size(), id: newId(its) }
   together("saveSharded", its, () => {
     mkdirSync(folder, { recursive: true })
-    mx.saveSafetensors(join(folder, fileOf(its.rank(), manifest)), arrays, { rows: JSON.stringify(spread) })
+    mx.saveSafetensors(join(folder, fileOf(its.rank(), manifest)), arrays, { shards: JSON.stringify(shards) })
   })
   together("saveSharded", its, () => {
     if (its.rank() !== 0) return
@@ -209,8 +235,9 @@ export function saveSharded(
 }
 
 /**
- * Loads what {@link saveSharded} wrote, on as many members as there are now.
- * @throws FormatError where there is no checkpoint, or one without all its parts
+ * Loads what {@link saveSharded} wrote, on as many members as there are now. A checkpoint that does not fit changes nothing.
+ * @throws FormatError where there is no checkpoint, one without all its parts, or one whose parameters have other names or shapes than the
+ * model's. ArgumentError if the model is spread over another group than `group`
  * @example
  * const model = new nn.Linear(2, 3)
  * saveSharded('checkpoint', model)
@@ -229,37 +256,74 @@ export function loadSharded(
     const [arrays, metadata] = mx.load(join(folder, fileOf(rank, manifest)), {
       returnMetadata: true,
     }) as unknown as [Record<string, mx.Array>, Record<string, string>]
-    return { arrays, rows: JSON.parse(metadata.rows ?? "{}") as Record<string, number> }
+    return { arrays, shards: JSON.parse(metadata.shards ?? "{}") as Record<string, nn.Shard> }
   })
-  const names = new Names(model)
-  const own: Record<"model" | "optimizer", [string, mx.Array][]> = { model: [], optimizer: [] }
+  const names = new Names("loadSharded", model, its)
+  const own = { model: new Map<string, mx.Array>(), optimizer: new Map<string, mx.Array>() }
   for (const [name, first] of Object.entries(parts[0].arrays)) {
-    const rows = parts[0].rows[name]
     const dot = name.indexOf(".")
     const path = names.pathOf(name.slice(dot + 1))
+    const saved = parts[0].shards[name]
     let x = first
-    if (rows !== undefined) {
-      const whole = mx.concatenate(parts.map(({ arrays }) => arrays[name])).index(mx.s(0, rows))
-      // A model that is not spread takes it whole.
-      x = names.rowsOf(path) === undefined ? whole : partOf(whole, its)
-    }
-    own[name.slice(0, dot) as "model" | "optimizer"].push([path, x])
+    if (saved)
+      x = joined(
+        parts.map(({ arrays }) => arrays[name]),
+        saved,
+      )
+    const shard = x.ndim > 0 ? names.shardOf(path) : undefined
+    if (shard) x = partOf(x, shard, its)
+    own[name.slice(0, dot) as "model" | "optimizer"].set(path, x)
   }
-  mx.eval(
-    own.model.map(([, x]) => x),
-    own.optimizer.map(([, x]) => x),
-  )
-  model.update(mx.treeUnflatten(own.model) as never)
-  if (optimizer && own.optimizer.length > 0) optimizer.state = mx.treeUnflatten(own.optimizer) as object
+  const refuse = (message: string): never => {
+    throw new mx.FormatError("loadSharded", `the checkpoint of "${folder}" does not fit: ${message}`)
+  }
+  const parameters = new Map(mx.treeFlatten(model.parameters()) as [string, mx.Array][])
+  for (const path of own.model.keys())
+    if (!parameters.has(path)) refuse(`it has "${path}", which the model does not have`)
+  for (const [path, { shape }] of parameters) {
+    const given = own.model.get(path)?.shape ?? refuse(`it lacks "${path}"`)
+    if (`${given}` !== `${shape}`) refuse(`"${path}" has shape [${given}] there, and [${shape}] in the model`)
+  }
+  if (optimizer && own.optimizer.size === 0 && mx.treeFlatten(optimizer.state as never).length > 0)
+    refuse("it has no state of an optimizer")
+  mx.eval([...own.model.values()], [...own.optimizer.values()])
+  model.update(mx.treeUnflatten([...own.model]) as never)
+  if (optimizer && own.optimizer.size > 0) optimizer.state = mx.treeUnflatten([...own.optimizer]) as object
 }
 
-/** This member's rows of an array; zeros where they end before. */
-function partOf(whole: mx.Array, group: mx.distributed.Group): mx.Array {
-  const [rank, size, rows] = [group.rank(), group.size(), whole.shape[0]]
-  const each = Math.ceil(rows / size)
-  const mine = whole.index(mx.s(Math.min(rank * each, rows), Math.min((rank + 1) * each, rows)))
-  const missing = each - mine.shape[0]
-  return missing === 0
-    ? mine
-    : mx.concatenate([mine, mx.zeros([missing, ...mine.shape.slice(1)], mine.dtype)])
+/** The length of each member's part of a segment: the last ones are filled up with zeros. */
+const share = (segment: number, members: number): number => Math.ceil(segment / members)
+const lengthOfPart = ({ segments }: nn.Shard, group: mx.distributed.Group): number =>
+  segments.reduce((sum, segment) => sum + share(segment, group.size()), 0)
+
+/** Elements `from` to `to` of an axis. */
+const between = (x: mx.Array, axis: number, from: number, to: number): mx.Array =>
+  x.index(...Array.from({ length: axis }, () => mx.s()), mx.s(from, to))
+
+/** The whole array of the members' parts. */
+function joined(parts: readonly mx.Array[], { axis, segments }: nn.Shard): mx.Array {
+  let at = 0
+  const wholes = segments.map((segment) => {
+    const each = share(segment, parts.length)
+    const from = at
+    at += each
+    const pieces = parts.map((part) => between(part, axis, from, from + each))
+    return between(mx.concatenate(pieces, axis), axis, 0, segment)
+  })
+  return mx.concatenate(wholes, axis)
+}
+
+/** This member's part of a whole array. */
+function partOf(whole: mx.Array, { axis, segments }: nn.Shard, group: mx.distributed.Group): mx.Array {
+  let at = 0
+  const pieces = segments.flatMap((segment) => {
+    const each = share(segment, group.size())
+    const [from, to] = [group.rank(), group.rank() + 1].map((rank) => at + Math.min(rank * each, segment))
+    at += segment
+    const missing = each - (to - from)
+    const fill = [...whole.shape.slice(0, axis), missing, ...whole.shape.slice(axis + 1)]
+    const mine = between(whole, axis, from, to)
+    return missing === 0 ? [mine] : [mine, mx.zeros(fill, whole.dtype)]
+  })
+  return mx.concatenate(pieces, axis)
 }

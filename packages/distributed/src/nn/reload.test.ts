@@ -28,3 +28,23 @@ test.each([
   },
   60_000,
 )
+
+test("spread layers, by segments, quantized and fully spread, go on from their checkpoint on other numbers of ranks", async () => {
+  const program = await programOf("spread-checkpoint")
+  const folder = join(scratch, "spread")
+  const results: number[][] = []
+  for (const [mode, ranks] of [
+    ["save", 2],
+    ["load", 4],
+    ["load", 1],
+  ] as const) {
+    const { code, out, errors } = await runJob([program, mode, folder], ranks, { timeLimit: 20 })
+    expect(code, errors.flat().join("\n")).toBe(0)
+    for (const [result, isSplit] of out) {
+      expect(isSplit).toBe("true")
+      results.push(JSON.parse(result) as number[])
+    }
+  }
+  expect(results.length).toBe(7)
+  for (const result of results) result.forEach((value, i) => expect(value).toBeCloseTo(results[0][i], 5))
+}, 60_000)

@@ -63,6 +63,10 @@ export class Attention extends nn.Module {
   readonly window: number | null
   /** @internal */
   readonly _rope: Rope | null
+  /** Parameters of its own that are parts, if the model is sharded. @internal */
+  _shards?: nn.ShardedParameters["_shards"]
+  /** @internal */
+  _group?: nn.ShardedParameters["_group"]
   private readonly scale: number
   private readonly cap: number | null
   readonly normOver: "head" | "all"

@@ -60,7 +60,11 @@ function shardAttention(attention: Attention, group: mx.distributed.Group): void
     attention.vProj = nn.shardLinear(vProj as Layer, "all-to-sharded", { group })
   }
   attention.oProj = nn.shardLinear(attention.oProj as Layer, "sharded-to-all", { group })
-  if (sinks) attention.sinks = mx.contiguous(sinks.split(size)[rank])
+  if (sinks) {
+    attention.sinks = mx.contiguous(sinks.split(size)[rank])
+    attention._group = group
+    attention._shards = new Map([["sinks", { axis: 0, segments: [heads] }]])
+  }
   attention.heads = heads / size
   attention.kvHeads = kvHeads / size
 }

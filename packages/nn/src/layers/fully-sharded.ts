@@ -7,7 +7,7 @@ import { checkpoint } from "@lazuli/transforms"
 import { check, named, optional } from "../arguments"
 import { type Model, Module, type ModuleFilter } from "../module"
 import { withParameters } from "../with-parameters"
-import { aGroup, copiedPart, groupOf } from "./sharded"
+import { aGroup, copiedPart, groupOf, type Shard, type ShardedParameters } from "./sharded"
 
 type Group = mx.distributed.Group
 
@@ -41,7 +41,10 @@ function fullyShardOptions(op: string, options: unknown): void {
  * const layer = new nn.FullyShardedModule(new nn.Linear(2, 3), { computeDtype: mx.float16 })
  * layer.forward(mx.ones([4, 2], mx.float16)).dtype.name // => 'float16'
  */
-export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown> extends Module {
+export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown>
+  extends Module
+  implements ShardedParameters
+{
   /** The model to call. */
   readonly module: Model<A, R>
   /** @internal */
@@ -50,8 +53,8 @@ export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown> ex
   readonly _recompute: boolean
   /** @internal */
   readonly _group: Group
-  /** The number of rows of each full parameter, by path. @internal */
-  readonly _rows: Map<string, number>
+  /** @internal */
+  readonly _shards: ReadonlyMap<string, Shard>
 
   constructor(module: Model<A, R>, options: FullyShardOptions = {}) {
     super()
@@ -69,7 +72,9 @@ export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown> ex
     this.module = module
     this._computeDtype = options.computeDtype ?? null
     this._recompute = options.recompute ?? true
-    this._rows = new Map(parameters.map(([path, { shape }]) => [path, shape[0]]))
+    this._shards = new Map(
+      parameters.map(([path, { shape }]) => [`module.${path}`, { axis: 0, segments: [shape[0]] }]),
+    )
     if (this._group.size() > 1)
       module.update(
         mx.treeUnflatten(parameters.map(([path, x]): [string, mx.Array] => [path, this.partOf(x)])) as never,
@@ -111,7 +116,7 @@ export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown> ex
     }
     return parts.map(([path]) => [
       path,
-      (wholes.get(path) as mx.Array).index(mx.s(0, this._rows.get(path) as number)),
+      (wholes.get(path) as mx.Array).index(mx.s(0, this._shards.get(`module.${path}`)?.segments[0])),
     ])
   }
 
@@ -138,7 +143,7 @@ export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown> ex
   }
 
   protected override extraRepr(): string {
-    return `numShardedParams=${this._rows.size}`
+    return `numShardedParams=${this._shards.size}`
   }
 }
 

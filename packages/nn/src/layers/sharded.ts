@@ -26,6 +26,20 @@ export interface ShardOptions {
   group?: Group | null
 }
 
+/** Describes the part of a parameter that each member of a group has: a share of each segment of an axis. */
+export interface Shard {
+  readonly axis: number
+  /** The segments' lengths in the whole parameter. */
+  readonly segments: readonly number[]
+}
+/** A module that has a part of some parameters, by their paths in it. */
+export interface ShardedParameters {
+  /** @internal */
+  readonly _shards: ReadonlyMap<string, Shard>
+  /** @internal */
+  readonly _group: Group
+}
+
 /** The kind of group arguments. */
 export const aGroup: Kind = {
   expected: "a group that mx.distributed.init() gives",
@@ -68,15 +82,21 @@ export function copiedPart(x: mx.Array, axis: number, group: Group): mx.Array {
   return mx.take(x, mx.arange(each * group.rank(), each * (group.rank() + 1), 1, mx.int32), axis)
 }
 
-/** This member's part of a parameter: of each of its segments along an axis. */
-function partOf(x: mx.Array, axis: number, group: Group, segments: Segments = 1): mx.Array {
+/** This member's part of a parameter, of each of its segments along an axis, and how it was split; no entry in a group of one. */
+function partOf(
+  x: mx.Array,
+  axis: number,
+  group: Group,
+  segments: Segments = 1,
+): [part: mx.Array, shard?: Shard] {
   const size = group.size()
-  if (size === 1) return x
+  if (size === 1) return [x]
   const length = x.shape[axis]
   // Values below 1 are fractions of the axis.
   const bounds =
     typeof segments === "number" ? segments : segments.map((n) => (n < 1 ? Math.floor(n * length) : n))
-  const parts = mx.split(x, bounds as number | number[], axis).map((segment) => {
+  const wholes = mx.split(x, bounds as number | number[], axis)
+  const parts = wholes.map((segment) => {
     if (segment.shape[axis] % size !== 0)
       throw new ShapeError(
         "shardLinear",
@@ -84,7 +104,23 @@ function partOf(x: mx.Array, axis: number, group: Group, segments: Segments = 1)
       )
     return copiedPart(segment, axis, group)
   })
-  return parts.length === 1 ? parts[0] : mx.concatenate(parts, axis)
+  return [
+    parts.length === 1 ? parts[0] : mx.concatenate(parts, axis),
+    { axis, segments: wholes.map(({ shape }) => shape[axis]) },
+  ]
+}
+
+/** Sets a module's parameter to this member's part of an array. */
+function setPart(
+  module: Module & ShardedParameters,
+  name: string,
+  x: mx.Array,
+  axis: number,
+  segments?: Segments,
+): void {
+  const [part, shard] = partOf(x, axis, module._group, segments)
+  Object.assign(module, { [name]: part })
+  if (shard) (module._shards as Map<string, Shard>).set(name, shard)
 }
 
 /**
@@ -124,6 +160,8 @@ function linearArguments(
 export class AllToShardedLinear extends Linear {
   /** @internal */
   readonly _group: Group
+  /** @internal */
+  readonly _shards: ReadonlyMap<string, Shard> = new Map()
 
   constructor(inputDims: number, outputDims: number, bias?: boolean, group?: Group | null)
   constructor(inputDims: number, outputDims: number, options: { bias?: boolean; group?: Group | null })
@@ -132,7 +170,7 @@ export class AllToShardedLinear extends Linear {
     const [inputDims, outputDims, bias, group] = linearArguments("AllToShardedLinear", args)
     super(inputDims, outputDims, bias)
     this._group = group
-    takeOver(this, this, 0, group)
+    takeOver(this, this, 0)
   }
 
   override forward(x: mx.Array): mx.Array {
@@ -142,7 +180,7 @@ export class AllToShardedLinear extends Linear {
   /** Shards a linear layer. */
   static fromLinear(layer: Linear, options: ShardOptions = {}): AllToShardedLinear {
     const [group, segments] = shardOptions("fromLinear", layer, Linear, options)
-    return takeOver(allToShardedLinear(group), layer, 0, group, segments)
+    return takeOver(allToShardedLinear(group), layer, 0, segments)
   }
 }
 const allToShardedLinear = (group: Group): AllToShardedLinear =>
@@ -156,6 +194,8 @@ const allToShardedLinear = (group: Group): AllToShardedLinear =>
 export class ShardedToAllLinear extends Linear {
   /** @internal */
   readonly _group: Group
+  /** @internal */
+  readonly _shards: ReadonlyMap<string, Shard> = new Map()
 
   constructor(inputDims: number, outputDims: number, bias?: boolean, group?: Group | null)
   constructor(inputDims: number, outputDims: number, options: { bias?: boolean; group?: Group | null })
@@ -164,7 +204,7 @@ export class ShardedToAllLinear extends Linear {
     const [inputDims, outputDims, bias, group] = linearArguments("ShardedToAllLinear", args)
     super(inputDims, outputDims, bias)
     this._group = group
-    takeOver(this, this, 1, group)
+    takeOver(this, this, 1)
   }
 
   override forward(x: mx.Array): mx.Array {
@@ -183,22 +223,22 @@ export class ShardedToAllLinear extends Linear {
   /** Shards a linear layer. */
   static fromLinear(layer: Linear, options: ShardOptions = {}): ShardedToAllLinear {
     const [group, segments] = shardOptions("fromLinear", layer, Linear, options)
-    return takeOver(shardedToAllLinear(group), layer, 1, group, segments)
+    return takeOver(shardedToAllLinear(group), layer, 1, segments)
   }
 }
 const shardedToAllLinear = (group: Group): ShardedToAllLinear =>
   new ShardedToAllLinear(group.size(), 1, false, group)
 
 /** Sets a layer's parameters to this member's part of another one's: of the outputs (axis 0) or of the inputs (1). */
-function takeOver<L extends Linear>(
+function takeOver<L extends Linear & ShardedParameters>(
   sharded: L,
   { weight, bias }: Linear,
   axis: 0 | 1,
-  group: Group,
   segments?: Segments,
 ): L {
-  sharded.weight = partOf(weight, axis, group, segments)
-  if (bias) sharded.bias = axis === 0 ? partOf(bias, 0, group, segments) : bias
+  setPart(sharded, "weight", weight, axis, segments)
+  if (bias && axis === 0) setPart(sharded, "bias", bias, 0, segments)
+  else if (bias) sharded.bias = bias
   return sharded
 }
 
@@ -223,6 +263,8 @@ function quantizedArguments(op: string, args: readonly unknown[]): [QuantizedArg
 class QuantizedSharded extends QuantizedLinear {
   /** @internal */
   readonly _group: Group
+  /** @internal */
+  readonly _shards: ReadonlyMap<string, Shard> = new Map()
   constructor([args, group]: [QuantizedArguments, Group], axis: 0 | 1) {
     const [inputDims, outputDims, bias, groupSize, bits, mode] = args
     super(inputDims, outputDims, bias, groupSize, bits, mode)
@@ -239,19 +281,20 @@ class QuantizedSharded extends QuantizedLinear {
     axis: 0 | 1,
     segments: Segments = 1,
   ): this {
-    const group = this._group
-    const part = (x: mx.Array): mx.Array => {
+    const inputs = (weight.shape[1] * 32) / this.bits
+    const set = (name: string, x: mx.Array): void => {
       // There are fewer columns of words and of scales than inputs.
       const scaled =
         axis === 0 || typeof segments === "number"
           ? segments
-          : segments.map((n) => (n < 1 ? n : (n * x.shape[1]) / this.inputs))
-      return partOf(x, axis, group, scaled)
+          : segments.map((n) => (n < 1 ? n : (n * x.shape[1]) / inputs))
+      setPart(this, name, x, axis, scaled)
     }
-    const parts = [weight, scales].map(part)
-    if (biases) this.biases = part(biases)
-    if (bias) this.bias = axis === 0 ? partOf(bias, 0, group, segments) : bias
-    ;[this.weight, this.scales] = parts
+    set("weight", weight)
+    set("scales", scales)
+    if (biases) set("biases", biases)
+    if (bias && axis === 0) setPart(this, "bias", bias, 0, segments)
+    else if (bias) this.bias = bias
     this.activations = activations
     return this.freeze({ recurse: false })
   }
