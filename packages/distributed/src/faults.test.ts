@@ -106,7 +106,10 @@ test.each([
     expect(code, errors.flat().join("\n")).toBe(ends ? 3 : 0)
     for (const [line] of out) {
       const { message } = JSON.parse(line)
-      if (ends) expect(message).toMatch(/^\[allSum\] rank \d is at operation \d+, allSum, and this rank at/)
+      if (ends)
+        expect(message).toMatch(
+          /^\[allSum\] rank \d is at operation \d+, allSum, and rank \d at operation \d/,
+        )
       else expect(message).toBe(null)
     }
   },

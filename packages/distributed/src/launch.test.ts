@@ -109,6 +109,9 @@ test("the launcher keeps exit codes, ends the others, restarts and passes argume
     await expect(runCommand(["launch", ...args, "x.js"])).rejects.toThrow(/has no option|expected a number/)
   await expect(runCommand(["launch", "--hosts", ",", "x.js"])).rejects.toThrow("a value after --hosts")
   await expect(runCommand(["launch", "-n4", "none.js"])).rejects.toThrow('there is no program "none.js"')
+  await expect(runCommand(["launch", "-n4", "--", "none.js"])).rejects.toThrow(
+    'there is no program "none.js"',
+  )
   await expect(runCommand(["launch", "--backend", "mpi", "-n", "3", "x.js"])).rejects.toThrow(
     'the backend "mpi" is for processes that mpirun starts. Start the program with LAZULI_BACKEND=mpi mpirun -n 3 node x.js',
   )

@@ -332,6 +332,10 @@ export async function runCommand(args: readonly string[]): Promise<number> {
   let timeLimit: number | undefined
   let at = 0
   while (at < rest.length && rest[at].startsWith("-")) {
+    if (rest[at] === "--") {
+      at++
+      break
+    }
     const given = optionAt(rest, at)
     const { name, value } = given
     if (name === "-n" || name === "--ranks") ranks = numberIn(given, 1)

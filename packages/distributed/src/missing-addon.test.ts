@@ -27,6 +27,9 @@ test("a job without the addon says which package lacks it and the cure", async (
     expect(() => mx.distributed.init()).toThrow(
       /@lazuli\/distributed has no native addon for .*npm run build/,
     )
+    // Nobody builds an addon for a backend that there is not.
+    vi.stubEnv("LAZULI_BACKEND", "carrier pigeon")
+    expect(() => mx.distributed.init()).toThrow('there is no backend "carrier pigeon"')
   } finally {
     fs.existsSync = existsSync
     module.createRequire = createRequire

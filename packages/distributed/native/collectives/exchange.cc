@@ -49,7 +49,7 @@ void Exchange::finish(const In& piece, const char* from) {
 }
 
 void Exchange::compare(int world_rank, const Label& theirs) const {
-  if (!(theirs == label_)) fail(world_rank, difference(theirs, label_));
+  if (!(theirs == label_)) fail(world_rank, difference(theirs, label_, group_->world().rank()));
 }
 
 void Exchange::fail(int world_rank, const std::string& fact) const {

@@ -39,8 +39,9 @@ struct Label {
   bool operator==(const Label&) const = default;
 };
 Label label_of(const Work& work, uint32_t group, uint64_t sequence);
-// The difference between another member's operation and this one's, in words.
-std::string difference(const Label& theirs, const Label& mine);
+// The difference between another member's operation and that of this one, a rank of the job, in words that
+// any rank may be told.
+std::string difference(const Label& theirs, const Label& mine, int my_rank);
 
 class Exchange;
 class Group;

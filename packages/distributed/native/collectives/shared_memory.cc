@@ -269,7 +269,9 @@ class SharedMemory : public Transport {
   }
 
   static void compare(Group& group, const Label& mine, size_t rank, const Label& theirs) {
-    if (!(theirs == mine)) group.world().fail(Failure(group.world_rank(int(rank)), difference(theirs, mine)));
+    if (!(theirs == mine))
+      group.world().fail(
+          Failure(group.world_rank(int(rank)), difference(theirs, mine, group.world().rank())));
   }
 
   const int own_;

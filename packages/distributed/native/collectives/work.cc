@@ -37,15 +37,16 @@ Label label_of(const Work& work, uint32_t group, uint64_t sequence) {
           0};
 }
 
-std::string difference(const Label& theirs, const Label& mine) {
+std::string difference(const Label& theirs, const Label& mine, int my_rank) {
   const std::string first = describe(theirs), second = describe(mine);
   const bool same_group = theirs.group == mine.group;
   if (first == second && theirs.sequence == mine.sequence && same_group)
     return "has an array of another shape with the same number of elements in operation " +
            std::to_string(mine.sequence) + ", " + second;
   return "is at operation " + std::to_string(theirs.sequence) + " of " +
-         (same_group ? "the group, " : "another group, ") + first + ", and this rank at operation " +
-         std::to_string(mine.sequence) + ", " + second + ": all ranks must do the same in the same order";
+         (same_group ? "the group, " : "another group, ") + first + ", and rank " + std::to_string(my_rank) +
+         " at operation " + std::to_string(mine.sequence) + ", " + second +
+         ": all ranks must do the same in the same order";
 }
 
 }  // namespace lazuli::dist

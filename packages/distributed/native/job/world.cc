@@ -216,8 +216,8 @@ std::string World::other_operation(int r) const {
               std::strncmp(theirs.name, status_.name, sizeof status_.name) != 0;
   }
   if (!differs) return "";
-  return "is at operation " + std::to_string(theirs.sequence) + ", " + theirs.name +
-         ", and this rank at operation " + std::to_string(status_.sequence) + ", " + status_.name +
+  return "is at operation " + std::to_string(theirs.sequence) + ", " + theirs.name + ", and rank " +
+         std::to_string(rank()) + " at operation " + std::to_string(status_.sequence) + ", " + status_.name +
          ": all ranks must do the same in the same order";
 }
 
