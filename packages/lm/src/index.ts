@@ -20,6 +20,7 @@ export { type Cache, cacheBytes, cacheLength, type LayerCache, type LayerShape }
 export { Decoder, type DecoderPlan } from "./models/decoder"
 export { CausalNetwork, EncoderNetwork, type Family, type Network, type Weights } from "./models/network"
 export { modelTypes, registerFamily } from "./models/registry"
+export { type Rope, type RopeChoice, ropeOf } from "./models/rope"
 export { Settings } from "./models/settings"
 export { type ShardModelOptions, shardModel } from "./models/tensor-parallel"
 export { createServer, type LanguageServer } from "./server/server"

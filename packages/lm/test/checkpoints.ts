@@ -231,9 +231,16 @@ function bert(prefix: string, positions = 64, kinds = 2): Tensors {
   return { ...all, ...dense(`${prefix}pooler.dense`, HIDDEN, HIDDEN) }
 }
 
-/** RoBERTa's classifiers have their own layer instead. */
-const withoutPooler = (tensors: Tensors): Tensors =>
-  Object.fromEntries(Object.entries(tensors).filter(([name]) => !name.includes(".pooler.")))
+/** RoBERTa's classifiers have a layer of their own instead of the pooler. */
+const robertaClassifier = (): Tensors => ({
+  ...Object.fromEntries(
+    Object.entries(bert("roberta.", 66, 1)).filter(([name]) => !name.includes(".pooler.")),
+  ),
+  "classifier.dense.weight": [HIDDEN, HIDDEN],
+  "classifier.dense.bias": [HIDDEN],
+  "classifier.out_proj.weight": [1, HIDDEN],
+  "classifier.out_proj.bias": [1],
+})
 
 /** The checkpoints by name, at least one for each family. */
 export const tiny: Record<string, Tiny> = {
@@ -297,6 +304,18 @@ export const tiny: Record<string, Tiny> = {
   qwen2: {
     config: { ...base, model_type: "qwen2", architectures: ["Qwen2ForCausalLM"], rope_theta: 1000000 },
     tensors: decoder({ qkvBias: true }),
+  },
+  "qwen2-window": {
+    config: {
+      ...base,
+      model_type: "qwen2",
+      architectures: ["Qwen2ForCausalLM"],
+      use_sliding_window: true,
+      sliding_window: 8,
+      max_window_layers: 1,
+      tie_word_embeddings: true,
+    },
+    tensors: decoder({ qkvBias: true, tied: true }),
   },
   qwen3: {
     config: { ...base, model_type: "qwen3", architectures: ["Qwen3ForCausalLM"], rope_theta: 1000000 },
@@ -452,6 +471,20 @@ export const tiny: Record<string, Tiny> = {
     },
     tensors: { ...bert("bert."), "classifier.weight": [1, HIDDEN], "classifier.bias": [1] },
   },
+  roberta: {
+    config: { ...robertaConfig, model_type: "roberta", architectures: ["RobertaModel"] },
+    tensors: bert("", 66, 1),
+  },
+  "roberta-reranker": {
+    config: {
+      ...robertaConfig,
+      model_type: "roberta",
+      architectures: ["RobertaForSequenceClassification"],
+      id2label: { "0": "LABEL_0" },
+      label2id: { LABEL_0: 0 },
+    },
+    tensors: robertaClassifier(),
+  },
   "xlm-roberta": {
     config: { ...robertaConfig, architectures: ["XLMRobertaModel"] },
     tensors: bert("", 66, 1),
@@ -463,13 +496,7 @@ export const tiny: Record<string, Tiny> = {
       id2label: { "0": "LABEL_0" },
       label2id: { LABEL_0: 0 },
     },
-    tensors: {
-      ...withoutPooler(bert("roberta.", 66, 1)),
-      "classifier.dense.weight": [HIDDEN, HIDDEN],
-      "classifier.dense.bias": [HIDDEN],
-      "classifier.out_proj.weight": [1, HIDDEN],
-      "classifier.out_proj.bias": [1],
-    },
+    tensors: robertaClassifier(),
   },
 }
 

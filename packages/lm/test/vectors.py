@@ -33,7 +33,7 @@ def main(root: str, out: str) -> None:
     vectors = {}
     for folder in sorted(Path(root).iterdir()):
         config = json.loads((folder / "config.json").read_text())
-        if config["model_type"] in ("bert", "xlm-roberta"):
+        if config["model_type"] in ("bert", "roberta", "xlm-roberta"):
             vectors[folder.name] = encoder(folder, config)
             continue
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()

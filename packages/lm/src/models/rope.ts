@@ -155,6 +155,10 @@ function chosenVariant(
 /**
  * The RoPE of a config.json.
  * @throws FormatError if its type is not supported
+ * @example
+ * const { config } = await load('my-model')
+ * const rope = ropeOf(config, { headDim: 16 })
+ * rope.forward(mx.ones([1, 1, 2, 16]), 0).shape // => [1, 1, 2, 16]
  */
 export function ropeOf(config: Settings, choice: RopeChoice): Rope {
   const { variant, dims } = chosenVariant(config, choice)

@@ -4,10 +4,11 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import * as mx from "@lazuli/core"
-import { CausalNetwork, embed, fromConfig, load, rerank } from "@lazuli/lm"
+import { CausalNetwork, embed, fromConfig, load, registerFamily, rerank } from "@lazuli/lm"
 import { afterAll, expect, test } from "vitest"
 import "@lazuli/backend-cpu"
-import { tiny, writeCheckpoint } from "../../test/checkpoints"
+import { type Tiny, tiny, writeCheckpoint } from "../../test/checkpoints"
+import { gptOss, gptOssFamily } from "../../test/gpt-oss"
 
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-vectors-"))
 afterAll(() => rmSync(scratch, { recursive: true }))
@@ -16,21 +17,25 @@ const vectors = mx.load(
   "safetensors",
 )
 
+/** GPT-OSS has attention sinks. It is a family that another package registers. */
+const all: Record<string, Tiny> = { ...tiny, "gpt-oss": gptOss }
+registerFamily(gptOssFamily)
+
 const TOKENS = Array.from({ length: 24 }, (_, i) => (i * 37 + 11) % 256)
 const POSITIONS = [0, 7, 15, 23]
 
 test("every checkpoint has recorded vectors", () => {
-  expect(Object.keys(vectors).sort()).toEqual(Object.keys(tiny).sort())
+  expect(Object.keys(vectors).sort()).toEqual(Object.keys(all).sort())
 })
 
 test.each(Object.keys(vectors))("%s", async (name) => {
-  const { network } = await load(writeCheckpoint(name, join(scratch, name)))
+  const { network } = await load(writeCheckpoint(name, join(scratch, name), 1, all[name]))
   const tokens = mx.array([TOKENS], mx.int32)
   const at = mx.array(POSITIONS, mx.int32)
   let got: mx.Array
   if (network instanceof CausalNetwork) got = network.forward(tokens).index(0, at)
   else {
-    const hasTypes = Number(tiny[name].config.type_vocab_size) > 1
+    const hasTypes = Number(all[name].config.type_vocab_size) > 1
     const types = hasTypes ? mx.arange(24).greaterEqual(12).astype(mx.int32).expandDims(0) : null
     const hidden = network.hidden(tokens, types, null)
     got = network.scores ? network.score(hidden) : hidden.index(0, at)
