@@ -2,6 +2,7 @@
  * Language models on Lazuli arrays: `import * as lm from "@lazuli/lm"`.
  */
 export type { Progress } from "./formats/folder"
+export type { StoredFormat } from "./formats/gguf-stored"
 export type { GgufType } from "./formats/gguf-write"
 export type { HubOptions } from "./formats/hub"
 export { fromConfig, type LoadedModel, type LoadModelOptions, load } from "./formats/load"

@@ -91,7 +91,8 @@ function readNumbers(header: HeaderReader, dtype: Dtype, shape: number[]): Array
   return dtype === float64 ? toDtype(loaded, float32) : loaded
 }
 
-interface Tensor {
+/** A tensor of a file. */
+export interface GgufEntry {
   readonly name: string
   readonly shape: number[]
   /** Exactly one of these is defined: the format of plain or of block-quantized elements. */
@@ -102,7 +103,7 @@ interface Tensor {
 }
 
 /** Reads and validates one tensor descriptor; `begin` is still relative to the data section. */
-function readTensor(header: HeaderReader, alignment: number, formats: typeof blockFormats): Tensor {
+function readTensor(header: HeaderReader, alignment: number, formats: typeof blockFormats): GgufEntry {
   const { file } = header
   const name = header.text()
   const what = `tensor ${quoted(name)}`
@@ -131,9 +132,14 @@ function readTensor(header: HeaderReader, alignment: number, formats: typeof blo
 /**
  * Reads all tensors and metadata.
  * @param formats - the block formats by ggml type
+ * @param begin - told all tensors before the first is read; returns what is kept of each array as soon as it is read
  * @throws FormatError if the file is malformed
  */
-export function readGguf(file: BoundedFile, formats = blockFormats): Gguf {
+export function readGguf(
+  file: BoundedFile,
+  formats = blockFormats,
+  begin: (tensors: readonly GgufEntry[]) => (name: string, array: Array) => Array = () => (_, array) => array,
+): Gguf {
   const header = new HeaderReader(file)
   if (file.size < 24 || Buffer.from(header.bytes(4)).toString("latin1") !== "GGUF")
     throw file.error("is not a GGUF file")
@@ -159,7 +165,10 @@ export function readGguf(file: BoundedFile, formats = blockFormats): Gguf {
       throw file.error(`tensor ${quoted(name)} ends at byte ${begin + length} of ${file.size}`)
   checkDisjoint(file, tensors)
   checkNames(file, tensors)
-  const arrays = tensors.flatMap((tensor) => readArrays(file, tensor))
+  const take = begin(tensors)
+  const arrays = tensors.flatMap((tensor) =>
+    readArrays(file, tensor).map(([name, array]) => [name, take(name, array)] as const),
+  )
   return { arrays: Object.fromEntries(arrays), metadata: Object.fromEntries(metadata) }
 }
 
@@ -171,13 +180,13 @@ function alignmentOf(value: GgufValue | undefined): number | null {
 }
 
 /** The names of a tensor's arrays: its own and, if it stays quantized, those of its scales and biases. */
-function namesOf({ name, blocks }: Tensor): string[] {
+function namesOf({ name, blocks }: GgufEntry): string[] {
   if (!blocks?.split) return [name]
   const prefix = name.replace(/\.weight$/, "")
   return [name, `${prefix}.scales`, `${prefix}.biases`]
 }
 
-function checkNames(file: BoundedFile, tensors: readonly Tensor[]): void {
+function checkNames(file: BoundedFile, tensors: readonly GgufEntry[]): void {
   const known = new Set<string>()
   for (const tensor of tensors)
     for (const name of namesOf(tensor)) {
@@ -186,12 +195,13 @@ function checkNames(file: BoundedFile, tensors: readonly Tensor[]): void {
     }
 }
 
-function readArrays(file: BoundedFile, tensor: Tensor): [string, Array][] {
+function readArrays(file: BoundedFile, tensor: GgufEntry): [string, Array][] {
   const { name, shape, dtype, blocks, begin, length } = tensor
   if (!blocks) return [[name, file.readArray(begin, shape, dtype as Dtype)]]
   const data = file.read(begin, length)
   const loaded = blocks.read(data, shape)
-  return namesOf(tensor).map((each, i) => [each, loaded[i]])
+  // Some have no biases.
+  return loaded.map((array, i) => [namesOf(tensor)[i], array])
 }
 
 const word = (n: number): Uint8Array => {

@@ -98,8 +98,15 @@ function checkFilled(file: BoundedFile, entries: readonly Entry[], available: nu
   if (end < available) throw hole(available)
 }
 
-/** Reads all tensors. @throws FormatError if the file is malformed */
-export function readSafetensors(file: BoundedFile): Safetensors {
+/**
+ * Reads all tensors.
+ * @param take - what is kept of each array as soon as it is read, such as a conversion; the array itself by default
+ * @throws FormatError if the file is malformed
+ */
+export function readSafetensors(
+  file: BoundedFile,
+  take: (name: string, array: Array) => Array = (_, array) => array,
+): Safetensors {
   const length = Number(new DataView(file.read(0, 8).buffer).getBigUint64(0, true))
   if (length > MAX_HEADER || length > file.size - 8)
     throw file.error(`claims a header of ${length} bytes in a file of ${file.size}`)
@@ -122,7 +129,8 @@ export function readSafetensors(file: BoundedFile): Safetensors {
     .map((name) => readEntry(file, name, header[name], file.size - start))
   checkFilled(file, entries, file.size - start)
   const arrays = entries.map(
-    ({ name, shape, dtype, begin }) => [name, file.readArray(start + begin, shape, dtype)] as const,
+    ({ name, shape, dtype, begin }) =>
+      [name, take(name, file.readArray(start + begin, shape, dtype))] as const,
   )
   return { arrays: Object.fromEntries(arrays), metadata: metadata as Record<string, string> }
 }

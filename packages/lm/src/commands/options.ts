@@ -5,6 +5,7 @@ import { existsSync, realpathSync } from "node:fs"
 import type * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
 import { type Command, InvalidArgumentError, Option } from "commander"
+import { storedText } from "../formats/gguf-stored"
 import { type LoadedModel, type LoadModelOptions, load } from "../formats/load"
 import type { GenerateOptions } from "../generate/options"
 import type { Tokenizer } from "../text/tokenizer"
@@ -127,6 +128,7 @@ export async function loadShown(
 ): Promise<LoadedModel> {
   const onProgress = progressBar(terminal, "loading")
   const loaded = await load(model, { ...options, activations, onProgress })
+  if (loaded.stored) terminal.err(`${storedText(loaded.stored)}\n`)
   if (adapters !== undefined) loadAdapters(loaded.network, adapters)
   return loaded
 }

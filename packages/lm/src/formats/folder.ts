@@ -3,8 +3,8 @@
  */
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs"
 import { basename, join } from "node:path"
-import * as mx from "@lazuli/core"
-import { ArgumentError, FormatError, isPlainObject } from "@lazuli/core/engine"
+import type * as mx from "@lazuli/core"
+import { ArgumentError, FormatError, isPlainObject, readSafetensors, withFile } from "@lazuli/core/engine"
 import type { Weights } from "../models/network"
 import { type JsonObject, Settings } from "../models/settings"
 import { Tokenizer } from "../text/tokenizer"
@@ -69,17 +69,50 @@ export function weightFiles(folder: string): string[] {
   return found.sort().map((name) => join(folder, name))
 }
 
-/** Reads the weights of a folder. */
-export function readWeights(folder: string, onProgress?: Progress): Weights {
+/** Maximum number of progress reports while reading a file. */
+const REPORTS = 200
+
+/** Calls `report` with the bytes done while a file is read. */
+export function reportReading(
+  file: { readonly size: number; readInto(offset: number, out: Uint8Array): void },
+  report: (done: number) => void,
+): void {
+  const read = file.readInto.bind(file)
+  let reported = 0
+  file.readInto = (offset, out) => {
+    read(offset, out)
+    const done = offset + out.length
+    if (done - reported < file.size / REPORTS && done < file.size) return
+    reported = done
+    report(done)
+  }
+}
+
+/**
+ * Reads the weights of a folder.
+ * @param take - what is kept of each as soon as it is read
+ */
+export async function readWeights(
+  folder: string,
+  onProgress: Progress | undefined,
+  take: (name: string, array: mx.Array) => mx.Array,
+): Promise<Weights> {
   const files = weightFiles(folder)
   const total = files.reduce((sum, file) => sum + statSync(file).size, 0)
   const weights: Weights = {}
   let done = 0
   onProgress?.(0, total, "")
   for (const file of files) {
-    Object.assign(weights, mx.load(file, { format: "safetensors" }))
+    const before = done
+    const { arrays } = withFile("load", file, (open) => {
+      reportReading(open, (bytes) => onProgress?.(before + bytes, total, basename(file)))
+      return readSafetensors(open, take)
+    })
+    Object.assign(weights, arrays)
     done += statSync(file).size
     onProgress?.(done, total, basename(file))
+    // An abort is seen between files.
+    await new Promise((resolve) => setImmediate(resolve))
   }
   return weights
 }

@@ -24,7 +24,9 @@ test("sharded weights load as one model, with progress", async () => {
   })
   expect(distance(logits(whole), logits(shards))).toBe(0)
   expect(seen).toEqual([...seen].sort((a, b) => a - b))
-  expect([seen.length, seen[0], seen.at(-1)]).toEqual([4, 0, 1])
+  // More than one for each shard.
+  expect(seen.length).toBeGreaterThan(10)
+  expect([seen[0], seen.at(-1)]).toEqual([0, 1])
 })
 
 test("an index with files outside the folder, or missing ones, is rejected", async () => {

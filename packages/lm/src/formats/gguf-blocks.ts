@@ -230,5 +230,11 @@ const formats: readonly (readonly [number, BlockFormat])[] = [
   [39, mxfp4],
 ]
 
+/** The bits and the group size of packed weights, by the type that they are read from. */
+export const packedSizes: Readonly<Record<string, readonly [bits: number, group: number]>> = {
+  ...{ Q4_0: [4, 32], Q4_1: [4, 32], Q5_0: [5, 32], Q5_1: [5, 32], Q8_0: [8, 32], MXFP4: [4, 32] },
+  ...{ Q2_K: [2, 16], Q3_K: [4, 16], Q4_K: [4, 32], Q5_K: [5, 32], Q6_K: [6, 16] },
+}
+
 /** Block formats by the number of the ggml type, all of which stay packed. */
 export const blockFormats: ReadonlyMap<number, BlockFormat> = new Map([...known, ...formats])

@@ -4,13 +4,15 @@
 import * as mx from "@lazuli/core"
 import { asPath, FormatError, readGguf, withFile } from "@lazuli/core/engine"
 import type { Weights } from "../models/network"
+import { inDtype, replaced } from "../models/replaced"
 import { type Json, type JsonObject, Settings } from "../models/settings"
 import { Tokenizer } from "../text/tokenizer"
-import type { Progress } from "./folder"
+import { type Progress, reportReading } from "./folder"
 import { ARCHITECTURES, type Architecture, renameLayer } from "./gguf-architectures"
 import { blockFormats } from "./gguf-blocks"
 import { GgufMetadata } from "./gguf-metadata"
 import { readRope } from "./gguf-rope"
+import { commonDtype, type StoredFormat, storedFormats } from "./gguf-stored"
 import { ggufTokenizer } from "./gguf-tokenizer"
 
 /** The contents of a GGUF file. */
@@ -18,16 +20,32 @@ export interface GgufModel {
   readonly config: Settings
   readonly weights: Weights
   readonly tokenizer: Tokenizer
+  readonly stored: readonly StoredFormat[]
 }
 
 /**
- * Reads a GGUF file.
+ * Reads a GGUF file. Its floating-point weights get one dtype.
+ * @param check - called for each array that is read
  * @throws FormatError for architectures that are not supported, and missing metadata
  */
-export function readGgufModel(file: string, onProgress?: Progress): GgufModel {
+export function readGgufModel(
+  file: string,
+  given: mx.Dtype | undefined,
+  onProgress: Progress | undefined,
+  check: () => void,
+): GgufModel {
+  let stored: readonly StoredFormat[] = []
   const { arrays, metadata: values } = withFile("load", asPath("load", file), (open) => {
-    if (onProgress) reportReading(open, onProgress)
-    return readGguf(open, blockFormats)
+    reportReading(open, (done) => onProgress?.(done, open.size, file))
+    return readGguf(open, blockFormats, (all) => {
+      const tensors = all.filter(({ name }) => !name.startsWith(ROPE))
+      const dtype = given ?? commonDtype(tensors)
+      stored = storedFormats(tensors, dtype)
+      return (name, array) => {
+        check()
+        return name.startsWith(ROPE) ? array : inDtype(array, dtype)
+      }
+    })
   })
   const metadata = new GgufMetadata(values, file)
   const architecture = architectureOf(metadata)
@@ -40,27 +58,12 @@ export function readGgufModel(file: string, onProgress?: Progress): GgufModel {
     config: new Settings(quantization ? { ...base, quantization } : base, file),
     weights,
     tokenizer: new Tokenizer(ggufTokenizer(metadata, tokens)),
+    stored,
   }
 }
 
-/** Maximum number of progress reports while reading a file. */
-const REPORTS = 200
-
-/** Reports progress while the tensors of a file are read. */
-function reportReading(
-  file: { readonly size: number; readonly path: string; readInto(offset: number, out: Uint8Array): void },
-  onProgress: Progress,
-): void {
-  const read = file.readInto.bind(file)
-  let reported = 0
-  file.readInto = (offset, out) => {
-    read(offset, out)
-    const done = offset + out.length
-    if (done - reported < file.size / REPORTS && done < file.size) return
-    reported = done
-    onProgress(done, file.size, file.path)
-  }
-}
+/** The beginning of names of tensors with factors of frequencies. */
+const ROPE = "rope_"
 
 /** The architecture of a file. Families that share a name differ in their metadata. */
 function architectureOf(metadata: GgufMetadata): Architecture {
@@ -122,18 +125,14 @@ const SINGLE_NAMES: Readonly<Record<string, string>> = { gate: "w1", up: "w3", d
 function convertTensors(arrays: Weights, architecture: Architecture, config: JsonObject): Weights {
   const out: Weights = {}
   for (const [name, array] of Object.entries(arrays)) {
-    // MXFP4's biases are null.
-    if (name.startsWith("rope_") || !array) continue
+    if (name.startsWith(ROPE)) continue
     const at = name.lastIndexOf(".")
     const [layer, leaf] = [name.slice(0, at), name.slice(at + 1)]
     const [, number, which, expert] = SINGLE.exec(layer) ?? []
     const known = number
       ? `model.layers.${number}.block_sparse_moe.experts.${expert}.${SINGLE_NAMES[which]}`
       : (renameLayer(architecture.tensors, layer, 0) ?? layer)
-    out[`${known}.${leaf}`] = convertLayout(array, known, leaf, architecture, config)
-    // Evaluated now, to free the original array.
-    if (out[`${known}.${leaf}`] !== array) mx.eval(out[`${known}.${leaf}`])
-    delete arrays[name]
+    out[`${known}.${leaf}`] = replaced([array], () => convertLayout(array, known, leaf, architecture, config))
   }
   return out
 }

@@ -97,6 +97,27 @@ afterAll(() => {
   rmSync(scratch, { recursive: true })
 })
 
+test("an aborted download continues later where it stopped", async () => {
+  const cacheDir = join(scratch, "aborted")
+  const controller = new AbortController()
+  const enough = new Error("enough")
+  // The connection is cut after some bytes, and before the rest is asked for the load is aborted.
+  cuts = [200_000]
+  const onProgress = (done: number): void => {
+    if (begins.length > 0 && done > 100_000) setTimeout(() => controller.abort(enough), 20)
+  }
+  begins.length = 0
+  const first = lm.load("tiny/llama", { hubUrl, cacheDir, onProgress, signal: controller.signal })
+  await expect(first).rejects.toBe(enough)
+  cuts = []
+  begins.length = 0
+  const model = await lm.load("tiny/llama", { hubUrl, cacheDir })
+  expect(begins[0]).toBeGreaterThan(0)
+  expect(await lm.generate(model, "the", { maxTokens: 5 })).toBe(
+    await lm.generate(await lm.load(folder), "the", { maxTokens: 5 }),
+  )
+})
+
 test("a model is loaded from the Hub, then from its cache, then offline", async () => {
   const cacheDir = join(scratch, "cache")
   const seen: number[] = []

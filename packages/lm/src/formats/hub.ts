@@ -62,7 +62,7 @@ function cached(storage: string, revision: string): string | null {
  */
 export async function download(
   name: string,
-  options: HubOptions & { onProgress?: Progress } = {},
+  options: HubOptions & { onProgress?: Progress; signal?: AbortSignal } = {},
 ): Promise<string> {
   const { revision = "main", cacheDir = getHFHubCachePath() } = options
   const hubUrl = options.hubUrl ?? process.env.HF_ENDPOINT
@@ -102,12 +102,14 @@ export async function download(
   options.onProgress?.(0, total, name)
   let folder = ""
   for (const file of files) {
+    options.signal?.throwIfAborted()
     const from = { repo: name, path: file.path, revision: commit, ...hub }
     const before = done
     // With the blob in place, this only links it.
-    await fetchBlob(from, file, join(storage, "blobs"), (bytes) =>
-      options.onProgress?.(before + bytes, total, file.path),
-    )
+    await fetchBlob(from, file, join(storage, "blobs"), {
+      onBytes: (bytes) => options.onProgress?.(before + bytes, total, file.path),
+      signal: options.signal,
+    })
     const path = await downloadFileToCacheDir({ ...from, cacheDir })
     folder = path.slice(0, -file.path.length - 1)
     done += file.size
@@ -135,7 +137,7 @@ async function fetchBlob(
   from: FileAt,
   file: ListFileEntry,
   folder: string,
-  onBytes: (bytes: number) => void,
+  { onBytes, signal }: { onBytes: (bytes: number) => void; signal?: AbortSignal },
 ): Promise<void> {
   const etag = etagOf(file)
   // The name of a file in the cache.
@@ -157,10 +159,11 @@ async function fetchBlob(
           callback(null, part)
         },
       })
-      await pipeline(rest, counted, createWriteStream(partial, { flags: "a" }))
+      await pipeline(rest, counted, createWriteStream(partial, { flags: "a" }), { signal })
       if (sizeOf() === have && have < file.size)
         throw new FormatError("load", `${file.path} ends after ${have} of ${file.size} bytes`)
     } catch (error) {
+      signal?.throwIfAborted()
       if (error instanceof ArgumentError) throw error
       failures = sizeOf() > have ? 0 : failures + 1
       if (failures === TRIES) throw error

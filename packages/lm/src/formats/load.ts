@@ -6,13 +6,15 @@ import { basename, resolve } from "node:path"
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe, FormatError } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
-import { optionsNamed } from "../arguments"
+import { checkSignal, optionsNamed } from "../arguments"
 import type { Network, Weights } from "../models/network"
 import { familyOf } from "../models/registry"
+import { inDtype } from "../models/replaced"
 import { type Json, type JsonObject, Settings } from "../models/settings"
 import type { Tokenizer } from "../text/tokenizer"
 import { type Progress, readConfig, readTokenizer, readWeights } from "./folder"
 import { readGgufModel } from "./gguf"
+import type { StoredFormat } from "./gguf-stored"
 import { download, type HubOptions, isHubName } from "./hub"
 import { packedLayers, pathInFiles, weightsOf } from "./packed"
 
@@ -26,6 +28,8 @@ export interface LoadedModel<N extends Network = Network> {
   readonly name: string
   /** The folder or file that it was loaded from. */
   readonly source: string
+  /** For a GGUF file: which types of tensors are held as they are stored, and which were converted. */
+  readonly stored?: readonly StoredFormat[]
 }
 
 /** Options of {@link load}. */
@@ -36,6 +40,8 @@ export interface LoadModelOptions extends HubOptions {
   readonly dtype?: mx.Dtype
   /** `activations` of `mx.quantizedMatmul` for quantized layers: `'int8'` is faster and less exact than the default, `'exact'`. */
   readonly activations?: mx.ProductActivations
+  /** Aborts the download, or the loading, for instance in `onProgress`. */
+  readonly signal?: AbortSignal
 }
 
 const checkNames = optionsNamed<LoadModelOptions>({
@@ -47,6 +53,7 @@ const checkNames = optionsNamed<LoadModelOptions>({
   onProgress: true,
   dtype: true,
   activations: true,
+  signal: true,
 })
 
 /**
@@ -60,7 +67,9 @@ export async function load(source: string, options: LoadModelOptions = {}): Prom
   if (typeof source !== "string" || source === "")
     throw new ArgumentError("load", `expected a folder, a .gguf file or a name, received ${describe(source)}`)
   checkNames("load", options)
-  const { dtype, activations } = options
+  const { dtype, activations, signal } = options
+  checkSignal("load", signal)
+  signal?.throwIfAborted()
   if (dtype !== undefined && dtype?.kind !== "floating")
     throw new ArgumentError("load", `dtype must be a floating-point dtype, received ${describe(dtype)}`)
   if (activations !== undefined && !["exact", "int8"].includes(activations))
@@ -74,8 +83,13 @@ export async function load(source: string, options: LoadModelOptions = {}): Prom
   }
   if (!statSync(source).isDirectory()) return loadGguf(source, options)
   const config = readConfig(source)
-  const weights = readWeights(source, options.onProgress)
-  const network = assemble(config, weights, options.dtype)
+  const isQuantized = config.has("quantization")
+  const weights = await readWeights(source, options.onProgress, (name, array) => {
+    signal?.throwIfAborted()
+    return dtype && !(isQuantized && /\.(scales|biases)$/.test(name)) ? inDtype(array, dtype) : array
+  })
+  signal?.throwIfAborted()
+  const network = assemble(config, weights)
   setActivations(network, options.activations)
   return { network, tokenizer: readTokenizer(source, config), config, name: nameOf(source), source }
 }
@@ -102,44 +116,31 @@ export function fromConfig(config: JsonObject, dtype: mx.Dtype = mx.float32): Lo
 /** `.` has a name too. */
 const nameOf = (source: string): string => basename(resolve(source))
 
-/** Loads a GGUF file. Its weights are converted to one dtype. */
-function loadGguf(source: string, { dtype, activations, onProgress }: LoadModelOptions): LoadedModel {
+/** Loads a GGUF file. */
+function loadGguf(source: string, { dtype, activations, onProgress, signal }: LoadModelOptions): LoadedModel {
   if (!source.endsWith(".gguf"))
     throw new ArgumentError("load", `${source} is neither a folder nor a .gguf file`)
   const total = statSync(source).size
   onProgress?.(0, total, source)
-  const { config, weights, tokenizer } = readGgufModel(source, onProgress)
-  const all = dtype ?? commonDtype(weights)
-  for (const [name, array] of Object.entries(weights))
-    if (array.dtype.kind === "floating") weights[name] = array.astype(all)
+  const { config, weights, tokenizer, stored } = readGgufModel(source, dtype, onProgress, () =>
+    signal?.throwIfAborted(),
+  )
   const network = assemble(config, weights)
   setActivations(network, activations)
   onProgress?.(total, total, source)
-  return { network, tokenizer, config, name: nameOf(source), source }
+  return { network, tokenizer, config, name: nameOf(source), source, stored }
 }
 
 function setActivations(network: Network, activations: mx.ProductActivations = "exact"): void {
   for (const layer of packedLayers(network).values()) layer.activations = activations
 }
 
-/** The dtype of a GGUF file's weights: norms are always float32, so any 16-bit tensor decides; float16 for quantized files. */
-function commonDtype(weights: Weights): mx.Dtype {
-  const all = Object.entries(weights)
-  if (all.some(([, { dtype }]) => dtype === mx.bfloat16)) return mx.bfloat16
-  return all.some(([name, { dtype }]) => dtype === mx.float16 || name.endsWith(".scales"))
-    ? mx.float16
-    : mx.float32
-}
-
 /** Creates a config's network with these weights. */
-function assemble(config: Settings, given: Weights, dtype?: mx.Dtype): Network {
+function assemble(config: Settings, given: Weights): Network {
   const family = familyOf(config)
   const network = family.make(config)
   const weights = family.sanitize?.(given, config) ?? given
   quantizeAs(network, config, weights)
-  for (const [name, array] of Object.entries(weights))
-    if (dtype && array.dtype.kind === "floating" && !belongsToPacked(name, weights))
-      weights[name] = array.astype(dtype)
   checkKinds(network, weights)
   network.loadWeights(weights)
   network.eval()
@@ -155,10 +156,6 @@ function checkKinds(network: Network, weights: Weights): void {
       throw new FormatError("load", `the weights "${name}" are ${given.name}, not floating-point numbers`)
   }
 }
-
-/** True for scales and biases of quantized weights. */
-const belongsToPacked = (name: string, weights: Weights): boolean =>
-  /\.(scales|biases)$/.test(name) && `${name.replace(/\.\w+$/, "")}.weight` in weights
 
 /** Replaces layers with quantized weights, by the config's `quantization`, which may have entries for single layers. */
 function quantizeAs(network: Network, config: Settings, weights: Weights): void {

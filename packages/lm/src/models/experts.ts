@@ -6,6 +6,7 @@ import { FormatError } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
 import { type Activation, GatedFeedForward } from "./layers"
 import type { Weights } from "./network"
+import { replaced } from "./replaced"
 
 /** Linear layers without biases, one per expert. */
 export class SwitchLinear extends nn.Module {
@@ -158,10 +159,7 @@ export function stackExperts(weights: Weights, block: string, names: readonly st
     const experts = Array.from({ length: stack.size }, (_, i) => stack.get(i))
     if (!experts.every((array) => array !== undefined))
       throw new FormatError("load", `the experts of "${target}" are not numbered from 0 to ${stack.size - 1}`)
-    out[target] = mx.stack(experts)
-    // Evaluated now, to free the experts' own arrays.
-    mx.eval(out[target])
-    stack.clear()
+    out[target] = replaced(experts, () => mx.stack(experts))
   }
   return out
 }

@@ -7,6 +7,7 @@ import { attend, type Pass } from "../attend"
 import type { Cache, LayerCache, LayerShape } from "../cache"
 import { type Activation, activationOf } from "../layers"
 import { CausalNetwork, type Family, type Weights } from "../network"
+import { replaced } from "../replaced"
 import type { Settings } from "../settings"
 
 class Attention extends nn.Module {
@@ -137,7 +138,7 @@ export const gpt2: Family = {
       // Skips masks and the tied head.
       if (/\.attn\.(bias|masked_bias)$/.test(plain) || plain.startsWith("lm_head.")) continue
       const product = /\.(c_attn|c_proj|c_fc)\.weight$/.test(plain)
-      out[`model.${plain}`] = transposed && product ? mx.contiguous(array.T) : array
+      out[`model.${plain}`] = transposed && product ? replaced([array], () => mx.contiguous(array.T)) : array
     }
     return out
   },
