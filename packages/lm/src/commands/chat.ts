@@ -3,6 +3,7 @@
  */
 import type { Command } from "commander"
 import { emptyCache } from "../generate/caches"
+import { checkOptions } from "../generate/options"
 import { PrefixStore } from "../generate/prefixes"
 import { causal, promptTokens } from "../generate/prompts"
 import { stream } from "../generate/stream"
@@ -30,6 +31,7 @@ export function addChat(program: Command, terminal: Terminal): void {
     const model = await loadShown(flags, terminal)
     const network = causal("chat", model)
     const generation = await generationOf(flags, terminal)
+    checkOptions(generation)
     const store = new PrefixStore(Number.MAX_SAFE_INTEGER)
     if (terminal.interactive) terminal.err("Ctrl-C stops an answer, and Ctrl-D ends the chat.\n")
     const messages: Message[] = flags.system ? [{ role: "system", content: flags.system }] : []

@@ -4,7 +4,7 @@
 import * as mx from "@lazuli/core"
 import { type Command, Option } from "commander"
 import { GGUF_TYPES, type GgufType } from "../formats/gguf-write"
-import { quantize, save } from "../formats/save"
+import { checkPlace, quantize, save } from "../formats/save"
 import { fuseAdapters } from "../tune/lora"
 import { integer, loadShown, MODEL_HELP, number, refuseOwn } from "./options"
 import { bytesText, progressBar, type Terminal } from "./terminal"
@@ -50,6 +50,7 @@ export function addConvert(program: Command, terminal: Terminal): void {
 async function convert(flags: Flags, quantizes: boolean, terminal: Terminal): Promise<void> {
   const { model, adapters, out, dtype, maxShardBytes, bits, groupSize, mode, type } = flags
   refuseOwn(quantizes ? "quantize" : "convert", "--out", out, model)
+  checkPlace(out, { maxShardBytes, type })
   const loaded = await loadShown({ model, adapters }, terminal, { dtype: dtype && DTYPES[dtype] })
   if (adapters !== undefined) fuseAdapters(loaded.network)
   const made = quantizes ? quantize(loaded, { bits, groupSize, mode }) : loaded

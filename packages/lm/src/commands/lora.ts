@@ -1,9 +1,11 @@
 /**
  * `lazuli-lm lora` and `lazuli-lm eval`: train adapters, and measure a model's loss.
  */
+import { existsSync, statSync } from "node:fs"
 import * as mx from "@lazuli/core"
+import { ArgumentError } from "@lazuli/core/engine"
 import { type Command, Option } from "commander"
-import { save } from "../formats/save"
+import { checkPlace, save } from "../formats/save"
 import { causal } from "../generate/prompts"
 import { type AdapterForm, saveAdapters } from "../tune/adapter-files"
 import { readDataset } from "../tune/dataset"
@@ -90,7 +92,12 @@ export function addLora(program: Command, terminal: Terminal): void {
 
 async function lora(flags: Flags, terminal: Terminal): Promise<void> {
   const { rank, scale, dropout, layers, keys, maskPrompt, maxTokens } = flags
-  if (flags.fuse !== undefined) refuseOwn("lora", "--fuse", flags.fuse, flags.model)
+  if (flags.fuse !== undefined) {
+    refuseOwn("lora", "--fuse", flags.fuse, flags.model)
+    checkPlace(flags.fuse, {})
+  }
+  if (existsSync(flags.out) && !statSync(flags.out).isDirectory())
+    throw new ArgumentError("lora", `--out ${flags.out} is a file, expected a folder`)
   const model = await loadShown({ model: flags.model }, terminal)
   const network = causal("lora", model)
   const read = (file: string) => readDataset(file, tokenizerOf(model), { maskPrompt, maxTokens })

@@ -1,6 +1,6 @@
 /** `lazuli-lm` on tiny checkpoints. */
 import { once } from "node:events"
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -85,6 +85,15 @@ test("adapters are trained, loaded by each command, and fused", async () => {
   expect(evaluated.err).toMatch(/1 examples?, \d+ tokens\/s; peak memory/)
 })
 
+test("commands say which types of a GGUF file are converted", async () => {
+  const file = join(scratch, "said.gguf")
+  await ran(["convert", "-m", folder, "--type", "Q8_0", "-o", file])
+  const { err } = await ran(["generate", "--model", file, ...asked])
+  expect(err).toContain(
+    "Q8_0 stays packed, 8 bits in groups of 32: 16 tensors; F32 is converted to float16: 5 tensors\n",
+  )
+})
+
 test("drafts do not change the output, and a prompt may come from standard input", async () => {
   const plain = await generated()
   expect(await generated("--draft", folder, "--draft-tokens", "3")).toBe(plain)
@@ -105,6 +114,34 @@ test("a model is not replaced by what is made of it", async () => {
     expect((await ran([command, "-m", folder, "-o", `${folder}/.`], 1)).err).toMatch(reason)
   const lora = ["lora", "-m", folder, "-d", "none.jsonl", "-o", join(scratch, "none"), "--fuse", folder]
   expect((await ran(lora, 1)).err).toMatch(reason)
+})
+
+test("what cannot be written is refused before work is done for it", async () => {
+  const text = join(scratch, "notes.txt")
+  writeFileSync(text, "mine")
+  const data = join(scratch, "two.jsonl")
+  writeFileSync(data, JSON.stringify({ text: "the end" }))
+  const lora = ["lora", "-m", folder, "-d", data, "--steps", "1"]
+  for (const [args, reason] of [
+    // Before the model is loaded, which is none.
+    [["convert", "-m", "none", "-o", text], /notes.txt has other files than a model's/],
+    [["convert", "-m", "none", "-o", join(scratch, "x"), "--type", "Q8_0"], /type is only supported for/],
+    [["quantize", "-m", "none", "-o", join(scratch, "x"), "--max-shard-bytes", "0"], /a positive number/],
+    [["lora", "-m", "none", "-d", data, "-o", text], /--out .*notes.txt is a file, expected a folder/],
+    [
+      ["lora", "-m", "none", "-d", data, "-o", join(scratch, "y"), "--fuse", text],
+      /notes.txt has other files/,
+    ],
+    [[...lora, "-o", join(scratch, "y"), "--dropout", "1"], /^dropout must be a number in \[0, 1\)/],
+    [["chat", "-m", folder, "-n", "-1"], /maxTokens must be a positive integer/],
+  ] as const) {
+    const written = await ran(args, 1)
+    expect(written.err).toMatch(reason)
+    expect(written.out).toBe("")
+  }
+  expect(readFileSync(text, "utf8")).toBe("mine")
+  expect(existsSync(join(scratch, "x"))).toBe(false)
+  expect(existsSync(join(scratch, "y"))).toBe(false)
 })
 
 test("errors of files and addresses are shown without a stack trace", async () => {

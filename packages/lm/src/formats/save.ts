@@ -2,7 +2,7 @@
  * `quantize` and `save`.
  */
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs"
-import { join } from "node:path"
+import { dirname, join } from "node:path"
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
@@ -108,21 +108,17 @@ const checkSaving = optionsNamed<SaveOptions>({ maxShardBytes: true, onProgress:
 export function save(model: LoadedModel, folder: string, options: SaveOptions = {}): void {
   checkModel("save", model)
   checkSaving("save", options)
+  checkPlace(folder, options)
   const { maxShardBytes = 5e9, onProgress, type } = options
-  if (typeof folder !== "string" || folder === "")
-    throw new ArgumentError("save", `expected a folder or a .gguf file, received ${describe(folder)}`)
   if (folder.endsWith(".gguf")) {
     writeGgufModel(model, folder, type, onProgress)
     return
   }
-  if (type !== undefined) throw new ArgumentError("save", "type is only supported for .gguf files")
-  if (isOther(folder))
-    throw new ArgumentError("save", `${folder} has other files than a model's, and would be replaced`, {
-      hint: "Choose another folder",
-    })
   const beside = `${folder}.${process.pid}.tmp`
   rmSync(beside, { recursive: true, force: true })
-  mkdirSync(beside, { recursive: true })
+  // In file systems that refuse folders, one recursive call for both would not end.
+  mkdirSync(dirname(beside), { recursive: true })
+  mkdirSync(beside)
   try {
     writeWeights(weightsOf(model), beside, maxShardBytes, onProgress)
     const write = (name: string, value: unknown): void =>
@@ -141,6 +137,23 @@ export function save(model: LoadedModel, folder: string, options: SaveOptions = 
     rmSync(beside, { recursive: true, force: true })
     throw error
   }
+}
+
+/** @throws ArgumentError unless a model can be saved in this place with these options */
+export function checkPlace(folder: string, { maxShardBytes = 5e9, type }: SaveOptions): void {
+  if (typeof folder !== "string" || folder === "")
+    throw new ArgumentError("save", `expected a folder or a .gguf file, received ${describe(folder)}`)
+  if (!(maxShardBytes > 0))
+    throw new ArgumentError(
+      "save",
+      `maxShardBytes must be a positive number, received ${describe(maxShardBytes)}`,
+    )
+  if (folder.endsWith(".gguf")) return
+  if (type !== undefined) throw new ArgumentError("save", "type is only supported for .gguf files")
+  if (isOther(folder))
+    throw new ArgumentError("save", `${folder} has other files than a model's, and would be replaced`, {
+      hint: "Choose another folder",
+    })
 }
 
 /** The names of a model's files, as `save` and the Hub have them. */

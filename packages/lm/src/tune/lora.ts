@@ -116,6 +116,8 @@ function replaceModules(network: Network, by: ReadonlyMap<string, nn.Module>): v
 export function addAdapters(network: Network, options: LoraOptions = {}): string[] {
   checkNames("addAdapters", options)
   const { rank = 8, scale = 20, dropout = 0, layers, keys = KEYS } = options
+  if (!(dropout >= 0 && dropout < 1))
+    throw new ArgumentError("lora", `dropout must be a number in [0, 1), received ${describe(dropout)}`)
   for (const [name, value] of Object.entries({ rank, layers }))
     if (value !== undefined && (!Number.isSafeInteger(value) || value < 1))
       throw new ArgumentError("lora", `${name} must be a positive integer, received ${describe(value)}`)
