@@ -2,12 +2,14 @@
  * Embeddings, from encoders or from a decoder's last token, and scores of rerankers.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe } from "@lazuli/core/engine"
+import { ArgumentError, describe, NumericError } from "@lazuli/core/engine"
 import { checkModel, optionsNamed } from "../arguments"
 import type { LoadedModel } from "../formats/load"
 import { Pass } from "../models/attend"
-import { EncoderNetwork, type Network } from "../models/network"
+import { cacheArrays } from "../models/cache"
+import { type CausalNetwork, EncoderNetwork, type Network } from "../models/network"
 import type { Tokenizer } from "../text/tokenizer"
+import { makeCache } from "./caches"
 import { type Prompt, promptTokens } from "./prompts"
 
 /** Options of {@link embed}. */
@@ -24,6 +26,8 @@ const checkNames = optionsNamed<EmbedOptions>({ pooling: true, normalize: true, 
 
 /** Texts per batch by default. */
 const BATCH = 16
+/** Tokens that a decoder processes at a time, of all texts together: what else the process computes gets its turn between them. */
+const CHUNK = 512
 
 /** @throws ArgumentError for texts that are empty, or longer than the network supports */
 export function checkTexts(
@@ -89,7 +93,7 @@ async function inBatches<T, R>(
 
 /**
  * Computes an embedding for each text.
- * @throws ArgumentError for an empty text
+ * @throws ArgumentError for an empty text; NumericError if the model gives NaN
  * @example
  * const [vector] = await embed(await load('my-model'), ['the'])
  * Math.hypot(...vector).toFixed(3) // => '1.000'
@@ -113,32 +117,74 @@ export async function embed(
   checkTexts("embed", network, lists)
   const lengthOf = (list: readonly number[]): number => list.length
   return inBatches(lists, lengthOf, batchSize, async (part) => {
-    const tokens = padded(part)
-    // Decoders are causal: padding does not affect earlier tokens.
-    const hidden = encodes
-      ? network.hidden(tokens, null, attentionPadding(part))
-      : network.hidden(tokens, null, new Pass())
-    let pooled = pool(hidden.astype(mx.float32), part, pooling)
+    let pooled = encodes
+      ? poolNext(null, network.hidden(padded(part), null, attentionPadding(part)), part, 0, pooling)
+      : await poolByChunks(network as CausalNetwork, part, pooling)
     if (normalize) pooled = pooled.divide(pooled.square().sum(-1, true).sqrt().maximum(1e-12))
-    await mx.asyncEval(pooled)
-    const values = pooled.toTypedArray() as Float32Array
+    const values = await numbersOf("embed", pooled)
     const dims = pooled.shape[1]
     return part.map((_, i) => values.slice(i * dims, (i + 1) * dims))
   })
 }
 
-function pool(
-  hidden: mx.Array,
+/** The values of a float32 array. @throws NumericError if some are NaN */
+async function numbersOf(op: string, x: mx.Array): Promise<Float32Array> {
+  await mx.asyncEval(x)
+  const values = x.toTypedArray() as Float32Array
+  if (values.some(Number.isNaN))
+    throw new NumericError(op, "the results are not numbers", {
+      hint: "The weights are damaged, or too large for their dtype: try float32",
+    })
+  return values
+}
+
+type Pooling = NonNullable<EmbedOptions["pooling"]>
+
+/** The pooled states of a decoder, which processes the texts in chunks with a cache. */
+async function poolByChunks(
+  network: CausalNetwork,
   lists: readonly (readonly number[])[],
-  pooling: "mean" | "first" | "last",
-): mx.Array {
-  if (pooling === "first") return hidden.index(":", 0)
-  if (pooling === "last") {
-    const last = lists.map((list) => list.length - 1)
-    return hidden.index(mx.arange(lists.length, { dtype: mx.int32 }), mx.array(last, mx.int32))
+  pooling: Pooling,
+): Promise<mx.Array> {
+  // Decoders are causal: padding does not affect earlier tokens.
+  const tokens = padded(lists)
+  const step = Math.max(1, Math.floor(CHUNK / lists.length))
+  const cache = makeCache(network)
+  let pooled: mx.Array | null = null
+  for (let at = 0; at < tokens.shape[1]; at += step) {
+    const hidden = network.hidden(tokens.index(":", mx.s(at, at + step)), cache, new Pass())
+    pooled = poolNext(pooled, hidden, lists, at, pooling)
+    await mx.asyncEval(pooled, ...cacheArrays(cache))
   }
-  const there = paddingOf(lists).astype(mx.float32).expandDims(-1)
-  return hidden.multiply(there).sum(1).divide(there.sum(1))
+  return pooled as mx.Array
+}
+
+/** Pooled states, with those of the tokens that begin at `from`: `before` are those of earlier tokens. */
+function poolNext(
+  before: mx.Array | null,
+  states: mx.Array,
+  lists: readonly (readonly number[])[],
+  from: number,
+  pooling: Pooling,
+): mx.Array {
+  const hidden = states.astype(mx.float32)
+  const length = hidden.shape[1]
+  if (pooling === "first") return before ?? hidden.index(":", 0)
+  if (pooling === "last") {
+    const last = lists.map((list) => list.length - 1 - from)
+    const inside = last.map((i) => Math.min(Math.max(i, 0), length - 1))
+    const found = hidden.index(mx.arange(lists.length, { dtype: mx.int32 }), mx.array(inside, mx.int32))
+    if (!before) return found
+    const isHere = mx.array(last.map((i) => i >= 0 && i < length)).expandDims(1)
+    return mx.where(isHere, found, before)
+  }
+  const there = paddingOf(lists)
+    .index(":", mx.s(from, from + length))
+    .astype(mx.float32)
+    .expandDims(-1)
+  const lengths = mx.array(lists.map((list) => list.length)).expandDims(1)
+  const share = hidden.multiply(there).sum(1).divide(lengths)
+  return before ? before.add(share) : share
 }
 
 /**
@@ -186,7 +232,6 @@ export async function scorePairs(model: LoadedModel, pairs: readonly TokenPair[]
     const types = padded(part.map(({ types }) => types))
     const hidden = network.hidden(padded(lists), types, attentionPadding(lists))
     const scores = network.score(hidden).index(":", -1).astype(mx.float32)
-    await mx.asyncEval(scores)
-    return [...(scores.toTypedArray() as Float32Array)]
+    return [...(await numbersOf("rerank", scores))]
   })
 }

@@ -55,3 +55,15 @@ test("a full queue rejects requests, and takes some again once it has room", asy
   expect(all.map(({ status }) => status)).toEqual(["fulfilled", "fulfilled", "rejected"])
   expect(await queue.run([4])).toEqual([8])
 })
+
+test("items of an aborted request are not computed, nor does it fail others", async () => {
+  const { queue, computed } = doubling()
+  const controller = new AbortController()
+  const requests = [queue.run([1]), queue.run([2, 3], controller.signal), queue.run([4])]
+  controller.abort(new Error("left"))
+  const results = await Promise.allSettled(requests)
+  expect(results.map(({ status }) => status)).toEqual(["fulfilled", "rejected", "fulfilled"])
+  expect(results[1]).toMatchObject({ reason: { message: "left" } })
+  expect(computed).toEqual([[1], [4]])
+  await expect(queue.run([5], controller.signal)).rejects.toThrow("left")
+})

@@ -26,12 +26,22 @@ export class MergingQueue<T, R> {
     private readonly maxWaiting: number,
   ) {}
 
-  /** The results of a request's items. @throws BusyError if the queue is full */
-  async run(items: readonly T[]): Promise<R[]> {
+  /** The results of a request's items. @throws BusyError if the queue is full; the signal's reason if it is aborted */
+  async run(items: readonly T[], signal?: AbortSignal): Promise<R[]> {
+    signal?.throwIfAborted()
     if (items.length === 0) return []
     if (this.requests.length > this.maxWaiting) throw new BusyError("the queue is full")
     return new Promise<R[]>((resolve, reject) => {
-      this.requests.push({ items, results: [], resolve, reject })
+      const request: Request<T, R> = { items, results: [], resolve, reject }
+      this.requests.push(request)
+      signal?.addEventListener(
+        "abort",
+        () => {
+          this.requests = this.requests.filter((other) => other !== request)
+          reject(signal.reason)
+        },
+        { once: true },
+      )
       void this.work()
     })
   }

@@ -314,7 +314,7 @@ class RequestHandler {
     if (total > max) throw new RequestError(400, `the input has ${total} tokens, the maximum is ${max}`)
     checkTexts("embed", this.model.network, lists)
     const encoding = encodingOf(body)
-    const vectors = await this.embeddings.run(lists)
+    const vectors = await this.embeddings.run(lists, untilDisconnected(c.req.raw.signal).signal)
     this.counts.requests++
     this.counts.promptTokens += total
     const data = vectors.map((vector, index) => ({
@@ -335,7 +335,7 @@ class RequestHandler {
     const total = pairs.reduce((sum, { ids }) => sum + ids.length, 0)
     const max = this.options.maxPromptTokens ?? 32_768
     if (total > max) throw new RequestError(400, `the input has ${total} tokens, the maximum is ${max}`)
-    const scores = await this.scores.run(pairs)
+    const scores = await this.scores.run(pairs, untilDisconnected(c.req.raw.signal).signal)
     this.counts.requests++
     this.counts.promptTokens += total
     const results = documents

@@ -1,0 +1,56 @@
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import "@lazuli/backend-cpu"
+import * as mx from "@lazuli/core"
+import { afterAll, expect, test } from "vitest"
+import { writeCheckpoint } from "../../test/checkpoints"
+import * as lm from "../index"
+import { Pass } from "../models/attend"
+
+const scratch = mkdtempSync(join(tmpdir(), "lazuli-embed-"))
+afterAll(() => rmSync(scratch, { recursive: true }))
+
+/** Token ids of a text of some length. */
+const textOf = (length: number): number[] => Array.from({ length }, (_, i) => 3 + ((i * 37 + length) % 200))
+
+test.each(["llama", "gemma2", "mistral"])(
+  "embeddings of long texts of %s, processed in chunks, are those of one pass",
+  async (kind) => {
+    const model = await lm.load(writeCheckpoint(kind, join(scratch, kind)), { dtype: mx.float32 })
+    const network = model.network as lm.CausalNetwork
+    // More tokens together than a chunk has; the shorter texts end in different chunks.
+    const texts = [textOf(600), textOf(5), textOf(170), textOf(171), textOf(400)]
+    for (const pooling of ["last", "mean", "first"] as const) {
+      const vectors = await lm.embed(model, texts, { pooling, normalize: false })
+      texts.forEach((text, i) => {
+        const hidden = network
+          .hidden(mx.array([text], mx.int32), null, new Pass())
+          .index(0)
+          .astype(mx.float32)
+        const want = { last: hidden.index(-1), first: hidden.index(0), mean: hidden.mean(0) }[pooling]
+        expect(mx.abs(mx.array(vectors[i]).subtract(want)).max().item()).toBeLessThan(1e-4)
+      })
+    }
+  },
+)
+
+test("other work gets its turn while a long text is embedded", async () => {
+  const model = await lm.load(writeCheckpoint("llama", join(scratch, "turns")))
+  let turns = 0
+  const timer = setInterval(() => turns++, 0)
+  const embedding = lm.embed(model, [textOf(6000)])
+  await embedding
+  clearInterval(timer)
+  // Twelve chunks.
+  expect(turns).toBeGreaterThan(4)
+})
+
+test("embeddings and scores that are not numbers are errors", async () => {
+  const model = await lm.load(writeCheckpoint("llama", join(scratch, "damaged")))
+  const reranker = await lm.load(writeCheckpoint("bert-reranker", join(scratch, "damaged-reranker")))
+  for (const { network } of [model, reranker])
+    network.update(mx.treeMap((x) => (x as mx.Array).multiply(NaN), network.parameters()) as never)
+  await expect(lm.embed(model, ["the"])).rejects.toThrow(mx.NumericError)
+  await expect(lm.rerank(reranker, "the", ["end"])).rejects.toThrow(/\[rerank\] the results are not numbers/)
+})
