@@ -41,7 +41,8 @@ export const isHubName = (name: string): boolean =>
 
 /** True for the files of a repository that `load` reads. */
 const isNeeded = (path: string): boolean =>
-  !path.includes("/") && /\.(safetensors|json|jinja)$/.test(path) && !/^(consolidated|adapter)/.test(path)
+  /^\d+_Pooling\/config\.json$/.test(path) ||
+  (!path.includes("/") && /\.(safetensors|json|jinja)$/.test(path) && !/^(consolidated|adapter)/.test(path))
 
 /** The cached folder of a revision, if it is complete. */
 function cached(storage: string, revision: string): string | null {

@@ -17,6 +17,7 @@ import { readGgufModel } from "./gguf"
 import type { StoredFormat } from "./gguf-stored"
 import { download, type HubOptions, isHubName } from "./hub"
 import { packedLayers, pathInFiles, weightsOf } from "./packed"
+import { readPooling } from "./pooling"
 
 /** A network with its tokenizer and config. */
 export interface LoadedModel<N extends Network = Network> {
@@ -28,6 +29,8 @@ export interface LoadedModel<N extends Network = Network> {
   readonly name: string
   /** The folder or file that it was loaded from. */
   readonly source: string
+  /** The pooling that its folder asks for, for embeddings: "mean", "first", "last", or the name of one that `embed` does not support. */
+  readonly pooling?: string
   /** For a GGUF file: which types of tensors are held as they are stored, and which were converted. */
   readonly stored?: readonly StoredFormat[]
 }
@@ -91,7 +94,8 @@ export async function load(source: string, options: LoadModelOptions = {}): Prom
   signal?.throwIfAborted()
   const network = assemble(config, weights)
   setActivations(network, options.activations)
-  return { network, tokenizer: readTokenizer(source, config), config, name: nameOf(source), source }
+  const [tokenizer, pooling] = [readTokenizer(source, config), readPooling(source)]
+  return { network, tokenizer, config, name: nameOf(source), source, pooling }
 }
 
 /**

@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from "node:fs"
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import "@lazuli/backend-cpu"
@@ -53,4 +53,51 @@ test("embeddings and scores that are not numbers are errors", async () => {
     network.update(mx.treeMap((x) => (x as mx.Array).multiply(NaN), network.parameters()) as never)
   await expect(lm.embed(model, ["the"])).rejects.toThrow(mx.NumericError)
   await expect(lm.rerank(reranker, "the", ["end"])).rejects.toThrow(/\[rerank\] the results are not numbers/)
+})
+
+test("embeddings are pooled as the model's folder says", async () => {
+  const folder = writeCheckpoint("bert", join(scratch, "pooled"))
+  const steps = (...types: string[]): void => {
+    const list = types.map((type, i) => ({
+      idx: i,
+      type: `sentence_transformers.models.${type}`,
+      path: i === 0 ? "" : `${i}_${type}`,
+    }))
+    writeFileSync(join(folder, "modules.json"), JSON.stringify(list))
+  }
+  mkdirSync(join(folder, "1_Pooling"))
+  const modes = (...names: string[]): void => {
+    const settings = Object.fromEntries(
+      ["cls_token", "mean_tokens", "max_tokens", "lasttoken"].map((name) => [
+        `pooling_mode_${name}`,
+        names.includes(name),
+      ]),
+    )
+    writeFileSync(
+      join(folder, "1_Pooling", "config.json"),
+      JSON.stringify({ word_embedding_dimension: 32, ...settings }),
+    )
+  }
+  steps("Transformer", "Pooling", "Normalize")
+  const first = async (): Promise<number[]> => [...(await lm.embed(await lm.load(folder), ["the end"]))[0]]
+  const plain = await lm.load(writeCheckpoint("bert", join(scratch, "plain")))
+  for (const [mode, pooling] of [
+    ["cls_token", "first"],
+    ["mean_tokens", "mean"],
+    ["lasttoken", "last"],
+  ] as const) {
+    modes(mode)
+    expect(await first()).toEqual([...(await lm.embed(plain, ["the end"], { pooling }))[0]])
+  }
+  modes("max_tokens")
+  await expect(first()).rejects.toThrow(
+    "pooled makes embeddings by pooling_mode_max_tokens, which is not supported",
+  )
+  modes("cls_token", "mean_tokens")
+  await expect(first()).rejects.toThrow("by pooling_mode_cls_token and pooling_mode_mean_tokens")
+  steps("Transformer", "Pooling", "Dense")
+  await expect(first()).rejects.toThrow("by sentence_transformers.models.Dense")
+  expect((await lm.embed(await lm.load(folder), ["the end"], { pooling: "mean" })).length).toBe(1)
+  writeFileSync(join(folder, "modules.json"), '[{"type": "x.Pooling", "path": "../1"}]')
+  await expect(first()).rejects.toThrow(mx.FormatError)
 })

@@ -14,7 +14,7 @@ import { type Prompt, promptTokens } from "./prompts"
 
 /** Options of {@link embed}. */
 export interface EmbedOptions {
-  /** Mean over the tokens, or the first or last token; by default `mean` for encoders and `last` for decoders. */
+  /** Mean over the tokens, or the first or last token; by default as the folder says, or `mean` for encoders and `last` for decoders. */
   readonly pooling?: "mean" | "first" | "last"
   /** Scale embeddings to length 1; true by default. */
   readonly normalize?: boolean
@@ -107,10 +107,11 @@ export async function embed(
   checkNames("embed", options)
   const { network } = model
   const encodes = network instanceof EncoderNetwork
-  const { pooling = encodes ? "mean" : "last", normalize = true, batchSize = BATCH } = options
+  const { normalize = true, batchSize = BATCH } = options
+  const pooling = options.pooling ?? poolingOf(model, encodes ? "mean" : "last")
   if (!Number.isSafeInteger(batchSize) || batchSize < 1)
     throw new ArgumentError("embed", `batchSize must be a positive integer, received ${describe(batchSize)}`)
-  if (!["mean", "first", "last"].includes(pooling))
+  if (!isPooling(pooling))
     throw new ArgumentError("embed", `pooling must be mean, first or last, received ${describe(pooling)}`)
   checkList("embed", texts)
   const lists = texts.map((text) => promptTokens(model, text))
@@ -139,6 +140,16 @@ async function numbersOf(op: string, x: mx.Array): Promise<Float32Array> {
 }
 
 type Pooling = NonNullable<EmbedOptions["pooling"]>
+const isPooling = (name: unknown): name is Pooling => ["mean", "first", "last"].includes(name as string)
+
+/** The pooling of a model's own. @throws ArgumentError if it is not supported */
+function poolingOf({ pooling, name }: LoadedModel, otherwise: Pooling): Pooling {
+  if (pooling === undefined) return otherwise
+  if (isPooling(pooling)) return pooling
+  throw new ArgumentError("embed", `${name} makes embeddings by ${pooling}, which is not supported`, {
+    hint: "Pass pooling, for embeddings of another kind",
+  })
+}
 
 /** The pooled states of a decoder, which processes the texts in chunks with a cache. */
 async function poolByChunks(

@@ -1,0 +1,45 @@
+/**
+ * The way an embedder's folder says that states become an embedding, in sentence-transformers' format: modules.json lists the steps.
+ */
+import { existsSync, readFileSync } from "node:fs"
+import { join } from "node:path"
+import { FormatError, isPlainObject } from "@lazuli/core/engine"
+import { readJson } from "./folder"
+
+/** Poolings that `embed` knows, by the names of their settings. */
+const POOLINGS: Readonly<Record<string, string>> = {
+  pooling_mode_mean_tokens: "mean",
+  pooling_mode_cls_token: "first",
+  pooling_mode_lasttoken: "last",
+}
+/** Steps of which `embed` computes the like. */
+const STEPS = /\.(Transformer|Pooling|Normalize)$/
+
+/** The pooling that a folder asks for, or the name of what is not supported; undefined if it says nothing. */
+export function readPooling(folder: string): string | undefined {
+  const list = join(folder, "modules.json")
+  if (!existsSync(list)) return undefined
+  let steps: unknown
+  try {
+    steps = JSON.parse(readFileSync(list, "utf8"))
+  } catch (cause) {
+    throw new FormatError("load", `${list} is not valid JSON`, { cause })
+  }
+  if (!Array.isArray(steps)) throw new FormatError("load", `${list} must be a list`)
+  let pooling: string | undefined
+  for (const step of steps as unknown[]) {
+    const { type, path } = isPlainObject(step) ? (step as Record<string, unknown>) : {}
+    if (typeof type !== "string" || typeof path !== "string")
+      throw new FormatError("load", `${list} must list a type and a path for each step`)
+    if (!STEPS.test(type)) return type
+    if (!type.endsWith(".Pooling")) continue
+    // Paths must not escape the folder.
+    if (!/^\w+$/.test(path)) throw new FormatError("load", `${list} lists ${JSON.stringify(path)}`)
+    const settings = readJson(join(folder, path, "config.json"))
+    const modes = Object.keys(settings).filter(
+      (key) => key.startsWith("pooling_mode_") && settings[key] === true,
+    )
+    pooling = modes.length === 1 ? (POOLINGS[modes[0]] ?? modes[0]) : modes.join(" and ")
+  }
+  return pooling
+}
