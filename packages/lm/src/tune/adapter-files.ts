@@ -19,8 +19,12 @@ const FILES = { mlx: "adapters.safetensors", peft: "adapter_model.safetensors" }
 /** The part of a layer's name after the block's number. */
 const keyOf = (name: string): string => name.replace(/^.*?\.(?:layers|h)\.\d+\./, "")
 
+/** PEFT's name of a layer: GPT-2's have the names of transformers. */
+const peftName = (name: string): string => name.replace(/^model\.h\./, "transformer.h.")
+const ownName = (name: string): string => name.replace(/^transformer\.h\./, "model.h.")
+
 /**
- * Saves a network's adapters to a folder.
+ * Saves a network's adapters to a folder. The files have one rank and scale: those of layers with others are expressed by them.
  * @example
  * const { network } = await load('my-model')
  * addAdapters(network, { rank: 4 })
@@ -33,19 +37,37 @@ export function saveAdapters(network: Network, folder: string, form: AdapterForm
   const adapters = adaptersOf(network)
   const [first] = adapters.values()
   if (!first) throw new ArgumentError("saveAdapters", "the network has no adapters")
-  const rank = first.loraA.shape[1]
+  const rank = Math.max(...Array.from(adapters.values(), ({ loraA }) => loraA.shape[1]))
   const keys = [...new Set([...adapters.keys()].map(keyOf))]
+  const common = first.scale || 1
   const dropout = first.dropout ? first.dropout.p : 0
   mkdirSync(folder, { recursive: true })
   const arrays: Record<string, mx.Array> = {}
-  for (const [name, { loraA, loraB }] of adapters)
+  for (const [name, { loraA, loraB, scale }] of adapters) {
+    const missing = rank - loraA.shape[1]
+    const a =
+      missing === 0
+        ? loraA
+        : mx.pad(loraA, [
+            [0, 0],
+            [0, missing],
+          ])
+    const wide =
+      missing === 0
+        ? loraB
+        : mx.pad(loraB, [
+            [0, missing],
+            [0, 0],
+          ])
+    const b = scale === common ? wide : wide.multiply(scale / common)
     if (form === "mlx") {
-      arrays[`${name}.lora_a`] = loraA
-      arrays[`${name}.lora_b`] = loraB
+      arrays[`${name}.lora_a`] = a
+      arrays[`${name}.lora_b`] = b
     } else {
-      arrays[`${PREFIX}${name}.lora_A.weight`] = loraA.T
-      arrays[`${PREFIX}${name}.lora_B.weight`] = loraB.T
+      arrays[`${PREFIX}${peftName(name)}.lora_A.weight`] = a.T
+      arrays[`${PREFIX}${peftName(name)}.lora_B.weight`] = b.T
     }
+  }
   mx.saveSafetensors(join(folder, FILES[form]), arrays)
   const blocks = new Set([...adapters.keys()].map((name) => /\.(?:layers|h)\.(\d+)\./.exec(name)?.[1]))
   const config =
@@ -53,15 +75,17 @@ export function saveAdapters(network: Network, folder: string, form: AdapterForm
       ? {
           fine_tune_type: "lora",
           num_layers: blocks.size,
-          lora_parameters: { rank, scale: first.scale, dropout, keys },
+          lora_parameters: { rank, scale: common, dropout, keys },
         }
       : {
           peft_type: "LORA",
           task_type: "CAUSAL_LM",
           r: rank,
-          lora_alpha: first.scale * rank,
+          lora_alpha: common * rank,
           lora_dropout: dropout,
           bias: "none",
+          // Products of GPT-2 have transposed weights there.
+          fan_in_fan_out: [...adapters.keys()].some((name) => name !== peftName(name)),
           target_modules: [...new Set(keys.map((key) => key.slice(key.lastIndexOf(".") + 1)))],
         }
   writeFileSync(join(folder, "adapter_config.json"), `${JSON.stringify(config, null, 2)}\n`)
@@ -88,18 +112,19 @@ export function loadAdapters(network: Network, folder: string): void {
   )
   const arrays = mx.load(join(folder, FILES[form]), "safetensors")
   const pairs = pairsOf(arrays, form)
-  const { rank, scale, dropout } = formOf(config, form)
+  const { rank, dropout, layer: formOfLayer } = formOf(config, form)
   const before = new Set(adaptersOf(network).keys())
   if (before.size === 0)
-    addAdapters(network, { rank, scale, dropout, keys: [...new Set([...pairs.keys()].map(keyOf))] })
+    addAdapters(network, { rank, dropout, keys: [...new Set([...pairs.keys()].map(keyOf))] })
   const adapters = adaptersOf(network)
   for (const [name, { a, b }] of pairs) {
     const layer = adapters.get(name)
-    if (!layer || !a || !b || !fits(layer, a, b))
+    const own = formOfLayer(name)
+    if (!layer || !a || !b || !fits(layer, a, b) || a.shape[1] !== own.rank)
       throw new FormatError(op, `${folder}: the adapter for ${JSON.stringify(name)} does not fit the model`)
     layer.loraA = a
     layer.loraB = b
-    layer.scale = scale
+    layer.scale = own.scale
   }
   for (const [name, layer] of adapters)
     if (!pairs.has(name)) {
@@ -116,19 +141,83 @@ const fits = ({ loraA, loraB }: LoraLinear, a: mx.Array, b: mx.Array): boolean =
   a.shape[1] === b.shape[0] &&
   b.shape[1] === loraB.shape[1]
 
-function formOf(config: Settings, form: AdapterForm): { rank: number; scale: number; dropout: number } {
-  if (form === "peft") {
-    if (config.string("peft_type") !== "LORA" || config.boolean("use_dora", false))
-      throw new FormatError("loadAdapters", `${config.source}: only adapters of type LORA are supported`)
-    const rank = config.count("r")
-    const alpha = config.number("lora_alpha")
-    const scale = alpha / (config.boolean("use_rslora", false) ? Math.sqrt(rank) : rank)
-    return { rank, scale, dropout: config.number("lora_dropout", 0) }
+/** An adapter's rank and scale. */
+interface LayerForm {
+  readonly rank: number
+  readonly scale: number
+}
+
+/** A file's rank and dropout, and the rank and scale of each layer. */
+interface FileForm {
+  readonly rank: number
+  readonly dropout: number
+  layer(name: string): LayerForm
+}
+
+/** Initializations after which PEFT changes the model's own weights, so that its files need that model. */
+const CHANGES_BASE = /^(pissa|olora|corda|loftq)/i
+
+function peftForm(config: Settings): FileForm {
+  const refuse = (what: string): never => {
+    throw new FormatError("loadAdapters", `${config.source}: ${what} is not supported`)
   }
+  const { values } = config
+  if (config.string("peft_type") !== "LORA") refuse(`"peft_type" ${JSON.stringify(values.peft_type)}`)
+  if (CHANGES_BASE.test(String(values.init_lora_weights)))
+    refuse(`"init_lora_weights" ${JSON.stringify(values.init_lora_weights)}`)
+  if (config.string("bias", "none") !== "none") refuse(`"bias" ${JSON.stringify(values.bias)}`)
+  for (const key of OTHER_KINDS) {
+    const value = values[key] ?? false
+    if (value !== false && !(Array.isArray(value) && value.length === 0)) refuse(`"${key}"`)
+  }
+  const rank = config.count("r")
+  const alpha = config.number("lora_alpha")
+  const [ranks, alphas] = [patternsOf(config, "rank_pattern"), patternsOf(config, "alpha_pattern")]
+  const rootScale = config.boolean("use_rslora", false)
+  const layer = (name: string): LayerForm => {
+    const own = ranks(peftName(name)) ?? rank
+    return { rank: own, scale: (alphas(peftName(name)) ?? alpha) / (rootScale ? Math.sqrt(own) : own) }
+  }
+  return { rank, dropout: config.number("lora_dropout", 0), layer }
+}
+
+/** Options of PEFT that add or replace weights, or change their use. */
+const OTHER_KINDS = [
+  "use_dora",
+  "modules_to_save",
+  "lora_bias",
+  "layer_replication",
+  "trainable_token_indices",
+  "target_parameters",
+  "alora_invocation_tokens",
+  "use_qalora",
+] as const
+
+/** The value of a config's first pattern that matches the end of a layer's name. */
+function patternsOf(config: Settings, key: string): (name: string) => number | null {
+  const part = config.part(key)
+  const patterns = Object.keys(part?.values ?? {}).map((pattern) => {
+    try {
+      return { pattern, matches: new RegExp(`^(?:.*\\.)?(?:${pattern})$`) }
+    } catch (cause) {
+      throw new FormatError("loadAdapters", `${config.source}: "${key}" has the invalid pattern ${pattern}`, {
+        cause,
+      })
+    }
+  })
+  return (name) => {
+    const found = patterns.find(({ matches }) => matches.test(name))
+    return found && part ? part.positive(found.pattern) : null
+  }
+}
+
+function formOf(config: Settings, form: AdapterForm): FileForm {
+  if (form === "peft") return peftForm(config)
   if (config.string("fine_tune_type", "lora") !== "lora")
     throw new FormatError("loadAdapters", `${config.source}: only adapters of type lora are supported`)
   const given = config.part("lora_parameters") ?? config
-  return { rank: given.count("rank"), scale: given.number("scale"), dropout: given.number("dropout", 0) }
+  const all = { rank: given.count("rank"), scale: given.number("scale") }
+  return { rank: all.rank, dropout: given.number("dropout", 0), layer: () => all }
 }
 
 function pairsOf(
@@ -141,8 +230,9 @@ function pairsOf(
       ? /^(.*)\.lora_([ab])$/
       : /^(?:base_model\.model\.)?(.*)\.lora_([AB])(?:\.default)?\.weight$/
   for (const [name, array] of Object.entries(arrays)) {
-    const [, layer, which] = pattern.exec(name) ?? []
-    if (!layer) throw new FormatError("loadAdapters", `${JSON.stringify(name)} is not an adapter's weight`)
+    const [, given, which] = pattern.exec(name) ?? []
+    if (!given) throw new FormatError("loadAdapters", `${JSON.stringify(name)} is not an adapter's weight`)
+    const layer = form === "mlx" ? given : ownName(given)
     const pair = pairs.get(layer) ?? {}
     pair[which.toLowerCase() as "a" | "b"] = form === "mlx" ? array : mx.contiguous(array.T)
     pairs.set(layer, pair)

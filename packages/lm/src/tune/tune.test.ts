@@ -233,6 +233,74 @@ test("adapters take over the scale of their file, and must fit the layers' input
   expect(() => lm.loadAdapters(other, at("scaled"))).toThrow(/adapter_config.json does not exist/)
 })
 
+describe("PEFT's adapters", () => {
+  /** Rewrites values of a saved adapter's config. */
+  const change = (folder: string, values: object): void => {
+    const config = join(folder, "adapter_config.json")
+    writeFileSync(config, JSON.stringify({ ...JSON.parse(readFileSync(config, "utf8")), ...values }))
+  }
+
+  test("have a scale and a rank for each layer", async () => {
+    const { network } = await fresh()
+    addOnes(network, 4)
+    const folder = at("patterns")
+    lm.saveAdapters(network, folder, "peft")
+    change(folder, { alpha_pattern: { "layers.1.self_attn.q_proj": 32, "v_pro.": 2 } })
+    const other = (await fresh()).network
+    lm.loadAdapters(other, folder)
+    const scales = (of: lm.CausalNetwork): number[] =>
+      of.modules().flatMap((module) => (module instanceof lm.LoraLinear ? [module.scale] : []))
+    expect(scales(other).sort((a, b) => a - b)).toEqual([1, 1, 4, 16])
+    for (const form of ["mlx", "peft"] as const) {
+      lm.saveAdapters(other, at(`again-${form}`), form)
+      const again = (await fresh()).network
+      lm.loadAdapters(again, at(`again-${form}`))
+      expect(distance(again.forward(TOKENS), other.forward(TOKENS))).toBeLessThan(1e-5)
+    }
+    change(folder, { use_rslora: true, alpha_pattern: {} })
+    lm.loadAdapters(other, folder)
+    expect(scales(other)).toEqual([1, 1, 1, 1].map(() => 8 / Math.sqrt(2)))
+    change(folder, { use_rslora: false, rank_pattern: { q_proj: 4 } })
+    expect(() => lm.loadAdapters(other, folder)).toThrow(/q_proj" does not fit the model/)
+    const layer = other.modules().find((module) => module instanceof lm.LoraLinear)!
+    layer.loraA = mx.ones([layer.loraA.shape[0], 4])
+    layer.loraB = mx.ones([4, layer.loraB.shape[1]]).multiply(0.01)
+    lm.saveAdapters(other, at("ranks"), "peft")
+    const again = (await fresh()).network
+    lm.loadAdapters(again, at("ranks"))
+    expect(distance(again.forward(TOKENS), other.forward(TOKENS))).toBeLessThan(1e-4)
+  })
+
+  test.each([
+    [{ init_lora_weights: "pissa_niter_4" }, /"init_lora_weights" "pissa_niter_4" is not supported/],
+    [{ init_lora_weights: "olora" }, /"init_lora_weights" "olora"/],
+    [{ modules_to_save: ["lm_head"] }, /"modules_to_save" is not supported/],
+    [{ bias: "lora_only" }, /"bias" "lora_only"/],
+    [{ use_dora: true }, /"use_dora"/],
+    [{ layer_replication: [[0, 1]] }, /"layer_replication"/],
+    [{ peft_type: "IA3" }, /"peft_type" "IA3"/],
+    [{ alpha_pattern: { "(": 2 } }, /"alpha_pattern" has the invalid pattern \(/],
+  ])("with %j are refused", async (values, reason) => {
+    const { network } = await fresh()
+    addOnes(network, 4)
+    lm.saveAdapters(network, at("refused"), "peft")
+    change(at("refused"), values)
+    expect(() => lm.loadAdapters(network, at("refused"))).toThrow(reason)
+  })
+
+  test("have transformers' names of GPT-2's layers", async () => {
+    const gpt2 = writeCheckpoint("gpt2", at("gpt2"))
+    const network = (await lm.load(gpt2)).network as lm.CausalNetwork
+    addOnes(network, 4)
+    lm.saveAdapters(network, at("gpt2-peft"), "peft")
+    const names = Object.keys(mx.load(join(at("gpt2-peft"), "adapter_model.safetensors"), "safetensors"))
+    expect(names).toContain("base_model.model.transformer.h.0.attn.c_attn.lora_A.weight")
+    const other = (await lm.load(gpt2)).network as lm.CausalNetwork
+    lm.loadAdapters(other, at("gpt2-peft"))
+    expect(distance(network.forward(TOKENS), other.forward(TOKENS))).toBe(0)
+  })
+})
+
 test("a run does not use the global random state", async () => {
   const draw = (): unknown => mx.random.uniform().item()
   const { model, network } = await fresh()
