@@ -7,6 +7,7 @@ import * as lm from "@lazuli/lm"
 import { afterAll, expect, test } from "vitest"
 import "@lazuli/backend-cpu"
 import { tiny, writeCheckpoint } from "../../test/checkpoints"
+import type { JsonObject } from "../models/settings"
 
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-formats-"))
 afterAll(() => rmSync(scratch, { recursive: true }))
@@ -40,6 +41,49 @@ test("an index with files outside the folder, or missing ones, is rejected", asy
 })
 
 test.each([
+  ["gemma3", { use_bidirectional_attention: true }],
+  ["bert", { position_embedding_type: "relative_key" }],
+  ["gpt2", { add_cross_attention: true }],
+])("a %s with %j is refused", (name, values) => {
+  const config = tiny[name].config as JsonObject
+  lm.fromConfig(config)
+  expect(() => lm.fromConfig({ ...config, ...values })).toThrow(
+    new RegExp(`"${Object.keys(values)[0]}" .* is not supported`),
+  )
+})
+
+test("a Qwen's sliding windows begin at layer 28 by default", () => {
+  const config = { ...tiny.qwen2.config, num_hidden_layers: 29, use_sliding_window: true, sliding_window: 8 }
+  const { network } = lm.fromConfig(config as JsonObject)
+  const windows = (network as lm.CausalNetwork).layerShapes().map(({ window }) => window)
+  expect(windows).toEqual([...Array.from({ length: 28 }, () => null), 8])
+})
+
+test("GPT-2 scales scores as its config says", async () => {
+  const folder = writeCheckpoint("gpt2", at("gpt2"))
+  const { config, tensors } = tiny.gpt2
+  const scaled = async (values: object, layer: number, factor: number): Promise<number> => {
+    const other = { config: { ...config, ...values }, tensors }
+    const loaded = await lm.load(writeCheckpoint("gpt2", at("gpt2-scaled"), 1, other))
+    // The same by larger queries of one layer, or of both.
+    const plain = await lm.load(folder)
+    const weights = mx.treeFlatten(plain.network.parameters()) as [string, mx.Array][]
+    const HIDDEN = Number(config.n_embd)
+    const larger = weights.map(([name, w]): [string, mx.Array] => {
+      if (!/c_attn/.test(name) || !(layer < 0 || name.includes(`h.${layer}.`))) return [name, w]
+      const [q, rest] = mx.split(w, [HIDDEN], 0)
+      return [name, mx.concatenate([q.multiply(factor), rest], 0)]
+    })
+    plain.network.update(mx.treeUnflatten(larger) as never)
+    expect(distance(logits(plain), logits(await lm.load(folder)))).toBeGreaterThan(1e-3)
+    return distance(logits(loaded), logits(plain))
+  }
+  const headDim = Number(config.n_embd) / Number(config.n_head)
+  expect(await scaled({ scale_attn_by_inverse_layer_idx: true }, 1, 0.5)).toBeLessThan(1e-4)
+  expect(await scaled({ scale_attn_weights: false }, -1, Math.sqrt(headDim))).toBeLessThan(1e-3)
+})
+
+test.each([
   [{ hidden_act: "constructor" }, /the activation "constructor" is not supported/],
   [
     { num_attention_heads: 3, head_dim: null },
@@ -52,6 +96,8 @@ test.each([
   [{ rope_scaling: { rope_type: "yarn", factor: -2 } }, /"factor" must be a positive number/],
   [{ sliding_window: 4, layer_types: ["full_attention"] }, /"layer_types" must be .* for each layer/],
   [{ layer_types: ["full_attention", "linear_attention"] }, /received full_attention, linear_attention/],
+  [{ attn_logit_softcapping: 30 }, /"attn_logit_softcapping" 30 is not supported for this model_type/],
+  [{ residual_multiplier: 0.2 }, /"residual_multiplier" 0.2/],
   [{ eos_token_id: "257" }, /"eos_token_id" must be a token id or a list/],
 ] as const)("the config %j is refused", async (values, reason) => {
   const config = { ...tiny.llama.config, ...values }

@@ -83,6 +83,15 @@ export class Settings {
     if (!this.has(key)) return null
     return new Settings(this.get<JsonObject>(key, "an object", isPlainObject), `${this.source}, ${key}`)
   }
+  /** @throws FormatError for values that change the mathematics in ways that are not supported: others than these, if they are there */
+  only(values: JsonObject): void {
+    for (const [key, value] of Object.entries(values))
+      if (this.has(key) && this.values[key] !== value)
+        throw new FormatError(
+          "load",
+          `${this.source}: "${key}" ${JSON.stringify(this.values[key])} is not supported for this model_type`,
+        )
+  }
   has(key: string): boolean {
     return Object.hasOwn(this.values, key) && this.values[key] !== null
   }

@@ -100,6 +100,7 @@ export class Bert extends EncoderNetwork {
   /** @param firstPosition - index of the first token's position embedding */
   constructor(config: Settings, firstPosition = 0) {
     super()
+    config.only({ position_embedding_type: "absolute", is_decoder: false })
     const hidden = config.count("hidden_size")
     this.positions = config.count("max_position_embeddings", 512) - firstPosition
     this.embeddings = new Embeddings(config, firstPosition)

@@ -19,12 +19,16 @@ function textOf(config: Settings): Settings {
   return new Settings({ tie_word_embeddings: true, ...defaults, ...values }, source)
 }
 
+/** The additions of Gemma 2 and 3. */
+const CAPS = ["attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"] as const
+
 function planOf(config: Settings): DecoderPlan {
   const kind = config.string("model_type")
+  config.only({ use_bidirectional_attention: false })
   const eps = config.number("rms_norm_eps", 1e-6)
   const norm = (dims: number): OffsetNorm => new OffsetNorm(dims, eps)
   const plan = {
-    ...llamaPlan(config, attentionOf(config, norm)),
+    ...llamaPlan(config, attentionOf(config, norm), kind === "gemma" ? [] : CAPS),
     norm,
     embeddingScale: Math.sqrt(config.count("hidden_size")),
     feedForward: () => {

@@ -16,6 +16,7 @@ class Attention extends nn.Module {
   constructor(
     hidden: number,
     readonly heads: number,
+    private readonly scale: number,
   ) {
     super()
     this.c_attn = new nn.Linear(hidden, 3 * hidden)
@@ -27,7 +28,7 @@ class Attention extends nn.Module {
     const [q, k, v] = mx
       .split(this.c_attn.forward(x), 3, -1)
       .map((part) => part.reshape([batch, length, this.heads, headDim]).transpose([0, 2, 1, 3]))
-    const rules = { scale: headDim ** -0.5, window: null, cap: null, sinks: null }
+    const rules = { scale: this.scale, window: null, cap: null, sinks: null }
     const y = cache ? cache.attend(q, k, v, rules, pass) : attend(q, k, v, rules, pass)
     return this.c_proj.forward(y.transpose([0, 2, 1, 3]).reshape([batch, length, hidden]))
   }
@@ -49,17 +50,24 @@ class FeedForward extends nn.Module {
   }
 }
 
+/** The scale of a layer's attention scores. */
+function scaleOf(config: Settings, headDim: number, layer: number): number {
+  const scale = config.boolean("scale_attn_weights", true) ? headDim ** -0.5 : 1
+  return config.boolean("scale_attn_by_inverse_layer_idx", false) ? scale / (layer + 1) : scale
+}
+
 class Block extends nn.Module {
   ln_1: nn.LayerNorm
   attn: Attention
   ln_2: nn.LayerNorm
   mlp: FeedForward
-  constructor(config: Settings) {
+  constructor(config: Settings, layer: number) {
     super()
     const hidden = config.count("n_embd")
     const eps = config.number("layer_norm_epsilon", 1e-5)
     this.ln_1 = new nn.LayerNorm(hidden, eps)
-    this.attn = new Attention(hidden, hidden / config.headDim("n_embd", "n_head"))
+    const headDim = config.headDim("n_embd", "n_head")
+    this.attn = new Attention(hidden, hidden / headDim, scaleOf(config, headDim, layer))
     this.ln_2 = new nn.LayerNorm(hidden, eps)
     const activation = activationOf(config.string("activation_function", "gelu_new"))
     this.mlp = new FeedForward(hidden, config.count("n_inner", 4 * hidden), activation)
@@ -80,7 +88,7 @@ class Body extends nn.Module {
     const hidden = config.count("n_embd")
     this.wte = new nn.Embedding(config.count("vocab_size"), hidden)
     this.wpe = new nn.Embedding(config.count("n_positions", 1024), hidden)
-    this.h = Array.from({ length: config.layers("n_layer") }, () => new Block(config))
+    this.h = Array.from({ length: config.layers("n_layer") }, (_, i) => new Block(config, i))
     this.ln_f = new nn.LayerNorm(hidden, config.number("layer_norm_epsilon", 1e-5))
   }
   forward(tokens: mx.Array, cache: Cache | null, pass: Pass): mx.Array {
@@ -104,6 +112,7 @@ class Gpt2 extends CausalNetwork {
   private readonly positions: number
   constructor(config: Settings) {
     super()
+    config.only({ add_cross_attention: false })
     this.positions = config.count("n_positions", 1024)
     this.model = new Body(config)
     this.vocabulary = config.count("vocab_size")

@@ -47,8 +47,29 @@ export function windowsOf(
   return (layer) => ((types ? types[layer] === "sliding_attention" : slides(layer)) ? window : null)
 }
 
-/** The plan of a Llama-like decoder. */
-export function llamaPlan(config: Settings, attention: DecoderPlan["attention"]): DecoderPlan {
+/** Settings of other Llama-like decoders (Granite, Cohere, Gemma, OLMo), with the values that change nothing. */
+const WITHOUT_ADDITIONS = {
+  attn_logit_softcapping: null,
+  final_logit_softcapping: null,
+  query_pre_attn_scalar: null,
+  attention_multiplier: null,
+  embedding_multiplier: 1,
+  residual_multiplier: 1,
+  logits_scaling: 1,
+  logit_scale: 1,
+  clip_qkv: null,
+  use_qk_norm: false,
+  qk_layernorm: false,
+}
+
+/** The plan of a Llama-like decoder. @param known - additions that the family has */
+export function llamaPlan(
+  config: Settings,
+  attention: DecoderPlan["attention"],
+  known: readonly (keyof typeof WITHOUT_ADDITIONS)[] = [],
+): DecoderPlan {
+  const others = Object.entries(WITHOUT_ADDITIONS).filter(([key]) => !known.includes(key as never))
+  config.only(Object.fromEntries(others))
   const hidden = config.count("hidden_size")
   const activation = activationOf(config.string("hidden_act", "silu"))
   const inner = config.count("intermediate_size")

@@ -10,7 +10,7 @@ import { llamaPlan, rmsNorm, sanitizeDecoder, sizesOf, windowsOf } from "./llama
 
 function attentionOf(config: Settings): DecoderPlan["attention"] {
   const third = config.string("model_type").startsWith("qwen3")
-  const from = config.number("max_window_layers", 0)
+  const from = config.number("max_window_layers", 28)
   const windows = config.boolean("use_sliding_window", false)
     ? windowsOf(config, (layer) => layer >= from)
     : () => null
