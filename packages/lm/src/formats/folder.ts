@@ -118,7 +118,7 @@ export async function readWeights(
 }
 
 /** End-of-text tokens from generation_config.json or config.json. */
-function eosIds(folder: string, config: Settings): number[] {
+export function eosIds(folder: string, config: Settings): number[] {
   const given =
     readIfThere(join(folder, "generation_config.json"))?.eos_token_id ?? config.values.eos_token_id
   const list: unknown[] = [given ?? []].flat()

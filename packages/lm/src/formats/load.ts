@@ -12,7 +12,7 @@ import { familyOf } from "../models/registry"
 import { inDtype } from "../models/replaced"
 import { type Json, type JsonObject, Settings } from "../models/settings"
 import type { Tokenizer } from "../text/tokenizer"
-import { type Progress, readConfig, readTokenizer, readWeights } from "./folder"
+import { eosIds, type Progress, readConfig, readTokenizer, readWeights } from "./folder"
 import { readGgufModel } from "./gguf"
 import type { StoredFormat } from "./gguf-stored"
 import { download, type HubOptions, isHubName } from "./hub"
@@ -24,6 +24,8 @@ export interface LoadedModel<N extends Network = Network> {
   readonly network: N
   /** Null if the folder has none; prompts must then be token ids. */
   readonly tokenizer: Tokenizer | null
+  /** End-of-text tokens; by default the tokenizer's. */
+  readonly eosIds?: ReadonlySet<number>
   readonly config: Settings
   /** Its name on the Hub, or that of its folder or file. */
   readonly name: string
@@ -95,7 +97,8 @@ export async function load(source: string, options: LoadModelOptions = {}): Prom
   const network = assemble(config, weights)
   setActivations(network, options.activations)
   const [tokenizer, pooling] = [readTokenizer(source, config), readPooling(source)]
-  return { network, tokenizer, config, name: nameOf(source), source, pooling }
+  const ends = new Set(tokenizer?.eosIds ?? eosIds(source, config))
+  return { network, tokenizer, eosIds: ends, config, name: nameOf(source), source, pooling }
 }
 
 /**

@@ -14,13 +14,14 @@ export interface BatchOptions extends CacheOptions, StepOptions {
   readonly maxRows?: number
   /** Maximum number of requests in the queue; more throw `BusyError`. 256 by default. */
   readonly maxWaiting?: number
-  /** Prompt tokens processed between two decoding steps of other requests; 256 by default. */
+  /** Prompt tokens processed between two decoding steps of other requests; 256 by default, and with `exact` 512 as in `stream`. */
   readonly prefillStep?: number
   /** Bytes for caches of earlier prompts, for later prompts with the same prefix; 0 by default. */
   readonly prefixBytes?: number
   /**
-   * Computes each row's logits separately, so that they equal those of `stream` bit for bit. This gives up the speed of batching. By
-   * default, products of several rows may differ in the last bits.
+   * Computes each row's logits separately, so that they equal those of `stream` with the same options bit for bit. This gives up the speed
+   * of batching, and earlier prompts are reused in whole steps of `prefillStep` only. By default, products of several rows may differ in
+   * the last bits.
    */
   readonly exact?: boolean
 }
@@ -62,11 +63,12 @@ export type Batching = ReturnType<typeof withDefaults>
 export const withDefaults = ({
   maxRows = 16,
   maxWaiting = 256,
-  prefillStep = 256,
+  exact = false,
+  prefillStep = exact ? 512 : 256,
   maxCacheBytes = Infinity,
-  compile = mx.defaultDevice().type === "gpu",
+  compile = exact || mx.defaultDevice().type === "gpu",
   ...rest
-}: BatchOptions) => ({ ...rest, maxRows, maxWaiting, prefillStep, maxCacheBytes, compile })
+}: BatchOptions) => ({ ...rest, maxRows, maxWaiting, exact, prefillStep, maxCacheBytes, compile })
 
 /** @throws ArgumentError for options that a request in a batch cannot have */
 export function checkRequest(given: GenerateOptions, batch: Batching): void {

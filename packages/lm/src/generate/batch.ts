@@ -5,25 +5,28 @@ import * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
 import { checkModel } from "../arguments"
 import type { LoadedModel } from "../formats/load"
-import { type AttentionRules, Pass } from "../models/attend"
+import { Pass } from "../models/attend"
 import {
   type Cache,
   cacheArrays,
   cacheLength,
+  clearCache,
   disposeCache,
   heldBytes,
-  type LayerCache,
   PlainCache,
+  trimCache,
 } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
 import { type Batching, type BatchOptions, checkBatch, checkRequest, withDefaults } from "./batch-options"
 import { emptyCache, maxCacheSize } from "./caches"
 import { checkOptions, type GenerateOptions, limitOptions } from "./options"
-import { checkLogits, prefillChunk } from "./prefill"
+import { checkLogits, outgrows, prefillChunk, trimToPrompt } from "./prefill"
 import { PrefixStore } from "./prefixes"
 import { causal, type Prompt, promptTokens } from "./prompts"
-import { type Proposal, Sampler } from "./sampler"
+import { RowsCache } from "./rows-cache"
+import { type Choice, likeliestOf, type Proposal, Sampler } from "./sampler"
 import { type SlotRow, Slots } from "./slots"
+import { type Step, stepOf } from "./steps"
 import { type Piece, Writer } from "./writer"
 
 /**
@@ -47,7 +50,7 @@ interface Row {
   /** Maximum size of its cache in bytes. */
   readonly reserved: number
   cache: Cache
-  /** Number of processed tokens of the prompt. */
+  /** Number of processed tokens of the prompt, or of a sequence that is read again. */
   processed: number
   /** The next token, once the prompt is processed: element `at` of an array that rows share, or an array of its own. */
   next: (Proposal & { readonly at?: number }) | null
@@ -89,38 +92,6 @@ class PieceQueue {
   }
 }
 
-/** One layer's caches of several rows: each row attends over its own. */
-class RowsCache implements LayerCache {
-  readonly offset = 0
-  constructor(private readonly rows: readonly LayerCache[]) {}
-  get nbytes(): number {
-    return this.rows.reduce((sum, row) => sum + row.nbytes, 0)
-  }
-  attend(q: mx.Array, k: mx.Array, v: mx.Array, rules: AttentionRules, pass: Pass): mx.Array {
-    const n = this.rows.length
-    const [qs, ks, vs] = [q, k, v].map((x) => mx.split(x, n, 0))
-    return mx.concatenate(
-      this.rows.map((row, i) => row.attend(qs[i], ks[i], vs[i], rules, pass)),
-      0,
-    )
-  }
-  held(): mx.Array[] {
-    return cacheArrays(this.rows)
-  }
-  canTrim(): boolean {
-    return false
-  }
-  trim(): never {
-    throw new ArgumentError("batch", "a batch's cache cannot be trimmed")
-  }
-  clone(): RowsCache {
-    return new RowsCache(this.rows.map((row) => row.clone()))
-  }
-  state(): never {
-    throw new ArgumentError("batch", "a batch's cache cannot be saved")
-  }
-}
-
 /**
  * Generates for many prompts in one batch. Requests may be added at any time.
  * @example
@@ -140,6 +111,7 @@ export class Batcher {
   private readonly active: Row[] = []
   private readonly prefixes: PrefixStore | null
   private readonly options: Batching
+  private readonly stepOne: Step
   /** Shared buffers of compiled steps, if all layers have plain caches. */
   private readonly slots: Slots<Row> | null
   /** Settles once the next tokens are computed. */
@@ -156,6 +128,7 @@ export class Batcher {
     checkBatch(given)
     const options = withDefaults(given)
     this.options = options
+    this.stepOne = stepOf(this.network, options)
     // Throws for invalid cache options.
     const empty = emptyCache(this.network, options)
     this.prefixes = options.prefixBytes ? new PrefixStore(options.prefixBytes) : null
@@ -288,10 +261,22 @@ export class Batcher {
       if (this.active.length === 0) this.slots?.clear()
       else if (this.maxBytes([...this.active, row]) > this.options.maxCacheBytes) return
       this.waiting.shift()
-      row.cache = this.prefixes?.find(row.tokens) ?? emptyCache(this.network, this.options)
+      row.cache = this.prefixOf(row.tokens) ?? emptyCache(this.network, this.options)
+      trimToPrompt(this.network, row.tokens, row.cache)
       row.processed = cacheLength(row.cache)
       this.active.push(row)
     }
+  }
+
+  /** A copy of an earlier prompt's cache with a prefix of these tokens. */
+  private prefixOf(tokens: readonly number[]): Cache | null {
+    const found = this.prefixes?.find(tokens)
+    if (!found) return null
+    // Products of other numbers of tokens round differently.
+    const surplus = this.options.exact ? cacheLength(found) % this.options.prefillStep : 0
+    if (trimCache(found, surplus)) return found
+    disposeCache(found)
+    return null
   }
 
   /** The largest size of the caches of rows. */
@@ -310,18 +295,18 @@ export class Batcher {
     )
   }
 
-  /** Processes the next chunk of a prompt. */
+  /** Processes the next chunk of a prompt, or of a sequence that must be read again. */
   private async prefillNext(row: Row): Promise<void> {
-    const from = row.processed
-    const to = Math.min(row.tokens.length, from + this.options.prefillStep)
-    const logits = prefillChunk(this.network, row.tokens.slice(from, to), row.cache, to === row.tokens.length)
+    const tokens = [...row.tokens, ...row.written]
+    const to = Math.min(tokens.length, row.processed + this.options.prefillStep)
+    const logits = prefillChunk(this.network, tokens, row.cache, [row.processed, to])
     row.processed = to
     const next = logits && row.sampler.propose(logits)
     const check = checkLogits(logits)
     await mx.asyncEval([next?.arrays ?? [], check.arrays, ...cacheArrays(row.cache)])
     check.read()
     if (!next || !this.active.includes(row)) return
-    this.prefixes?.add(row.tokens, row.cache)
+    this.prefixes?.add(tokens, row.cache)
     row.next = next
   }
 
@@ -344,12 +329,22 @@ export class Batcher {
     rows.forEach((row) => {
       // It may have been removed meanwhile.
       if (!this.active.includes(row)) return
-      const choice = row.next!.read()
+      let choice: Choice
+      try {
+        choice = row.next!.read()
+      } catch (error) {
+        this.remove(row, error)
+        return
+      }
       row.written.push(choice.token)
       const piece = row.writer.write(choice)
       row.pieces.push(piece)
-      if (piece.finish === null) continuing.push(row)
-      else this.finish(row)
+      if (piece.finish !== null) this.finish(row)
+      else if (!this.slots && outgrows(this.network, cacheLength(row.cache))) {
+        clearCache(row.cache)
+        row.processed = 0
+        row.next = null
+      } else continuing.push(row)
     })
     if (continuing.length === 0) return
     if (failure) throw failure.reason
@@ -396,13 +391,13 @@ export class Batcher {
   ): Map<Row, NonNullable<Row["next"]>> {
     const { slots } = this
     const logits = slots ? slots.step(rows, tokens) : this.stepTogether(rows)
-    const likeliest = mx.argmax(logits, -1)
+    const likeliest = likeliestOf(logits).squeeze(-1)
     let chosen: ArrayLike<number> | null = null
     const next = new Map<Row, NonNullable<Row["next"]>>()
     rows.forEach((row, i) => {
       const at = slots ? slots.slotOf(row) : i
       const read = (): ReturnType<Proposal["read"]> => {
-        chosen ??= likeliest.toTypedArray() as Uint32Array
+        chosen ??= likeliest.toTypedArray() as Int32Array
         return row.sampler.accept(chosen[at])
       }
       next.set(
@@ -426,7 +421,8 @@ export class Batcher {
   /** Stores a row's cache: the next turn of a conversation continues after the output. */
   private keep(row: Row): void {
     const { prefixes, slots } = this
-    if (prefixes) {
+    // With `exact`, later prompts would need the rounding of prompts.
+    if (prefixes && !this.options.exact) {
       const cache = slots && slots.slotOf(row) >= 0 ? slots.leave(row) : row.cache
       if (cache.length > 0) prefixes.add([...row.tokens, ...row.written], cache)
       if (cache !== row.cache) disposeCache(cache)
@@ -435,8 +431,7 @@ export class Batcher {
   }
 
   private stepAlone(row: Row): mx.Array {
-    const token = mx.array([[lastOf(row)]], mx.int32)
-    return this.network.forward(token, row.cache, new Pass()).index(0, 0)
+    return this.stepOne(mx.array([[lastOf(row)]], mx.int32), row.cache).index(0)
   }
 
   /** The logits [rows, vocabulary] of rows with their own caches. */

@@ -1,5 +1,7 @@
-/** All caches, drafts and batches generate the same tokens as plain greedy decoding. */
-import { mkdtempSync, rmSync } from "node:fs"
+/**
+ * All caches, drafts and batches generate the same tokens as plain greedy decoding. It is long because it has every kind of cache.
+ */
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as mx from "@lazuli/core"
@@ -245,6 +247,87 @@ test("logits that are not numbers are an error", async () => {
   batch.close()
 })
 
+describe("logits that are not numbers after the prompt", () => {
+  const tokens = prompt(1)
+  /** A model with damaged embeddings of tokens that are not in the prompt. */
+  const damaged = async (): Promise<lm.LoadedModel> => {
+    const broken = await load("llama")
+    const network = broken.network as lm.CausalNetwork
+    const isRead = mx.array(Array.from({ length: network.vocabulary }, (_, i) => tokens.includes(i)))
+    const [[, weight]] = (mx.treeFlatten(network.parameters()) as [string, mx.Array][]).filter(([name]) =>
+      name.includes("embedTokens"),
+    )
+    const embedTokens = { weight: mx.where(isRead.expandDims(1), weight, Number.NaN) }
+    network.update({ model: { embedTokens } })
+    return broken
+  }
+
+  test.each([
+    ["", {}],
+    [" of eager steps", { compile: false }],
+    [" at a temperature", { temperature: 1, seed: 3 }],
+    [" with log-probabilities", { logprobs: 2 }],
+    [" with penalties", { repetitionPenalty: 1.1 }],
+    [" and a draft", {}, true],
+  ] as [string, lm.GenerateOptions, boolean?][])("are an error%s", async (_, options, drafts) => {
+    const all = drafts ? { draft: llama } : options
+    await expect(write(await damaged(), tokens, all)).rejects.toThrow(mx.NumericError)
+  })
+
+  test.each([{}, { compile: true }, { exact: true }])("are an error in a batch with %j", async (options) => {
+    const batch = new lm.Batcher(await damaged(), options)
+    const rows = [0, 0.5].map((temperature) =>
+      tokensOf(batch.stream(tokens, { maxTokens: 40, ignoreEos: true, temperature })),
+    )
+    for (const row of rows) await expect(row).rejects.toThrow(mx.NumericError)
+    expect(batch.stats()).toMatchObject({ active: 0, waiting: 0 })
+    batch.close()
+  })
+})
+
+test("a cache is used with its tokens and its model", async () => {
+  const network = llama.network as lm.CausalNetwork
+  const cache = lm.makeCache(network)
+  const file = join(scratch, "mine.safetensors")
+  await write(llama, prompt(3, 8), { cache, maxTokens: 1 })
+  expect(() => lm.savePromptCache(file, cache, [7])).toThrow(/the cache has 8 tokens, and 1 were passed/)
+  expect(() => lm.savePromptCache(file, cache, prompt(4, 8))).toThrow(/the cache has other tokens/)
+  lm.savePromptCache(file, cache, prompt(3, 8))
+  await expect(write(llama, prompt(4, 12), { cache })).rejects.toThrow(/has other tokens than the beginning/)
+  const loaded = lm.loadPromptCache(file).cache
+  await expect(write(llama, prompt(4, 12), { cache: loaded })).rejects.toThrow(/has other tokens/)
+  await expect(write(mistral, prompt(3, 12), { cache: loaded })).rejects.toThrow(/is from another model/)
+  // The common beginning is enough.
+  const shorter = prompt(3, 8).slice(0, 5)
+  expect(await write(llama, shorter, { cache: loaded })).toEqual(await write(llama, shorter))
+  const [arrays, metadata] = mx.load(file, "safetensors", true)
+  mx.saveSafetensors(file, { ...arrays, tokens: mx.ones([9], mx.int32) }, metadata)
+  expect(() => lm.loadPromptCache(file)).toThrow(/has 9 tokens, and their keys and values are of 8/)
+})
+
+test("without a tokenizer, the config's end-of-text tokens end the text", async () => {
+  const folder = writeCheckpoint("llama", join(scratch, "untokenized"))
+  rmSync(join(folder, "tokenizer.json"))
+  const tokens = await write(await lm.load(folder), prompt(5))
+  const ends = (files: Record<string, object>): Promise<number[]> => {
+    for (const [name, values] of Object.entries(files))
+      writeFileSync(
+        join(folder, name),
+        JSON.stringify({ ...JSON.parse(readFileSync(join(folder, "config.json"), "utf8")), ...values }),
+      )
+    return lm.load(folder).then((model) => write(model, prompt(5), { ignoreEos: false }))
+  }
+  const first = (token: number): number[] => tokens.slice(0, tokens.indexOf(token) + 1)
+  expect(await ends({ "config.json": { eos_token_id: tokens[5] } })).toEqual(first(tokens[5]))
+  expect(await ends({ "generation_config.json": { eos_token_id: [tokens[3]] } })).toEqual(first(tokens[3]))
+})
+
+test("a cache of a window is not quantized", () => {
+  expect(() => lm.makeCache(llama.network as lm.CausalNetwork, { cacheBits: 8, maxContext: 16 })).toThrow(
+    /pass cacheBits or maxContext/,
+  )
+})
+
 test.each([{}, { draft: true }])(
   "an aborted generation throws the signal's reason: %j",
   async ({ draft }) => {
@@ -315,6 +398,35 @@ describe("a batch", () => {
       expect(cacheBytes).toBeGreaterThan(0)
       expect(cacheBytes).toBeLessThanOrEqual(2.5 * one)
       expect(prefixBytes).toBeLessThanOrEqual(1.5 * one)
+      batch.close()
+    },
+  )
+
+  test.each(["bfloat16", "4 bits"])(
+    "with `exact` gives the bits of `stream`, also after shared prefixes: %s",
+    async (kind) => {
+      mx.random.seed(2)
+      const config = {
+        ...{ model_type: "llama", vocab_size: 512, hidden_size: 256, intermediate_size: 512 },
+        ...{ num_hidden_layers: 2, num_attention_heads: 8, num_key_value_heads: 4 },
+      }
+      const random = lm.fromConfig(config, mx.bfloat16)
+      const model = kind === "4 bits" ? lm.quantize(random, { bits: 4 }) : random
+      const beginning = prompt(4, 70)
+      const prompts = Array.from({ length: 6 }, (_, i) => [...beginning, ...prompt(i, 3 + 7 * i)])
+      const options = { maxTokens: 12, ignoreEos: true, logprobs: 0 }
+      const read = async (pieces: AsyncIterable<lm.Piece>): Promise<unknown[]> => {
+        const out: unknown[] = []
+        for await (const { token, logprob } of pieces) out.push([token, logprob])
+        return out
+      }
+      const want: unknown[] = []
+      for (const tokens of prompts)
+        want.push(await read(lm.stream(model, tokens, { ...options, prefillStep: 32 })))
+      const batch = new lm.Batcher(model, { exact: true, prefillStep: 32, prefixBytes: 1e8 })
+      for (let i = 0; i < 2; i++)
+        expect(await Promise.all(prompts.map((tokens) => read(batch.stream(tokens, options))))).toEqual(want)
+      expect(batch.stats().prefixBytes).toBeGreaterThan(0)
       batch.close()
     },
   )
@@ -393,4 +505,107 @@ test("log-probabilities are those of the generated and the most likely tokens", 
     expect(piece.top[0]).toEqual({ token: piece.token, logprob: piece.logprob })
     expect(piece.top[0].logprob).toBeGreaterThanOrEqual(piece.top[1].logprob)
   }
+})
+
+describe.each([
+  [
+    "longrope",
+    {
+      model_type: "phi3",
+      original_max_position_embeddings: 16,
+      rope_scaling: {
+        type: "longrope",
+        short_factor: [1.05, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7],
+        long_factor: [1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5],
+      },
+      max_position_embeddings: 256,
+    },
+  ],
+  [
+    "dynamic RoPE",
+    {
+      model_type: "llama",
+      max_position_embeddings: 16,
+      rope_scaling: { rope_type: "dynamic", factor: 2 },
+    },
+  ],
+])("%s", (kind, own) => {
+  /** A model with weights large enough that positions matter. */
+  const make = (seed: number): lm.LoadedModel => {
+    mx.random.seed(seed)
+    const model = lm.fromConfig({
+      vocab_size: 300,
+      hidden_size: 64,
+      intermediate_size: 128,
+      num_hidden_layers: 2,
+      num_attention_heads: 4,
+      num_key_value_heads: 2,
+      ...own,
+    })
+    const weights = mx.treeFlatten(model.network.parameters()) as [string, mx.Array][]
+    const larger = weights.map(([name, w]): [string, mx.Array] => [name, w.ndim > 1 ? w.multiply(2) : w])
+    model.network.update(mx.treeUnflatten(larger) as never)
+    return model
+  }
+  const model = make(1)
+  const draft = make(2)
+  // Below, across and above the trained length of 16.
+  const prompts = [prompt(5, 9), prompt(5, 16), prompt(5, 17), prompt(5, 40)]
+  const plainly = (): Promise<number[][]> => Promise.all(prompts.map((tokens) => write(model, tokens)))
+
+  test("generates the same tokens from chunks", async () => {
+    const chunks = await Promise.all(prompts.map((tokens) => write(model, tokens, { prefillStep: 7 })))
+    expect(chunks).toEqual(await plainly())
+  })
+
+  test("generates the same tokens with drafts", async () => {
+    for (const other of [model, draft])
+      expect(await Promise.all(prompts.map((tokens) => write(model, tokens, { draft: other })))).toEqual(
+        await plainly(),
+      )
+  })
+
+  test.each([
+    ["exact", { exact: true }],
+    ["together", {}],
+  ])("generates the same tokens in a batch, %s, with shared prefixes", async (_, how) => {
+    const want = await plainly()
+    const batch = new lm.Batcher(model, { ...how, prefillStep: 7, prefixBytes: 1e8 })
+    const all = (): Promise<number[][]> =>
+      Promise.all(prompts.map((tokens) => tokensOf(batch.stream(tokens, { maxTokens: 40, ignoreEos: true }))))
+    expect(await all()).toEqual(want)
+    expect(await all()).toEqual(want)
+    batch.close()
+  })
+
+  test.each([{}, { pageTokens: 8 }, { maxContext: 64 }])(
+    "does not continue keys of other lengths in a cache with %o",
+    async (options) => {
+      const network = model.network as lm.CausalNetwork
+      const file = join(scratch, "lengths.safetensors")
+      for (const first of prompts)
+        for (const then of prompts) {
+          const cache = lm.makeCache(network, options)
+          await write(model, first, { cache, maxTokens: 3 })
+          trimCache(cache, cacheLength(cache) - first.length)
+          lm.savePromptCache(file, cache, first)
+          const want = await write(model, then, { ...options, maxTokens: 12 })
+          expect(await write(model, then, { cache, maxTokens: 12 })).toEqual(want)
+          const { cache: loaded } = lm.loadPromptCache(file)
+          expect(await write(model, then, { cache: loaded, maxTokens: 12 })).toEqual(want)
+        }
+    },
+  )
+
+  if (kind === "longrope")
+    test("generates what the network computes without a cache", async () => {
+      for (const tokens of prompts) {
+        const sequence = [...tokens]
+        for (let i = 0; i < 20; i++) {
+          const logits = model.network.forward(mx.array([sequence], mx.int32)).index(0, -1)
+          sequence.push(Number(mx.argmax(logits).item()))
+        }
+        expect(await write(model, tokens, { maxTokens: 20 })).toEqual(sequence.slice(tokens.length))
+      }
+    })
 })

@@ -1,12 +1,14 @@
 /**
  * Creating, sizing, saving and loading caches.
  */
+import { createHash } from "node:crypto"
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe, FormatError, isPlainObject } from "@lazuli/core/engine"
 import { optionsNamed } from "../arguments"
 import {
   type Cache,
   type CacheState,
+  cacheLength,
   capacityFor,
   type LayerCache,
   type LayerShape,
@@ -74,6 +76,8 @@ export function emptyCache(network: CausalNetwork, options: CacheOptions): Cache
     )
   if (cacheBits !== undefined && pageTokens !== undefined)
     throw new ArgumentError("stream", "paged caches cannot be quantized: pass cacheBits or pageTokens")
+  if (cacheBits !== undefined && maxContext !== undefined)
+    throw new ArgumentError("stream", "caches of a window are not quantized: pass cacheBits or maxContext")
   return network.layerShapes().map((shape): LayerCache => {
     const window = windowOf(shape, options)
     if (pageTokens !== undefined) return new PagedCache(pageTokens, window === Infinity ? null : window)
@@ -141,6 +145,46 @@ function itemsizeOf(network: CausalNetwork): number {
   return size
 }
 
+/** The content of a cache that a generation or a file has filled. */
+interface Content {
+  readonly tokens: readonly number[]
+  /** The {@link fingerprintOf} the network. */
+  readonly network: string
+}
+const contents = new WeakMap<Cache, Content>()
+
+/** True if the first `length` tokens are the same, as far as both are known. */
+const startsWith = (tokens: readonly number[], known: readonly number[], length: number): boolean =>
+  known.slice(0, length).every((token, i) => i >= tokens.length || token === tokens[i])
+
+/** Names, shapes and dtypes of a network's weights, and some values of the first ones, as a hash. */
+function fingerprintOf(network: CausalNetwork): string {
+  const weights = mx.treeFlatten(network.parameters()) as [string, mx.Array][]
+  const hash = createHash("sha256")
+  for (const [name, { shape, dtype }] of weights) hash.update(`${name} ${dtype.name} ${shape.join(",")};`)
+  for (const [, weight] of weights.filter(([, { ndim }]) => ndim > 0).slice(0, 4)) {
+    const row = weight.index(...weight.shape.slice(1).map(() => 0), mx.s(0, 64))
+    hash.update(JSON.stringify(row.tolist()))
+  }
+  return hash.digest("hex")
+}
+
+/** Records the tokens that a generation has put into a cache, if they continue what is known of it. */
+export function noteContent(network: CausalNetwork, cache: Cache, tokens: readonly number[]): void {
+  contents.set(cache, { tokens: tokens.slice(0, cacheLength(cache)), network: fingerprintOf(network) })
+}
+
+/** @throws ArgumentError if a cache is known to be of another model, or to have other tokens than the prompt's first ones */
+export function checkContent(network: CausalNetwork, cache: Cache, prompt: readonly number[]): void {
+  const content = contents.get(cache)
+  const used = Math.min(cacheLength(cache), prompt.length - 1)
+  if (!content || used === 0) return
+  if (content.network !== fingerprintOf(network))
+    throw new ArgumentError("stream", "the cache is from another model")
+  if (!startsWith(prompt, content.tokens, used))
+    throw new ArgumentError("stream", "the cache has other tokens than the beginning of the prompt")
+}
+
 const FORMAT = "lazuli-lm-cache"
 
 const areCounts = (numbers: object): boolean =>
@@ -157,13 +201,26 @@ const areCounts = (numbers: object): boolean =>
  * loadPromptCache('prompt.safetensors').tokens // => [1, 2, 3]
  */
 export function savePromptCache(file: string, cache: Cache, tokens: readonly number[]): void {
+  const length = cacheLength(cache)
+  if (tokens.length !== length)
+    throw new ArgumentError(
+      "savePromptCache",
+      `the cache has ${length} tokens, and ${tokens.length} were passed`,
+    )
+  const content = contents.get(cache)
+  if (content && !startsWith(tokens, content.tokens, length))
+    throw new ArgumentError("savePromptCache", "the cache has other tokens")
   const arrays: Record<string, mx.Array> = { tokens: mx.array(Int32Array.from(tokens)) }
   const layers = cache.map((layer, i) => {
     const { kind, numbers, arrays: own } = layer.state()
     for (const [name, array] of Object.entries(own)) arrays[`${i}.${name}`] = array
-    return { kind, numbers }
+    return { kind, numbers: { ...numbers, longest: layer.longest ?? 0 } }
   })
-  mx.saveSafetensors(file, arrays, { format: FORMAT, layers: JSON.stringify(layers) })
+  mx.saveSafetensors(file, arrays, {
+    format: FORMAT,
+    layers: JSON.stringify(layers),
+    ...(content ? { network: content.network } : {}),
+  })
 }
 
 /**
@@ -193,7 +250,7 @@ export function loadPromptCache(file: string): { cache: Cache; tokens: number[] 
     !layers.every((layer) => isPlainObject(layer) && isPlainObject(layer.numbers) && areCounts(layer.numbers))
   )
     throw new FormatError("loadPromptCache", `${file} is not a prompt cache`)
-  const cache = (layers as Omit<CacheState, "arrays">[]).map(({ kind, numbers }, i): LayerCache => {
+  const layerOf = ({ kind, numbers }: Omit<CacheState, "arrays">, i: number): LayerCache => {
     const own = Object.fromEntries(
       Object.entries(arrays).flatMap(([name, array]) =>
         name.startsWith(`${i}.`) ? [[name.slice(name.indexOf(".") + 1), array]] : [],
@@ -211,6 +268,16 @@ export function loadPromptCache(file: string): { cache: Cache; tokens: number[] 
     if (kind === "quantized")
       return new QuantizedCache({ bits: numbers.bits, groupSize: numbers.groupSize }).restore(state)
     throw new FormatError("loadPromptCache", `${file} has a cache of unknown kind "${kind}"`)
-  })
-  return { cache, tokens: [...(arrays.tokens.toTypedArray() as Int32Array)] }
+  }
+  const cache = (layers as Omit<CacheState, "arrays">[]).map((state, i) =>
+    Object.assign(layerOf(state, i), { longest: state.numbers.longest ?? 0 }),
+  )
+  const tokens = [...(arrays.tokens.toTypedArray() as Int32Array)]
+  if (tokens.length !== cacheLength(cache))
+    throw new FormatError(
+      "loadPromptCache",
+      `${file} has ${tokens.length} tokens, and their keys and values are of ${cacheLength(cache)}`,
+    )
+  if (metadata.network) contents.set(cache, { tokens, network: metadata.network })
+  return { cache, tokens }
 }

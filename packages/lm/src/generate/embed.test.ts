@@ -14,7 +14,7 @@ afterAll(() => rmSync(scratch, { recursive: true }))
 /** Token ids of a text of some length. */
 const textOf = (length: number): number[] => Array.from({ length }, (_, i) => 3 + ((i * 37 + length) % 200))
 
-test.each(["llama", "gemma2", "mistral"])(
+test.each(["llama", "gemma2", "mistral", "phi3-longrope"])(
   "embeddings of long texts of %s, processed in chunks, are those of one pass",
   async (kind) => {
     const model = await lm.load(writeCheckpoint(kind, join(scratch, kind)), { dtype: mx.float32 })

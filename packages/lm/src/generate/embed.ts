@@ -157,13 +157,20 @@ async function poolByChunks(
   lists: readonly (readonly number[])[],
   pooling: Pooling,
 ): Promise<mx.Array> {
+  const encodings = new Set(lists.map(({ length }) => network.sameUpTo(length)))
+  if (encodings.size > 1) {
+    const each: mx.Array[] = []
+    for (const list of lists) each.push(await poolByChunks(network, [list], pooling))
+    return mx.concatenate(each, 0)
+  }
   // Decoders are causal: padding does not affect earlier tokens.
   const tokens = padded(lists)
   const step = Math.max(1, Math.floor(CHUNK / lists.length))
   const cache = makeCache(network)
   let pooled: mx.Array | null = null
   for (let at = 0; at < tokens.shape[1]; at += step) {
-    const hidden = network.hidden(tokens.index(":", mx.s(at, at + step)), cache, new Pass())
+    const pass = new Pass(null, true, null, null, tokens.shape[1])
+    const hidden = network.hidden(tokens.index(":", mx.s(at, at + step)), cache, pass)
     pooled = poolNext(pooled, hidden, lists, at, pooling)
     await mx.asyncEval(pooled, ...cacheArrays(cache))
   }

@@ -26,9 +26,15 @@ export interface GenerateOptions extends SamplingOptions, CacheOptions, StepOpti
   readonly prefillStep?: number
   /** Called as the prompt is processed, with tokens done and total. */
   readonly onPrefill?: (done: number, total: number) => void
-  /** A cache to continue from, updated in place. Its tokens must be a prefix of the prompt. */
+  /**
+   * A cache to continue from, updated in place. Its tokens must be a prefix of the prompt, which is checked if another `stream` or a file
+   * has filled it, as is the model.
+   */
   readonly cache?: Cache
-  /** Draft model for speculative decoding: a smaller model with the same vocabulary. The output does not change. */
+  /**
+   * Draft model for speculative decoding: a smaller model with the same vocabulary. The output does not change, except where logits tie up
+   * to rounding: the model verifies several tokens at once, and products of several rows round differently.
+   */
   readonly draft?: LoadedModel
   /** Tokens to draft at a time; 4 by default. */
   readonly draftTokens?: number

@@ -2,7 +2,7 @@
  * Sampling of the next token from logits: penalties and biases, then greedy, or temperature, top-k, top-p and min-p.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe } from "@lazuli/core/engine"
+import { ArgumentError, describe, NumericError } from "@lazuli/core/engine"
 
 /** Sampling options. Without a temperature, decoding is greedy. */
 export interface SamplingOptions {
@@ -91,6 +91,22 @@ export interface Proposal {
   read(): Choice
 }
 
+/** The error of logits that are NaN. */
+export const notNumbers = (): NumericError =>
+  new NumericError("stream", "the logits are not numbers", {
+    hint: "The weights are damaged, or too large for their dtype: try float32",
+  })
+
+/** Tokens chosen from logits [..., vocabulary], or −1 for those whose logit is NaN, as all are in a damaged state. */
+function checked(chosen: mx.Array, logits: mx.Array): mx.Array {
+  const tokens = chosen.astype(mx.int32)
+  const own = mx.takeAlongAxis(logits, tokens, -1)
+  return mx.where(mx.isnan(own), mx.array(-1, mx.int32), tokens)
+}
+
+/** The most likely tokens [rows, 1] by logits [rows, vocabulary], or −1 where they are NaN. */
+export const likeliestOf = (logits: mx.Array): mx.Array => checked(mx.argmax(logits, -1, true), logits)
+
 /** Lower temperatures are greedy: their quotients would overflow. */
 const MIN_TEMPERATURE = 1e-6
 
@@ -122,9 +138,9 @@ export class Sampler {
   /** The next token, from logits [vocabulary], lazily. */
   propose(raw: mx.Array): Proposal {
     // One op, so that the device runs on without waiting for the host.
-    if (this.isGreedy) return this.likeliest(mx.argmax(raw, -1))
+    if (this.isGreedy) return this.likeliest(likeliestOf(raw).reshape([]))
     const logits = this.adjust(raw.astype(mx.float32))
-    const picked = this.draw(logits)
+    const picked = checked(this.draw(logits).reshape([1]), logits).reshape([])
     const { top } = this
     if (top === null)
       return {
@@ -150,7 +166,7 @@ export class Sampler {
     }
   }
 
-  /** The choice of a token that is the argmax of its logits. */
+  /** The choice of a token by {@link likeliestOf}. */
   likeliest(token: mx.Array): Proposal {
     return { token, arrays: [token], read: () => this.accept(Number(token.item())) }
   }
@@ -160,7 +176,7 @@ export class Sampler {
     return this.temperature === 0 && this.top === null && this.bias.length === 0 && !this.remembers
   }
 
-  /** Records a token that was found by argmax. */
+  /** Records a token by {@link likeliestOf}. @throws NumericError if its logits are NaN */
   accept(token: number): Choice {
     return this.remember({ token, logprob: null, top: [] })
   }
@@ -179,6 +195,7 @@ export class Sampler {
   }
 
   private remember(choice: Choice): Choice {
+    if (choice.token < 0) throw notNumbers()
     this.seen.push(choice.token)
     this.counts.set(choice.token, (this.counts.get(choice.token) ?? 0) + 1)
     return choice

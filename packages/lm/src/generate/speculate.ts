@@ -5,11 +5,11 @@
 import * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
 import { Pass } from "../models/attend"
-import { type Cache, cacheLength, disposeCache, trimCache } from "../models/cache"
+import { type Cache, cacheLength, clearCache, disposeCache, trimCache } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
 import { emptyCache } from "./caches"
 import type { GenerateOptions } from "./options"
-import { checkCacheBytes, prefill, unreadTokens } from "./prefill"
+import { checkCacheBytes, outgrows, prefill, trimToPrompt } from "./prefill"
 import { type Choice, Sampler } from "./sampler"
 import { stepOf } from "./steps"
 
@@ -27,7 +27,7 @@ export async function* speculate(
       "stream",
       `the draft model's vocabulary has ${draftNetwork.vocabulary} tokens and the model's ${network.vocabulary}, expected the same`,
     )
-  const rest = unreadTokens(network, prompt, cache)
+  trimToPrompt(network, prompt, cache)
   const draftCache = emptyCache(draftNetwork, options)
   const draftStep = stepOf(draftNetwork, options)
   const sampler = new Sampler(options, prompt, options.logprobs ?? null)
@@ -48,15 +48,21 @@ export async function* speculate(
   }
   const maxPositions = Math.min(network.maxPositions, draftNetwork.maxPositions)
   try {
-    yield accept(await sampler.choose(await prefill(network, rest, cache, options)))
+    yield accept(await sampler.choose(await prefill(network, sequence, cache, options)))
     for (;;) {
       signal?.throwIfAborted()
+      if (outgrows(network, cacheLength(cache))) {
+        clearCache(cache)
+        yield accept(await sampler.choose(await prefill(network, sequence, cache, options)))
+        continue
+      }
       const proposed: number[] = []
-      const count = Math.min(draftTokens, maxPositions - sequence.length)
+      // All tokens read together have the same encoding of positions.
+      const most = Math.min(maxPositions, network.sameUpTo(sequence.length))
+      const count = Math.min(draftTokens, most - sequence.length)
       if (count > 0) {
         // The draft model reads accepted tokens that it has not seen, then proposes its own.
-        const unread = sequence.slice(cacheLength(draftCache))
-        let logits = await prefill(draftNetwork, unread, draftCache, { signal })
+        let logits = await prefill(draftNetwork, sequence, draftCache, { signal })
         for (;;) {
           const token = mx.argmax(logits, -1)
           await mx.asyncEval(token)

@@ -7,6 +7,7 @@ import * as mx from "@lazuli/core"
 import { Pass } from "../models/attend"
 import { type Buffers, type Cache, PlainCache, StepCache } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
+import { likeliestOf } from "./sampler"
 
 /** The logits [rows, vocabulary] after the tokens [rows, 1], or the most likely next tokens [rows, 1]; the cache takes the tokens. */
 export type Step = (tokens: mx.Array, cache: Cache) => mx.Array
@@ -52,9 +53,6 @@ function programFor<R>(
 export const programOf = (network: CausalNetwork, buffers: readonly Buffers[]): Program<mx.Array> =>
   programFor(network, buffers, "logits", (logits) => logits)
 
-/** The most likely tokens [rows, 1]. */
-const likeliest = (logits: mx.Array): mx.Array => mx.argmax(logits, -1, true).astype(mx.int32)
-
 /** A step that builds its graph each time. */
 const eager =
   (network: CausalNetwork): Step =>
@@ -92,7 +90,7 @@ const eagerGreedy = (network: CausalNetwork): Step => {
   const step = eager(network)
   return (tokens, cache) => {
     const logits = step(tokens, cache)
-    const chosen = likeliest(logits)
+    const chosen = likeliestOf(logits)
     logits.dispose()
     return chosen
   }
@@ -109,7 +107,10 @@ const compiledGreedy = (network: CausalNetwork): Step => {
     const [{ offset }] = layers
     const isNext = left?.cache === cache && left.offset === offset
     const position = left && isNext ? left.position : mx.array(offset, mx.int32)
-    const program = programFor(network, buffers, "likeliest", (logits, at) => [likeliest(logits), at.add(1)])
+    const program = programFor(network, buffers, "likeliest", (logits, at) => [
+      likeliestOf(logits),
+      at.add(1),
+    ])
     const [[chosen, next], written] = program(tokens, position, buffers)
     position.dispose()
     left = { cache, offset: offset + 1, position: next }
@@ -122,7 +123,7 @@ const compiledGreedy = (network: CausalNetwork): Step => {
 
 /** Options of decoding steps. */
 export interface StepOptions {
-  /** Compile decoding steps if the network supports it: true by default, except for batches on CPUs. */
+  /** Compile decoding steps if the network supports it: true by default, except for batches on CPUs without `exact`. */
   readonly compile?: boolean
 }
 

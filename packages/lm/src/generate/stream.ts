@@ -5,11 +5,11 @@ import * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
 import { checkModel } from "../arguments"
 import type { LoadedModel } from "../formats/load"
-import { type Cache, disposeCache, trimCache } from "../models/cache"
+import { type Cache, cacheLength, clearCache, disposeCache, trimCache } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
-import { emptyCache } from "./caches"
+import { checkContent, emptyCache, noteContent } from "./caches"
 import { checkOptions, type GenerateOptions, limitOptions } from "./options"
-import { checkCacheBytes, prefill, unreadTokens } from "./prefill"
+import { checkCacheBytes, outgrows, prefill, trimToPrompt } from "./prefill"
 import { causal, type Prompt, promptTokens } from "./prompts"
 import { type Choice, type Proposal, Sampler } from "./sampler"
 import { speculate } from "./speculate"
@@ -41,20 +41,24 @@ export async function* stream(
     throw new ArgumentError("stream", "the cache is used by a generation that has not ended", {
       hint: "`cache.map((layer) => layer.clone())` copies it",
     })
+  if (options.cache) checkContent(network, cache, tokens)
   const { draft } = limited
   const choices = draft
     ? speculate(network, causal("stream", draft), tokens, cache, limited)
     : choose(network, tokens, cache, limited)
   inUse.add(cache)
+  const sequence = [...tokens]
   try {
     for await (const choice of choices) {
+      sequence.push(choice.token)
       const piece = writer.write(choice)
       yield piece
       if (piece.finish !== null) return
     }
   } finally {
     inUse.delete(cache)
-    if (!options.cache) disposeCache(cache)
+    if (options.cache) noteContent(network, cache, sequence)
+    else disposeCache(cache)
   }
 }
 
@@ -72,7 +76,8 @@ async function* choose(
   options: GenerateOptions,
 ): AsyncGenerator<Choice, void, undefined> {
   const { signal, maxTokens = 256 } = options
-  const rest = unreadTokens(network, tokens, cache)
+  trimToPrompt(network, tokens, cache)
+  const sequence = [...tokens]
   const sampler = new Sampler(options, tokens, options.logprobs ?? null)
   const step = (sampler.isGreedy ? greedyStepOf : stepOf)(network, options)
   const after = (token: mx.Array): Pending => {
@@ -93,26 +98,34 @@ async function* choose(
       made.dispose()
     }
   }
-  const logits = await prefill(network, rest, cache, options)
-  let current = submit(sampler.propose(logits))
-  logits.dispose()
+  const read = async (): Promise<Pending> => {
+    const logits = await prefill(network, sequence, cache, options)
+    const first = submit(sampler.propose(logits))
+    logits.dispose()
+    return first
+  }
+  let current = await read()
   let ahead: Pending | null = null
   try {
     for (let count = 1; ; count++) {
       signal?.throwIfAborted()
       const last = count === maxTokens
       let failure: { readonly reason: unknown } | null = null
-      if (!last && !sampler.remembers)
+      const again = !last && outgrows(network, cacheLength(cache))
+      if (!last && !again && !sampler.remembers)
         try {
           ahead = after(current.token)
         } catch (reason) {
           failure = { reason }
         }
       await current.done
-      yield current.read()
+      const choice = current.read()
+      sequence.push(choice.token)
+      yield choice
       if (last) return
       if (failure) throw failure.reason
-      current = ahead ?? after(current.token)
+      if (again) clearCache(cache)
+      current = again ? await read() : (ahead ?? after(current.token))
       ahead = null
     }
   } finally {

@@ -42,7 +42,8 @@ export class Writer {
   /** The piece for the next token; `finish` is set if it is the last one. */
   write({ token, logprob, top }: Choice): Piece {
     const { ignoreEos = false, maxTokens = 256 } = this.options
-    const ends = !ignoreEos && (this.model.tokenizer?.eosIds.has(token) ?? false)
+    const { tokenizer, eosIds = tokenizer?.eosIds } = this.model
+    const ends = !ignoreEos && (eosIds?.has(token) ?? false)
     this.count++
     let { text, stopped } = this.stops.push(ends ? "" : (this.text?.push(token) ?? ""))
     let finish: FinishReason | null = ends || stopped ? "stop" : this.count >= maxTokens ? "length" : null

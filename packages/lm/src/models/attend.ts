@@ -27,12 +27,14 @@ export class Pass {
    * @param causal - false for encoders
    * @param rows - the position of each row's single token in a batch
    * @param position - in compiled steps, the position of the next token, a scalar or one for each row [rows]
+   * @param total - the length of the whole sequence, if more of it follows
    */
   constructor(
     readonly padding: mx.Array | null = null,
     readonly causal = true,
     rows: readonly number[] | null = null,
     position: mx.Array | null = null,
+    readonly total = 0,
   ) {
     this.rows = rows
     this.position = position

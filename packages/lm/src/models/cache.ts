@@ -12,6 +12,8 @@ export interface LayerCache {
   readonly offset: number
   /** Size in bytes. */
   readonly nbytes: number
+  /** The length of the longest sequence that its keys belong to, if that is more than the tokens it has. */
+  longest?: number
   /** Adds keys and values [batch, heads, length, features], and computes the attention of the queries. */
   attend(q: mx.Array, k: mx.Array, v: mx.Array, rules: AttentionRules, pass: Pass): mx.Array
   /** True if the last n tokens can be removed. */
@@ -88,13 +90,29 @@ export const cloneCache = (cache: Cache): Cache => cache.map((layer) => layer.cl
 export function disposeCache(cache: Cache): void {
   for (const layer of cache) layer.dispose?.()
 }
+/** The length of the longest sequence that a cache's keys belong to: positions of longer sequences may be encoded differently. */
+export const cacheLongest = (cache: Cache): number => Math.max(cacheLength(cache), cache[0]?.longest ?? 0)
+/** Records that a cache's keys belong to a sequence of this length. */
+export function growCache(cache: Cache, length: number): void {
+  const longest = Math.max(length, cacheLongest(cache))
+  for (const layer of cache) layer.longest = longest
+}
+/** Removes all tokens from a cache. */
+export function clearCache(cache: Cache): void {
+  for (const layer of cache) {
+    layer.trim(layer.offset)
+    layer.longest = 0
+  }
+}
 /** True if the last n tokens can be removed from all layers. */
 export const canTrimCache = (cache: Cache, n: number): boolean =>
   n === 0 || cache.every((layer) => layer.canTrim(n))
 /** Removes the last n tokens. Returns false, without a change, if a layer cannot. */
 export function trimCache(cache: Cache, n: number): boolean {
   if (!canTrimCache(cache, n)) return false
-  if (n > 0) for (const layer of cache) layer.trim(n)
+  if (n === 0) return true
+  growCache(cache, 0)
+  for (const layer of cache) layer.trim(n)
   return true
 }
 /** A cache's arrays, for evaluation. */
@@ -181,6 +199,7 @@ export class StepCache implements LayerCache {
 /** Keeps all tokens. */
 export class PlainCache implements LayerCache {
   offset = 0
+  longest = 0
   private keys: mx.Array | null = null
   private values: mx.Array | null = null
 

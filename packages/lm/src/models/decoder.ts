@@ -139,6 +139,11 @@ export class Decoder extends CausalNetwork {
     return this.model.layers.every(({ selfAttn: { _rope } }) => _rope === null || _rope.isFixed)
   }
 
+  override sameUpTo(length: number): number {
+    const ropes = new Set(this.model.layers.map(({ selfAttn: { _rope } }) => _rope))
+    return Math.min(...Array.from(ropes, (rope) => rope?.sameUpTo(length) ?? Infinity))
+  }
+
   layerShapes(): LayerShape[] {
     return this.model.layers.map(({ selfAttn: { kvHeads, headDim, window } }) => ({
       kvHeads,

@@ -105,8 +105,8 @@ export class Attention extends nn.Module {
     const v = this.split(values, this.kvHeads)
     if (this._rope) {
       const at = pass.position ?? pass.rows ?? cache?.offset ?? 0
-      q = this._rope.forward(q, at)
-      k = this._rope.forward(k, at)
+      q = this._rope.forward(q, at, pass.total)
+      k = this._rope.forward(k, at, pass.total)
     }
     const rules: AttentionRules = {
       scale: this.scale,

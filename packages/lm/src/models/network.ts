@@ -38,6 +38,13 @@ export abstract class CausalNetwork extends nn.Module {
   get maxPositions(): number {
     return Infinity
   }
+  /**
+   * The longest sequence whose positions are encoded as those of a sequence of this length. Cached keys of other lengths differ, so that
+   * a sequence that outgrows the answer is read again, unless the encoding changes with every token.
+   */
+  sameUpTo(_length: number): number {
+    return Infinity
+  }
   /** True if `hidden` supports `pass.position`, so that decoding steps can be compiled. */
   get takesPositions(): boolean {
     return false

@@ -17,6 +17,7 @@ interface Page {
 /** Keeps all tokens, or those of a sliding window, in pages. */
 export class PagedCache implements LayerCache {
   offset = 0
+  longest = 0
   private pages: Page[] = []
   /** Number of pages dropped at the beginning. */
   private dropped = 0
@@ -108,11 +109,12 @@ export class PagedCache implements LayerCache {
 
   canTrim(n: number): boolean {
     const rest = this.offset - this.dropped * this.size - n
-    // The window before the new end must still be available.
-    return rest >= (this.dropped > 0 && this.window !== null ? this.window - 1 : 0)
+    // The window before the new end must still be available, unless nothing is kept.
+    return n === this.offset || rest >= (this.dropped > 0 && this.window !== null ? this.window - 1 : 0)
   }
   trim(n: number): void {
     this.offset -= n
+    if (this.offset === 0) this.dropped = 0
     const pages = Math.ceil(this.offset / this.size) - this.dropped
     for (const page of this.pages.splice(pages)) this.own.delete(page)
   }
@@ -120,6 +122,7 @@ export class PagedCache implements LayerCache {
   clone(): PagedCache {
     const copy = new PagedCache(this.size, this.window)
     copy.offset = this.offset
+    copy.longest = this.longest
     copy.dropped = this.dropped
     copy.pages = [...this.pages]
     // Both caches share all pages from here on.

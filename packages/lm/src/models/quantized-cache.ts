@@ -23,6 +23,7 @@ export interface CacheFormat {
 /** Keeps all tokens, quantized in groups of features. */
 export class QuantizedCache implements LayerCache {
   offset = 0
+  longest = 0
   private keys: Buffers = NONE
   private values: Buffers = NONE
 

@@ -213,10 +213,11 @@ export class Rope {
   /**
    * Rotates x [batch, heads, length, features].
    * @param at - the position of the first token, or one for each row; as an array only if {@link isFixed}
+   * @param total - the length of the whole sequence, if more of it follows
    */
-  forward(x: mx.Array, at: number | readonly number[] | mx.Array): mx.Array {
+  forward(x: mx.Array, at: number | readonly number[] | mx.Array, total = 0): mx.Array {
     const length = x.shape[2]
-    if (typeof at === "number") return this.rotate(x, at, at + length)
+    if (typeof at === "number") return this.rotate(x, at, Math.max(at + length, total))
     if (at instanceof mx.Array) return this.rotate(x, at, length)
     const longest = Math.max(...at)
     const sameForAll = at.every(
@@ -230,6 +231,11 @@ export class Rope {
   /** True if the frequencies do not depend on the sequence length. */
   get isFixed(): boolean {
     return this.variant(1).bound === Infinity
+  }
+
+  /** The longest sequence with the same frequencies as one of this length. */
+  sameUpTo(length: number): number {
+    return this.variant(length).bound
   }
 
   /** The cached arrays. */

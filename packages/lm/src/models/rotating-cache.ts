@@ -26,6 +26,7 @@ export function rotatingCapacity(window: number, step: number): number {
 /** Keeps the tokens of a sliding window. */
 export class RotatingCache implements LayerCache {
   offset = 0
+  longest = 0
   /** The position of the first token in the buffer. */
   private first = 0
   private keys: mx.Array | null = null
@@ -65,11 +66,12 @@ export class RotatingCache implements LayerCache {
 
   canTrim(n: number): boolean {
     const rest = this.offset - this.first - n
-    // The window before the new end must still be available.
-    return rest >= (this.first > 0 ? this.window - 1 : 0)
+    // The window before the new end must still be available, unless nothing is kept.
+    return n === this.offset || rest >= (this.first > 0 ? this.window - 1 : 0)
   }
   trim(n: number): void {
     this.offset -= n
+    if (this.offset === 0) this.first = 0
   }
 
   clone(): RotatingCache {
