@@ -138,7 +138,10 @@ function readTensor(header: HeaderReader, alignment: number, formats: typeof blo
 export function readGguf(
   file: BoundedFile,
   formats = blockFormats,
-  begin: (tensors: readonly GgufEntry[]) => (name: string, array: Array) => Array = () => (_, array) => array,
+  begin: (
+    tensors: readonly GgufEntry[],
+    metadata: Gguf["metadata"],
+  ) => (name: string, array: Array) => Array = () => (_, array) => array,
 ): Gguf {
   const header = new HeaderReader(file)
   if (file.size < 24 || Buffer.from(header.bytes(4)).toString("latin1") !== "GGUF")
@@ -165,7 +168,7 @@ export function readGguf(
       throw file.error(`tensor ${quoted(name)} ends at byte ${begin + length} of ${file.size}`)
   checkDisjoint(file, tensors)
   checkNames(file, tensors)
-  const take = begin(tensors)
+  const take = begin(tensors, Object.fromEntries(metadata))
   const arrays = tensors.flatMap((tensor) =>
     readArrays(file, tensor).map(([name, array]) => [name, take(name, array)] as const),
   )

@@ -25,9 +25,12 @@ const DENSE = new Map<mx.Dtype, string>([
 ])
 
 /** The dtype of weights that are not packed, and of scales: norms are always F32, so any 16-bit tensor decides. */
-export function commonDtype(tensors: readonly GgufEntry[]): mx.Dtype {
+export function commonDtype(tensors: readonly GgufEntry[], architecture: string): mx.Dtype {
   if (tensors.some(({ dtype }) => dtype === mx.bfloat16)) return mx.bfloat16
-  return tensors.some(({ dtype, blocks }) => dtype === mx.float16 || blocks) ? mx.float16 : mx.float32
+  const hasHalves = tensors.some(({ dtype, blocks }) => dtype === mx.float16 || blocks)
+  // Gemma's hidden states exceed float16.
+  const half = architecture.startsWith("gemma") ? mx.bfloat16 : mx.float16
+  return hasHalves ? half : mx.float32
 }
 
 /** The formats of a file's tensors, of which floating-point ones are held in one dtype. */

@@ -10,7 +10,7 @@ import * as nn from "@lazuli/nn"
 import { afterAll, describe, expect, test } from "vitest"
 import "@lazuli/backend-cpu"
 import { tiny, writeCheckpoint } from "../../test/checkpoints"
-import { divergence, ggufCases, logprobs, writeCase } from "../../test/gguf-cases"
+import { divergence, ggufCases, logprobs, POSITIONS, writeCase } from "../../test/gguf-cases"
 import { forGguf } from "../../test/gguf-checkpoints"
 import { writeJson } from "../../test/tokenizer"
 import { blockFormats } from "./gguf-blocks"
@@ -71,6 +71,30 @@ test.each(["bert", "bert-reranker"])("%s is unchanged as a GGUF file", async (na
   if (name === "bert") return
   const [[x], [y]] = await Promise.all([want, got].map((model) => lm.rerank(model, "the", ["end"])))
   expect(y).toBeCloseTo(x, 4)
+})
+
+test.each(["Q8_0", "Q4_0", "F16"] as const)("a Gemma of %s does not overflow", async (type) => {
+  const name = "gemma3-heads"
+  const model = await lm.load(writeCheckpoint(name, at("large"), 1, forGguf[name]))
+  const weights = mx.treeFlatten(model.network.parameters()) as [string, mx.Array][]
+  // Scaled by the root of the hidden size, these exceed 65504.
+  const large = weights.map(([path, w]): [string, mx.Array] => [
+    path,
+    path.includes("embedTokens") ? w.multiply(4e4) : w,
+  ])
+  model.network.update(mx.treeUnflatten(large) as never)
+  lm.save(model, at(`large.${type}.gguf`), { type })
+  const got = logits(await lm.load(at(`large.${type}.gguf`)))
+  expect(got.dtype).toBe(mx.bfloat16)
+  expect(mx.isfinite(got).all().item()).toBe(true)
+})
+
+test("a packed Gemma is close to llama.cpp in its default dtype", async () => {
+  const file = await writeCase("gemma3-heads", "Q8_0", scratch)
+  const all = logits(await lm.load(file)).astype(mx.float32)
+  const rows = all.index(0, mx.array(POSITIONS, mx.int32))
+  const got = rows.subtract(mx.logsumexp(rows, -1, true))
+  expect(divergence(recorded["gemma3-heads.Q8_0"], got)).toBeLessThan(0.01)
 })
 
 describe("packed weights", () => {

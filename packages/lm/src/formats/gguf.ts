@@ -37,9 +37,9 @@ export function readGgufModel(
   let stored: readonly StoredFormat[] = []
   const { arrays, metadata: values } = withFile("load", asPath("load", file), (open) => {
     reportReading(open, (done) => onProgress?.(done, open.size, file))
-    return readGguf(open, blockFormats, (all) => {
+    return readGguf(open, blockFormats, (all, metadata) => {
       const tensors = all.filter(({ name }) => !name.startsWith(ROPE))
-      const dtype = given ?? commonDtype(tensors)
+      const dtype = given ?? commonDtype(tensors, String(metadata["general.architecture"]))
       stored = storedFormats(tensors, dtype)
       return (name, array) => {
         check()
