@@ -1,6 +1,10 @@
 // Steps of data parallel training beside their parts, computing and exchanging gradients, where links are limited and where they are not:
 // `node benchmarks/dist/overlap.js [ranks] [megabits a second …]`. Each rank is in a network namespace of its own, behind `tc tbf`; needs
-// root. 0 stands for no limit, and no namespaces. LAZULI_DISABLE_COMPILE=1 runs steps that are not compiled.
+// root. 0 stands for no limit, and no namespaces. Ranks run on shares of the processors, as `lazuli launch` starts them, or with `--all`
+// in front on any. LAZULI_DISABLE_COMPILE=1 runs steps that are not compiled.
+//
+// All ranks do the same at once in each part, which ends when the last of them has: `compute` is the step without `averageGradients`,
+// `communication` the averages of gradients that were made long before, `in turn` the step without a stream for its communication.
 import { execFileSync, spawn } from "node:child_process"
 import { randomBytes } from "node:crypto"
 import { availableParallelism } from "node:os"
@@ -17,18 +21,16 @@ const [LAYERS, WIDTH, BATCH, BUCKET] = [16, 512, 192, 1 << 20]
 /** Before the first ones, the program's own code is not compiled. */
 const [WARM, STEPS] = [15, 20]
 
-interface Parts {
-  readonly forward: number
-  readonly compute: number
-  readonly communication: number
-  readonly step: number
-}
+const PARTS = ["forward", "compute", "communication", "inTurn", "step"] as const
+type Parts<T> = Record<(typeof PARTS)[number], T>
 interface Measured {
-  readonly times: Parts
-  readonly busy: Parts
+  readonly times: Parts<number[]>
+  readonly busy: Parts<number[]>
 }
+const forAll = <T>(of: (part: (typeof PARTS)[number]) => T): Parts<T> =>
+  Object.fromEntries(PARTS.map((part) => [part, of(part)])) as Parts<T>
 
-/** Milliseconds of a step and of its parts, as this rank sees them, and those of processor time. */
+/** Milliseconds of each step and of its parts, as this rank sees them, and those of processor time. */
 function measure(): Measured {
   const group = mx.distributed.init(true)
   const communicationStream = mx.newStream(mx.cpu)
@@ -42,8 +44,11 @@ function measure(): Measured {
   const lossAndGradient = nn.valueAndGrad(model, loss)
   const x = mx.random.normal([BATCH, WIDTH])
   mx.eval(x, model.parameters())
-  const average = <T>(gradients: T): T =>
-    nn.averageGradients(gradients, { group, allReduceSize: BUCKET, communicationStream })
+  const averageOn =
+    (stream?: mx.Stream) =>
+    <T>(gradients: T): T =>
+      nn.averageGradients(gradients, { group, allReduceSize: BUCKET, communicationStream: stream })
+  const average = averageOn(communicationStream)
   const [, some] = lossAndGradient(x)
   mx.eval(some)
   const state = { inputs: [model, optimizer], outputs: [model, optimizer] }
@@ -53,35 +58,38 @@ function measure(): Measured {
       optimizer.update(model, of(gradients))
       return value
     }, state)
-  const [alone, together] = [train((gradients) => gradients), train(average)]
+  const [alone, inTurn, together] = [train((gradients) => gradients), train(averageOn()), train(average)]
   const exchange = compile(average<typeof some>)
-  const parts = {
+  const parts: Parts<() => void> = {
     forward: () => mx.eval(loss(x)),
     compute: () => mx.eval(alone(x), model.parameters()),
     communication: () => mx.eval(exchange(some)),
+    inTurn: () => mx.eval(inTurn(x), model.parameters()),
     step: () => mx.eval(together(x), model.parameters()),
   }
-  const times: Record<string, number[]> = {}
+  const times = forAll((): number[] => [])
   // Of processors.
-  const busy: Record<string, number[]> = {}
+  const busy = forAll((): number[] => [])
   // By turns, so that what else the machine does meets all alike.
   for (let i = 0; i < WARM + STEPS; i++)
-    for (const [name, run] of Object.entries(parts)) {
+    for (const part of PARTS) {
       mx.eval(mx.distributed.barrier(null, { group }))
       const before = process.cpuUsage()
       const begin = performance.now()
-      run()
+      parts[part]()
       mx.synchronize()
       const took = performance.now() - begin
       const { user, system } = process.cpuUsage(before)
       if (i < WARM) continue
-      ;(times[name] ??= []).push(took)
-      ;(busy[name] ??= []).push((user + system) / 1000)
+      times[part].push(took)
+      busy[part].push((user + system) / 1000)
     }
-  const mediansOf = (all: Record<string, number[]>): Parts =>
-    Object.fromEntries(Object.entries(all).map(([name, laps]) => [name, median(laps)])) as unknown as Parts
-  return { times: mediansOf(times), busy: mediansOf(busy) }
+  return { times, busy }
 }
+
+/** The medians of laps, each of which ends when its last rank has. */
+const mediansOf = (ranks: readonly Parts<number[]>[]): Parts<number> =>
+  forAll((part) => median(ranks[0][part].map((_, lap) => Math.max(...ranks.map((laps) => laps[part][lap])))))
 
 const run = (command: string, ...args: string[]): string => execFileSync(command, args, { encoding: "utf8" })
 
@@ -117,7 +125,15 @@ function spawnQuietly(command: string, ...args: string[]): void {
   }
 }
 
-async function compare(ranks: number, megabits: number): Promise<void> {
+/** A command that runs another one on a rank's share of the processors. */
+function onShare(rank: number, ranks: number): string[] {
+  const all = availableParallelism()
+  if (all < ranks) return []
+  const [first, end] = [rank, rank + 1].map((share) => Math.floor((all * share) / ranks))
+  return ["taskset", "-c", `${first}-${end - 1}`]
+}
+
+async function compare(ranks: number, megabits: number, onAll: boolean): Promise<void> {
   const end = megabits > 0 ? join(ranks, megabits) : () => {}
   try {
     const job = {
@@ -131,8 +147,9 @@ async function compare(ranks: number, megabits: number): Promise<void> {
     }
     const outputs = await Promise.all(
       Array.from({ length: ranks }, (_, rank) => {
-        const node = [process.execPath, here, "rank"]
-        const [command, ...args] = megabits > 0 ? ["ip", "netns", "exec", `lazuli${rank}`, ...node] : node
+        const within = megabits > 0 ? ["ip", "netns", "exec", `lazuli${rank}`] : []
+        const share = onAll ? [] : onShare(rank, ranks)
+        const [command, ...args] = [...within, ...share, process.execPath, here, "rank"]
         const child = spawn(command, args, {
           env: { ...process.env, ...job, LAZULI_RANK: String(rank) },
           stdio: ["ignore", "pipe", "inherit"],
@@ -144,8 +161,9 @@ async function compare(ranks: number, megabits: number): Promise<void> {
         return new Promise<string>((resolve) => child.once("close", () => resolve(out)))
       }),
     )
-    const { times, busy } = JSON.parse(outputs[0]) as Measured
-    const { forward, compute, communication, step } = times
+    const measured = outputs.map((output) => JSON.parse(output) as Measured)
+    const { forward, compute, communication, inTurn, step } = mediansOf(measured.map(({ times }) => times))
+    const busy = mediansOf(measured.map((rank) => rank.busy))
     const [most, sum] = [Math.max(compute, communication), compute + communication]
     // A forward pass runs beside no exchange, and processors that all ranks share are busy with both parts.
     const beside = forward + Math.max(compute - forward, communication)
@@ -156,6 +174,7 @@ async function compare(ranks: number, megabits: number): Promise<void> {
       compute,
       communication,
       busy.compute + busy.communication,
+      inTurn,
       step,
       busy.step,
       least,
@@ -169,15 +188,14 @@ async function compare(ranks: number, megabits: number): Promise<void> {
   }
 }
 
-const [mode = "2", ...rates] = process.argv.slice(2)
-if (mode === "rank") {
-  const times = measure()
-  if (mx.distributed.init().rank() === 0) console.log(JSON.stringify(times))
-} else {
+const onAll = process.argv[2] === "--all"
+const [mode = "2", ...rates] = process.argv.slice(onAll ? 3 : 2)
+if (mode === "rank") console.log(JSON.stringify(measure()))
+else {
   console.log(`${mode} ranks, ${LAYERS} layers of ${WIDTH}: median milliseconds`)
-  const columns = ["forward", "compute", "communication", "their CPU", "step", "its CPU", "least"]
+  const columns = ["forward", "compute", "communication", "their CPU", "in turn", "step", "its CPU", "least"]
   columns.push("/ larger", "/ sum", "/ least")
   console.log(["".padEnd(14), ...columns.map((name) => name.padStart(15))].join(""))
   for (const rate of rates.length > 0 ? rates : ["0", "400", "4000"])
-    await compare(Number(mode), Number(rate))
+    await compare(Number(mode), Number(rate), onAll)
 }

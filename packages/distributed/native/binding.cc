@@ -147,6 +147,13 @@ napi_value again(Call& call) {
   return call.from(double(add_group(std::move(group))));
 }
 
+napi_value keep_on_share(Call& call) {
+  napi_value out;
+  const bool kept = lazuli::dist::keep_on_share(call.integer(0), call.integer(1));
+  call.check(napi_get_boolean(call.env, kept, &out));
+  return out;
+}
+
 napi_value has_mpi(Call& call) {
   napi_value out;
   call.check(napi_get_boolean(call.env, mpi_is_there(), &out));
@@ -256,7 +263,8 @@ const struct {
                  {"hasMpi", entry<has_mpi>},
                  {"addDeviceWork", entry<add_device_work>},
                  {"awaitDevice", entry<await_device>},
-                 {"endDevice", entry<end_device>}};
+                 {"endDevice", entry<end_device>},
+                 {"keepOnShare", entry<keep_on_share>}};
 
 }  // namespace
 }  // namespace lazuli::dist

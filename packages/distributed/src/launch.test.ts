@@ -1,11 +1,11 @@
 import { execFileSync, spawnSync } from "node:child_process"
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
-import { tmpdir } from "node:os"
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { availableParallelism, tmpdir } from "node:os"
 import { dirname, join } from "node:path"
 import { pathToFileURL } from "node:url"
 import { afterAll, describe, expect, onTestFinished, test } from "vitest"
 import { hasMpirun, programOf, runJob, runUnderMpi } from "../test/run-job"
-import { runCommand } from "./launch"
+import { type LaunchOptions, runCommand } from "./launch"
 
 test.each([2])("%i processes add up an array, under transforms", async (n) => {
   const { code, out, errors } = await runJob([await programOf("first")], n, { backend: "ring" })
@@ -182,3 +182,39 @@ describe("a program in TypeScript", () => {
     expect([code, out]).toEqual([0, [["ran"], ["ran"]]])
   })
 })
+
+describe.runIf(process.platform === "linux")("the processors of ranks", () => {
+  const list = `import { readFileSync } from "node:fs"
+    console.log(/^Cpus_allowed_list:\\s*(.*)$/m.exec(readFileSync("/proc/thread-self/status", "utf8"))[1])`
+  const allowed = async (ranks: number, options: Partial<LaunchOptions> = {}): Promise<string[]> => {
+    const { out } = await runJob(["--input-type=module", "--eval", list], ranks, options)
+    return out.map(([line]) => line)
+  }
+  const mine = (): string =>
+    String(/^Cpus_allowed_list:\s*(.*)$/m.exec(readFileSync("/proc/thread-self/status", "utf8"))?.[1])
+  const count = availableParallelism()
+
+  test.runIf(count > 1)("are shares, and this process keeps its own", async () => {
+    const before = mine()
+    const [first, second] = await allowed(2)
+    expect(mine()).toBe(before)
+    expect([first, second]).not.toContain(before)
+    const numbers = [first, second].flatMap(numbersIn)
+    expect(numbers.sort((a, b) => a - b)).toEqual(numbersIn(before))
+  })
+
+  test("are all where that is asked for, or ranks or their threads are more", async () => {
+    const before = mine()
+    expect(await allowed(2, { processors: "all" })).toEqual([before, before])
+    expect(await allowed(2, { env: { LAZULI_NUM_THREADS: String(count) } })).toEqual([before, before])
+    expect(new Set(await allowed(count + 1))).toEqual(new Set([before]))
+  })
+})
+
+/** The numbers of a list like `0-2,5`. */
+function numbersIn(list: string): number[] {
+  return list.split(",").flatMap((range) => {
+    const [first, last = first] = range.split("-").map(Number)
+    return Array.from({ length: last - first + 1 }, (_, i) => first + i)
+  })
+}

@@ -8,6 +8,7 @@ import { createServer, type Server } from "node:net"
 import { availableParallelism, hostname } from "node:os"
 import { join, resolve } from "node:path"
 import { ArgumentError } from "@lazuli/core"
+import { library, native } from "./native"
 import { optionsFor } from "./typescript-programs"
 
 /** A job to start. */
@@ -23,6 +24,10 @@ export interface LaunchOptions {
   readonly restarts?: number
   /** Seconds without progress after which an operation fails. */
   readonly timeLimit?: number
+  /**
+   * The processors of each rank of this machine: its share of them, where that has one for each of its threads, or all. A share by default.
+   */
+  readonly processors?: "share" | "all"
   /** Further environment variables. */
   readonly env?: Readonly<Record<string, string>>
   /** Receives what ranks print, a line at a time; the terminal by default. */
@@ -125,13 +130,31 @@ async function attemptTo(options: LaunchOptions, attempt: number): Promise<End> 
       ...(timeLimit ? { LAZULI_TIME_LIMIT: String(timeLimit) } : {}),
       ...env,
     }
-    return isLocal(host)
-      ? startHere(command, variables, secret, rank === 0 ? listener : -1)
-      : startThere(host, command, variables, secret)
+    if (!isLocal(host)) return startThere(host, command, variables, secret)
+    const start = (): ChildProcess => startHere(command, variables, secret, rank === 0 ? listener : -1)
+    const many = Number(variables.LAZULI_NUM_THREADS) > threads
+    return options.processors === "all" || many
+      ? start()
+      : onShare(rank % options.ranks, options.ranks, start)
   })
   // Rank 0 has it now.
   server?.close()
   return await endOf(children, options.print ?? showIn(process.stdout, process.stderr), signal)
+}
+
+/**
+ * Starts a process on one of so many equal shares of this one's processors, if there are enough. Two ranks that the system wakes on one
+ * processor stay there, beside an idle one, for milliseconds.
+ */
+function onShare(share: number, shares: number, start: () => ChildProcess): ChildProcess {
+  if (shares === 1 || library === null) return start()
+  const { keepOnShare } = native()
+  keepOnShare(share, shares)
+  try {
+    return start()
+  } finally {
+    keepOnShare(0, 1)
+  }
 }
 
 /** Node's options, without the source of `node -e`, which each rank would run again and launch a job of its own. */
@@ -293,7 +316,8 @@ const USAGE = `usage: lazuli launch [options] program [arguments]
   --hosts a,b           machines reached by ssh; this one by default
   --backend NAME        ring, shm, nccl, or one from a package; mpi has mpirun instead
   --restarts N          restart a failed job, at most this many times (0)
-  --time-limit SECONDS  fail an operation after this long without progress (5)`
+  --time-limit SECONDS  fail an operation after this long without progress (5)
+  --processors WHICH    share: each rank runs on its share of them; all: on any (share)`
 
 /** An option's value; of `--name=value` and `-n4` too. */
 interface Given {
@@ -330,6 +354,7 @@ export async function runCommand(args: readonly string[]): Promise<number> {
   let hosts: string[] | undefined
   let backend: string | undefined
   let timeLimit: number | undefined
+  let processors: LaunchOptions["processors"]
   let at = 0
   while (at < rest.length && rest[at].startsWith("-")) {
     if (rest[at] === "--") {
@@ -343,10 +368,13 @@ export async function runCommand(args: readonly string[]): Promise<number> {
     else if (name === "--backend") backend = value
     else if (name === "--restarts") restarts = numberIn(given, 0)
     else if (name === "--time-limit") timeLimit = numberIn(given, 0.001)
+    else if (name === "--processors" && (value === "share" || value === "all")) processors = value
+    else if (name === "--processors")
+      throw new ArgumentError("launch", `expected share or all after ${name}, received "${value}"`)
     else throw new ArgumentError("launch", `has no option "${name}"`, { hint: USAGE })
     if (value === "" || hosts?.length === 0)
       throw new ArgumentError("launch", `expected a value after ${name}`)
     at += given.count
   }
-  return await launch({ command: rest.slice(at), ranks, restarts, hosts, backend, timeLimit })
+  return await launch({ command: rest.slice(at), ranks, restarts, hosts, backend, timeLimit, processors })
 }

@@ -61,6 +61,11 @@ export interface Native {
   endDevice(group: number, isWaiting: boolean): void
   /** True if MPI's library can be loaded. */
   hasMpi(): boolean
+  /**
+   * Keeps the calling thread, and the processes that it starts, on one of so many equal shares of its processors; the only share is all of
+   * them. False where there are fewer processors, or the system does not do this.
+   */
+  keepOnShare(share: number, shares: number): boolean
 }
 
 /** The file of the addon: `LAZULI_DISTRIBUTED_ADDON`, or what a build from source left in build/, or the platform's package. */

@@ -21,15 +21,19 @@ Group::Group(std::shared_ptr<World> world, std::vector<int> members, uint32_t id
   transport_ = ring_.get();
 }
 
-int Group::members_here() const {
-  const char* mine = world_->member(world_->rank()).seat.host;
-  return int(std::count_if(members_.begin(), members_.end(), [&](int member) {
-    return std::strcmp(world_->member(member).seat.host, mine) == 0;
-  }));
+bool Group::is_here(int member) const {
+  return std::strcmp(world_->member(member).seat.host, world_->member(world_->rank()).seat.host) == 0;
 }
 
-bool Group::is_crowded() const {
-  return members_here() > std::max(1, int(std::thread::hardware_concurrency()));
+int Group::members_here() const {
+  return int(std::count_if(members_.begin(), members_.end(), [this](int member) { return is_here(member); }));
+}
+
+int Group::processors_here() const {
+  Processors all{};
+  for (const int member : members_)
+    if (is_here(member)) all.add(world_->member(member).seat.processors);
+  return all.count();
 }
 
 void Group::connect(const std::string& backend) {

@@ -73,9 +73,10 @@ class Group {
   int rank() const { return rank_; }
   int size() const { return int(members_.size()); }
   int world_rank(int rank) const { return members_[size_t(rank)]; }
-  int members_here() const;  // on this host
+  int members_here() const;     // on this host
+  int processors_here() const;  // that one of those or another may use
   // There are more of them than processors.
-  bool is_crowded() const;
+  bool is_crowded() const { return members_here() > processors_here(); }
   uint32_t id() const { return id_; }
   World& world() const { return *world_; }
   std::shared_ptr<World> shared_world() const { return world_; }
@@ -91,6 +92,8 @@ class Group {
   std::string gather(const std::string& mine);
 
  private:
+  bool is_here(int member) const;
+
   std::shared_ptr<World> world_;
   std::vector<int> members_;
   uint32_t id_;

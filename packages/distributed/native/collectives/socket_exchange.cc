@@ -219,7 +219,7 @@ class SocketExchange : public Exchange {
 bool goes_alone(const Group& group) {
   const char* asked = std::getenv("LAZULI_SECOND_THREAD");
   if (asked && *asked) return std::strcmp(asked, "0") == 0;
-  return 2 * group.members_here() > int(std::thread::hardware_concurrency());
+  return 2 * group.members_here() > group.processors_here();
 }
 
 bool SocketExchange::push(Lane& lane) {

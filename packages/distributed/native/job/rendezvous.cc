@@ -73,6 +73,13 @@ void World::gather_at_rendezvous(int port) {
     Hello hello;
     if (!meet(socket, options_.secret, hello, Clock::now() + kPatience)) continue;
     hello.host[sizeof hello.host - 1] = 0;
+    // Said after the hello, whose layout other versions know.
+    Processors processors{};
+    try {
+      if (hello.protocol == kProtocol) socket.read(&processors, sizeof processors, Clock::now() + kPatience);
+    } catch (const SocketError&) {
+      continue;
+    }
     const int r = hello.rank;
     if (hello.protocol != kProtocol)
       refuse(r, "speaks version " + std::to_string(hello.protocol) +
@@ -94,6 +101,7 @@ void World::gather_at_rendezvous(int port) {
       seat.port = hello.port;
       seat.pid = hello.pid;
       std::memcpy(seat.host, hello.host, sizeof seat.host);
+      seat.processors = processors;
       arrived[r] = std::move(socket);
       missing--;
     }
@@ -106,6 +114,7 @@ void World::gather_at_rendezvous(int port) {
   seat.port = port;
   seat.pid = mine.pid;
   std::memcpy(seat.host, mine.host, sizeof seat.host);
+  seat.processors = own_processors();
   for (int r = 1; r < size(); r++) {
     if (!arrived[r]) continue;
     try {
@@ -124,6 +133,8 @@ void World::meet_at_rendezvous(Socket& listener) {
     const Instant deadline = after(options_.join_limit);
     const Socket socket = connect_to(options_.address, options_.port, deadline);
     introduce(socket, options_.secret, hello(Purpose::rendezvous, 0, listener.port()), deadline);
+    const Processors own = own_processors();
+    socket.write(&own, sizeof own, deadline);
     Verdict verdict;
     socket.read(&verdict, sizeof verdict, deadline);
     verdict.text[sizeof verdict.text - 1] = 0;

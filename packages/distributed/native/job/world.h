@@ -14,6 +14,7 @@
 #include "failure.h"
 #include "job/device_work.h"
 #include "job/handshake.h"
+#include "job/processors.h"
 #include "wire/sockets.h"
 
 namespace lazuli::dist {
@@ -36,6 +37,7 @@ struct Seat {  // what the rendezvous tells of a rank
   int32_t port;
   int64_t pid;
   char host[64];
+  Processors processors;
 };
 
 enum class Busy : uint32_t { no, host, device };
