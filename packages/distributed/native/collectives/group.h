@@ -77,6 +77,8 @@ class Group {
   int processors_here() const;  // that one of those or another may use
   // There are more of them than processors.
   bool is_crowded() const { return members_here() > processors_here(); }
+  // Each has less than two.
+  bool shares_processors() const { return 2 * members_here() > processors_here(); }
   uint32_t id() const { return id_; }
   World& world() const { return *world_; }
   std::shared_ptr<World> shared_world() const { return world_; }

@@ -51,7 +51,7 @@ class SharedMemory : public Transport {
         name_(name),
         messages_(std::move(messages)),
         memories_(std::move(memories)),
-        patience_(group.is_crowded()) {
+        patience_(group.is_crowded(), group.shares_processors()) {
     for (const auto& each : memories_) segments_.push_back(static_cast<Segment*>(each.get()));
   }
   const char* name() const override { return name_; }

@@ -45,7 +45,7 @@ constexpr size_t kMany = 8;
 
 class SocketExchange : public Exchange {
  public:
-  SocketExchange(bool crowded, bool alone) : patience_(crowded), alone_(alone) {}
+  SocketExchange(bool crowded, bool sharing, bool alone) : patience_(crowded, sharing), alone_(alone) {}
 
   void run() override {
     World& world = group_->world();
@@ -141,7 +141,7 @@ class SocketExchange : public Exchange {
 
   // The second thread's part: everything that goes out. It touches nothing of a connection but that.
   void push_all() {
-    Patience patience(false);
+    Patience patience(false, false);
     for (;;) {
       bool left = false;
       const auto move = [&] {
@@ -219,7 +219,7 @@ class SocketExchange : public Exchange {
 bool goes_alone(const Group& group) {
   const char* asked = std::getenv("LAZULI_SECOND_THREAD");
   if (asked && *asked) return std::strcmp(asked, "0") == 0;
-  return 2 * group.members_here() > group.processors_here();
+  return group.shares_processors();
 }
 
 bool SocketExchange::push(Lane& lane) {
@@ -311,7 +311,7 @@ void SocketExchange::check_header(Lane& lane) const {
 }  // namespace
 
 std::unique_ptr<Exchange> make_socket_exchange(const Group& group) {
-  return std::make_unique<SocketExchange>(group.is_crowded(), goes_alone(group));
+  return std::make_unique<SocketExchange>(group.is_crowded(), group.shares_processors(), goes_alone(group));
 }
 
 }  // namespace lazuli::dist
