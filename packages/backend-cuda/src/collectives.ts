@@ -87,6 +87,8 @@ type Elements = readonly [type: number, count: number]
 /** An array of an operation, which may have several. */
 interface Part {
   readonly elements: Elements
+  /** The array as users know it. */
+  readonly about: Node
   readonly from: Location
   readonly to: Location
 }
@@ -141,8 +143,8 @@ export function collectivesOf(runtime: CudaRuntime): { families: Families; colle
           group: number,
           name,
           // Both sides of a message are the same operation.
-          operations: some.map(({ elements }) =>
-            numberOf([Math.min(kind, Kind.Send), op, root, ...elements]),
+          operations: some.map(({ elements, about }) =>
+            numberOf([Math.min(kind, Kind.Send), op, root, ...elements, about.dtype.code, ...about.shape]),
           ),
           ...between,
         },
@@ -168,6 +170,7 @@ export function collectivesOf(runtime: CudaRuntime): { families: Families; colle
       withAllRowMajor(queue, node.inputs, (from) => {
         const parts = outputsOf(node).map((output, i) => ({
           elements: elementsOf(node.inputs[i], node) as Elements,
+          about: node.inputs[i],
           from: from[i],
           to: targetOf(output),
         }))
@@ -182,14 +185,14 @@ export function collectivesOf(runtime: CudaRuntime): { families: Families; colle
     supports: isOurs,
     encode: (node, queue) => {
       const to = targetOf(node)
-      call(queue, node, Kind.Receive, [{ elements: bytesOf(node), from: to, to }])
+      call(queue, node, Kind.Receive, [{ elements: bytesOf(node), about: node, from: to, to }])
     },
   }
   const sending: Family = {
     supports: isOurs,
     encode: (node, queue) =>
       withRowMajor(queue, viewOf(node.inputs[0]), (from) => {
-        call(queue, node, Kind.Send, [{ elements: bytesOf(node), from, to: from }])
+        call(queue, node, Kind.Send, [{ elements: bytesOf(node), about: node, from, to: from }])
         if (node.size > 0) encodeCopy(queue, viewOf(node.inputs[0]), targetOf(node))
       }),
   }

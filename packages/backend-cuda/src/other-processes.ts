@@ -44,7 +44,7 @@ export class OtherProcesses {
   add({ group, name: op, operations, from, to }: ExchangeNote): void {
     const watch = this.watches.get(group)
     if (watch === undefined) return
-    for (const operation of operations) this.last = { place: watch.add(operation, from, to), op }
+    for (const operation of operations) this.last = { place: watch.add(operation, op, from, to), op }
   }
 
   /** A wait until a collective is done, of which the others are told from the first time it tells on. */

@@ -66,7 +66,8 @@ export class NativeCommunicator implements Communicator {
   }
   /** Tells the others of this rank's device. */
   readonly watch: DeviceWatch = {
-    add: (operation, from = -1, to = -1) => native().addDeviceWork(this.number, operation, from, to),
+    add: (operation, op, from = -1, to = -1) =>
+      under(op, () => native().addDeviceWork(this.number, operation, from, to)),
     wait: (place, op) => under(op, () => native().awaitDevice(this.number, place, op)),
     end: (isWaiting) => native().endDevice(this.number, isWaiting),
   }

@@ -43,6 +43,16 @@ test.each(cases)(
   30_000,
 )
 
+test.each(backends)("broadcasts from different roots by %s", async (backend) => {
+  const { out, errors } = await runJob([program, "root"], 2, { backend, timeLimit: LIMIT })
+  for (const [line] of out) {
+    const { name, op, message } = JSON.parse(line)
+    expect({ name, op }, errors.flat().join("\n")).toEqual({ name: "DistributedError", op: "broadcast" })
+    expect(message).toContain("broadcast of 1000 float32 elements from rank 0")
+    expect(message).toContain("broadcast of 1000 float32 elements from rank 1")
+  }
+})
+
 test("a machine that stops all ranks for longer than the limit does no harm", async () => {
   const pids: number[] = []
   const said: string[] = []
@@ -106,7 +116,11 @@ test.each([
     expect(code, errors.flat().join("\n")).toBe(ends ? 3 : 0)
     for (const [line] of out) {
       const { message } = JSON.parse(line)
-      if (ends)
+      if (what === "different")
+        expect(message).toMatch(
+          /^\[allSum\] rank \d and rank \d differ in operation \d+ of a group on their devices/,
+        )
+      else if (ends)
         expect(message).toMatch(
           /^\[allSum\] rank \d is at operation \d+, allSum, and rank \d at operation \d/,
         )
@@ -138,6 +152,27 @@ test
       expect({ name, op }).toEqual({ name: "DistributedError", op: "allSum" })
       if (fault !== "count") expect(rank).toBe(1)
       expect(took).toBeLessThan((LIMIT + 1.5) * 1000)
+    }
+  },
+  60_000,
+)
+
+test
+  .runIf(hasMpirun)
+  .each(
+    ["messages", "collectives"].flatMap((way) =>
+      ["shape", "count", "dtype", "order", "root"].map((fault) => ({ fault, way })),
+    ),
+  )(
+  "a difference in $fault by mpi with $way",
+  async ({ fault, way }) => {
+    const { out, errors } = await runUnderMpi([program, fault], 2, {
+      env: { LAZULI_MPI: way, LAZULI_TIME_LIMIT: String(LIMIT) },
+    })
+    for (const lines of out) {
+      const { name, message } = JSON.parse(lines[0] ?? "{}")
+      expect(name, errors).toBe("DistributedError")
+      expect(message).toMatch(/rank [01] (is at operation \d+ of the group|has an array of another shape)/)
     }
   },
   60_000,

@@ -27,18 +27,18 @@ const CASES: Record<string, () => void> = {
   apart() {
     const half = group.split(Math.floor((2 * rank) / size), -1)
     add(half, 10 + rank)
-    if (rank < 2) half.watch.add(1, 0, 1)
+    if (rank < 2) half.watch.add(1, "send", 0, 1)
     add(group, 3)
   },
   // Each waits for what the other has not added.
   crossed() {
-    if (rank === 0) group.watch.add(1, 0, 1)
+    if (rank === 0) group.watch.add(1, "send", 0, 1)
     else add(group, 1)
   },
-  around: () => group.watch.add(1, rank, (rank + 1) % size),
+  around: () => group.watch.add(1, "send", rank, (rank + 1) % size),
 }
 function add({ watch }: NativeCommunicator, count: number, other = -1): void {
-  for (let i = 0; i < count; i++) watch.add(i === other ? 1000 : i)
+  for (let i = 0; i < count; i++) watch.add(i === other ? 1000 : i, "allSum")
 }
 
 const [, , name] = process.argv

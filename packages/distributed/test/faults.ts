@@ -28,6 +28,7 @@ try {
       .arange(1, 1 + shape.reduce((a, b) => a * b))
       .astype(dtype)
       .reshape(shape)
+    if (due && fault === "root") mx.eval(mx.distributed.broadcast(x, { root: group.rank() }))
     const y = odd && fault === "order" ? mx.distributed.allMax(x) : mx.distributed.allSum(x)
     if (y.flatten().index(0).item() !== group.size() && !odd) throw new Error(`wrong sum in step ${step}`)
   }

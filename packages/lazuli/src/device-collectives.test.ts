@@ -61,6 +61,23 @@ it.each([
     // Of two that are at different operations either may be the first to say so.
     if (fault === "kill" || fault === "stop") expect(told.rank).toBe(1)
     expect(told.took).toBeLessThan(4000)
+    // Those that follow fail as it did.
+    expect(told.next).toEqual(["DistributedError", "allMax"])
+  },
+  60_000,
+)
+
+it.each(["dtype", "shape", "root"])(
+  "a difference in %s, of which the library makes something, ends with an error",
+  async (fault) => {
+    const { code, out, errors } = await runJob([program, fault], 2, { env, timeLimit: 1 })
+    expect(code).toBe(3)
+    for (const [line] of out) {
+      const { name, message, took } = JSON.parse(line ?? "{}")
+      expect(name, errors.flat().join("\n")).toBe("DistributedError")
+      expect(message).toMatch(/rank [01] (and rank [01] differ in operation \d+|is at operation \d+)/)
+      expect(took).toBeLessThan(2000)
+    }
   },
   60_000,
 )

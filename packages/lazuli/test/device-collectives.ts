@@ -132,7 +132,15 @@ try {
         if (fault === "part" && when === "compiled") mx.eval(message(mx.array(of(rank))))
         if (fault === "order") mx.eval(gather(mx.array(of(rank))))
       }
-      const x = mx.array(of(rank))
+      const odd = i === 3 && rank === 1
+      const mine = mx.array(of(rank))
+      const x =
+        odd && fault === "dtype"
+          ? mine.astype(mx.int32)
+          : odd && fault === "shape"
+            ? mine.reshape([n, 2])
+            : mine
+      if (i === 3 && fault === "root") mx.eval(distributed.broadcast(x, { root: rank }))
       if (when === "promised") await mx.asyncEval(distributed.allSum(x))
       else if (when === "compiled")
         for (const step of i < 3 ? [sum, gather, message] : [sum]) mx.eval(step(x))
@@ -142,6 +150,13 @@ try {
   console.log(JSON.stringify({ wrong, borrowed: Object.keys(mx.backendStats().cuda ?? {}) }))
 } catch (error) {
   const { name, message, rank, op } = error as mx.DistributedError
-  console.log(JSON.stringify({ name, message, rank, op, took: performance.now() - at }))
+  const took = performance.now() - at
+  let next: unknown
+  try {
+    mx.eval(distributed.allMax(mx.array([1, 2], mx.int32)))
+  } catch (again) {
+    next = [(again as mx.DistributedError).name, (again as mx.DistributedError).op]
+  }
+  console.log(JSON.stringify({ name, message, rank, op, took, next }))
   process.exitCode = 3
 }

@@ -138,10 +138,11 @@ export interface DeviceInformation {
 /** Ways in which the members of a group learn what their devices do, and that one of them has failed. */
 export interface DeviceWatch {
   /**
-   * Notes an operation that is added, whenever it is: a number that is equal for equal operations, and both ranks where it is from one
-   * member to another. Gives its place among all that this process adds.
+   * Notes an operation that is added, whenever it is: a number that is equal for equal operations, its name, and both ranks where it is
+   * from one member to another. Gives its place among all that this process adds.
+   * @throws DistributedError where a member has failed
    */
-  add(operation: number, from?: number, to?: number): number
+  add(operation: number, op: string, from?: number, to?: number): number
   /**
    * Called every now and then while this process waits for its device to pass a place; `op` is the operation there.
    * @throws DistributedError where a member has failed, or waits for other operations

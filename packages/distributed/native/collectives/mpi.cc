@@ -81,29 +81,63 @@ class Mpi : public Transport {
     switch (work.kind) {
       case Kind::allReduce: {
         const MpiHandle op = reduction_of(work);
-        return call_mpi(group, [=, &mpi] { return mpi.allreduce(work.in, work.out, count, type, op, comm); });
+        return call(group, work, sequence,
+                    [=, &mpi] { return mpi.allreduce(work.in, work.out, count, type, op, comm); });
       }
       case Kind::allGather:
-        return call_mpi(
-            group, [=, &mpi] { return mpi.allgather(work.in, count, type, work.out, count, type, comm); });
+        return call(group, work, sequence,
+                    [=, &mpi] { return mpi.allgather(work.in, count, type, work.out, count, type, comm); });
       case Kind::sumScatter: {
         const MpiHandle op = reduction_of(work);
-        return call_mpi(
-            group, [=, &mpi] { return mpi.reduce_scatter_block(work.in, work.out, part, type, op, comm); });
+        return call(group, work, sequence,
+                    [=, &mpi] { return mpi.reduce_scatter_block(work.in, work.out, part, type, op, comm); });
       }
       case Kind::allToAll:
-        return call_mpi(group,
-                        [=, &mpi] { return mpi.alltoall(work.in, part, type, work.out, part, type, comm); });
+        return call(group, work, sequence,
+                    [=, &mpi] { return mpi.alltoall(work.in, part, type, work.out, part, type, comm); });
       case Kind::broadcast:
         if (group.rank() == work.peer && work.count > 0)
           std::memcpy(work.out, work.in, size_t(work.count) * size_of(work.dtype));
-        return call_mpi(group, [=, &mpi] { return mpi.bcast(work.out, count, type, work.peer, comm); });
+        return call(group, work, sequence,
+                    [=, &mpi] { return mpi.bcast(work.out, count, type, work.peer, comm); });
       default:
-        return call_mpi(group, [=, &mpi] { return mpi.barrier(comm); });
+        return call(group, work, sequence, [=, &mpi] { return mpi.barrier(comm); });
     }
   }
 
  private:
+  // Calls MPI once all members are known to be in the same operation, which MPI does not ask about: the
+  // largest and the smallest label are equal then. Otherwise they tell each other theirs.
+  void call(Group& group, const Work& work, uint64_t sequence, std::function<int()> body) {
+    constexpr size_t kWords = sizeof(Label) / sizeof(uint64_t);
+    struct Labels {
+      uint64_t mine[2 * kWords], greatest[2 * kWords];
+      std::vector<Label> all;
+    };
+    static_assert(sizeof(Label) % sizeof(uint64_t) == 0);
+    // MPI's thread may hold it for longer than this one waits.
+    const auto labels = std::make_shared<Labels>();
+    const Label label = label_of(work, group.id(), sequence);
+    std::memcpy(labels->mine, &label, sizeof label);
+    for (size_t i = 0; i < kWords; i++) labels->mine[kWords + i] = ~labels->mine[i];
+    call_mpi(group, [labels, body = std::move(body), comm = comm_, n = size_t(group.size())] {
+      const MpiLibrary& mpi = *mpi_library();
+      const MpiHandle words = mpi.types[LZ_UINT64], most = mpi.reductions[int(Reduction::max)];
+      if (const int code = mpi.allreduce(labels->mine, labels->greatest, int(2 * kWords), words, most, comm))
+        return code;
+      bool same = true;
+      for (size_t i = 0; i < kWords; i++) same = same && labels->greatest[i] == ~labels->greatest[kWords + i];
+      if (same) return body();
+      labels->all.resize(n);
+      return mpi.allgather(labels->mine, sizeof(Label), mpi.byte, labels->all.data(), sizeof(Label), mpi.byte,
+                           comm);
+    });
+    for (size_t r = 0; r < labels->all.size(); r++)
+      if (!(labels->all[r] == label))
+        group.world().fail(
+            Failure(group.world_rank(int(r)), difference(labels->all[r], label, group.world().rank())));
+  }
+
   MpiHandle type_of(int dtype) {
     MpiLibrary& mpi = *mpi_library();
     if (!mpi.types[dtype]) {

@@ -85,14 +85,17 @@ class Ring : public Transport {
         return;
       }
       case Kind::broadcast: {
-        // A chain from the root on: whatever arrives is passed on at once.
-        const int distance = (me - work.peer + n) % n;
+        // A chain from the root on: whatever arrives is passed on at once. The last sends the root an empty
+        // piece, so that all compare their operations with somebody's: they may know of different roots.
+        const int distance = (me - work.peer + n) % n, next = (me + 1) % n, before = (me + n - 1) % n;
+        const bool last = distance == n - 1;
         if (distance == 0) {
           if (bytes) std::memcpy(out, in, bytes);
-          exchange.send((me + 1) % n, out, bytes);
+          exchange.send(next, out, bytes);
+          exchange.receive(before, nullptr, 0);
         } else {
-          const int first = exchange.receive((me + n - 1) % n, out, bytes);
-          if (distance < n - 1) exchange.send((me + 1) % n, out, bytes, first);
+          const int first = exchange.receive(before, out, bytes);
+          exchange.send(next, out, last ? 0 : bytes, last ? -1 : first);
         }
         exchange.run();
         return;

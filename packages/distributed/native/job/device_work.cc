@@ -45,7 +45,8 @@ DeviceProgress DeviceWork::progress(uint64_t place, int rank) const {
     }
     const uint32_t awaited = each.up_to(place);
     const Entry* last = each.at(awaited);
-    told.lanes[told.count++] = {each.lane, awaited, last ? last->sequence : 0, each.added};
+    told.lanes[told.count++] = {each.lane, awaited, last ? last->sequence : 0, each.added,
+                                each.last.back().sequence};
   }
   return told;
 }
@@ -57,13 +58,15 @@ const LaneProgress* DeviceProgress::of(const Lane& lane) const {
   return found == end ? nullptr : found;
 }
 
-bool DeviceWork::differs(const DeviceProgress& theirs, int rank) const {
+uint32_t DeviceWork::difference(const DeviceProgress& theirs, int rank) const {
   for (const Operations& each : lanes_) {
     const LaneProgress* their = each.has(rank) ? theirs.of(each.lane) : nullptr;
-    const Entry* same = their ? each.at(their->awaited) : nullptr;
-    if (same && same->sequence != their->sequence) return true;
+    if (!their) continue;
+    const Entry *awaited = each.at(their->awaited), *latest = each.at(their->added);
+    if (awaited && awaited->sequence != their->sequence) return their->awaited;
+    if (latest && latest->sequence != their->latest) return their->added;
   }
-  return false;
+  return 0;
 }
 
 bool DeviceWork::is_ahead(const DeviceProgress& theirs, uint64_t place, int rank) const {

@@ -25,6 +25,7 @@ struct LaneProgress {
   uint32_t awaited;   // operations that it waits for
   uint32_t sequence;  // a number that is equal for equal sequences of those
   uint32_t added;     // operations that it has added, which may be more
+  uint32_t latest;    // the same number of those
 };
 struct DeviceProgress {
   static constexpr size_t kMost = 8;
@@ -41,8 +42,9 @@ class DeviceWork {
   uint64_t add(const Lane& lane, const std::vector<int>& members, uint32_t operation);
   // Message to `rank` from this one, which waits for what it added up to a place.
   DeviceProgress progress(uint64_t place, int rank) const;
-  // True if another rank has added other operations in a lane.
-  bool differs(const DeviceProgress& theirs, int rank) const;
+  // The number in its lane of an operation that another rank has added, where it or one before it is not this
+  // one's; 0 where all are the same as far as both have come.
+  uint32_t difference(const DeviceProgress& theirs, int rank) const;
   // True if this rank, which waits for what it added up to a place, waits for what another has not added yet.
   bool is_ahead(const DeviceProgress& theirs, uint64_t place, int rank) const;
 

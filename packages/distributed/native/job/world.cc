@@ -27,7 +27,7 @@ struct Message {
   int32_t rank;
   Status status;
   DeviceProgress device;
-  char text[200];
+  char text[400];
 };
 
 uint32_t check_of(const Message& m) {
@@ -109,6 +109,7 @@ void World::end() {
 
 uint64_t World::add_device_work(const Lane& lane, const std::vector<int>& members, uint32_t operation) {
   std::lock_guard lock(guard_);
+  if (failure_) throw *failure_;
   return device_.add(lane, members, operation);
 }
 
@@ -210,7 +211,7 @@ std::string World::other_operation(int r) const {
   const Status& theirs = member.status;
   bool differs;
   if (status_.busy == Busy::device && theirs.busy == Busy::device) {
-    differs = device_.differs(member.device, r) || (r == status_.waiting_for && waits_for_me(r));
+    differs = device_.difference(member.device, r) || (r == status_.waiting_for && waits_for_me(r));
   } else {
     differs = theirs.sequence != status_.sequence ||
               std::strncmp(theirs.name, status_.name, sizeof status_.name) != 0;
@@ -338,6 +339,13 @@ bool World::hear(Member& from, int rank) {
       from.status.name[sizeof from.status.name - 1] = 0;
       if (from.status.waiting_for >= size()) from.status.waiting_for = -1;
       from.device = message.device;
+      // Devices do not ask, and make something of operations that differ.
+      if (const uint32_t number = device_.difference(from.device, rank))
+        note(rank,
+             "rank " + std::to_string(rank) + " and rank " + std::to_string(this->rank()) +
+                 " differ in operation " + std::to_string(number) +
+                 " of a group on their devices, or before it: all ranks must do the same with arrays of "
+                 "the same shape and dtype in the same order");
       if (message.type == kBye) from.left = true;
       if (message.type == kFail && message.rank >= 0 && message.rank < size()) {
         note(message.rank, message.text);
