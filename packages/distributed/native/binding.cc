@@ -6,6 +6,7 @@
 #include <unistd.h>
 #endif
 
+#include <atomic>
 #include <cstring>
 #include <set>
 
@@ -18,6 +19,9 @@ namespace {
 struct Instance {
   std::set<std::shared_ptr<World>> worlds;
 };
+
+// A process is one rank, in whichever of its threads.
+std::atomic<bool> has_joined{false};
 
 // JavaScript threw already.
 struct Pending {};
@@ -108,8 +112,19 @@ napi_value join(Call& call) {
 #ifdef __linux__
   // A process whose launcher was killed must not stay.
   const int parent = int(call.field(0, "parent"));
-  if (parent > 0 && getppid() == parent) prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (parent > 0 && getppid() == parent) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) throw std::runtime_error("the launcher that started this process has ended");
+  }
 #endif
+  if (has_joined.exchange(true)) throw std::runtime_error("this process has joined the job already");
+  // Unless this ends well.
+  struct Joining {
+    bool done = false;
+    ~Joining() {
+      if (!done) has_joined = false;
+    }
+  } joining;
   std::shared_ptr<World> world;
   try {
     world = std::make_shared<World>(o);
@@ -121,17 +136,23 @@ napi_value join(Call& call) {
   auto group = std::make_shared<Group>(world, everybody, 0);
   group->connect(call.text(1));
   call.instance->worlds.insert(world);
+  joining.done = true;
   return call.from(double(add_group(std::move(group))));
 }
 
-napi_value leave(Call& call) {
-  for (const auto& world : call.instance->worlds) {
+void leave_all(Instance& instance) {
+  for (const auto& world : instance.worlds) {
     forget_groups(*world);
     const bool failed = world->has_failed();
     world->leave();
     finish_mpi(failed);
+    has_joined = false;
   }
-  call.instance->worlds.clear();
+  instance.worlds.clear();
+}
+
+napi_value leave(Call& call) {
+  leave_all(*call.instance);
   return nullptr;
 }
 
@@ -240,12 +261,7 @@ napi_value entry(napi_env env, napi_callback_info info) {
 
 void clean_up(void* data) {
   auto* instance = static_cast<Instance*>(data);
-  for (const auto& world : instance->worlds) {
-    forget_groups(*world);
-    const bool failed = world->has_failed();
-    world->leave();
-    finish_mpi(failed);
-  }
+  leave_all(*instance);
   delete instance;
 }
 

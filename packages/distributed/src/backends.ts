@@ -80,24 +80,33 @@ export const forgetJoined = (): void => {
 
 /** Connects this process with the others of its job. */
 export function connectBy(backend: string, job: JoinOptions): Communicator {
-  const added = registry.get(backend)
-  if (added) return added.connect(job)
   const known = communicatorBackends()
   if (!known.includes(backend))
     throw new ArgumentError("init", `there is no backend "${backend}"`, {
       hint: `There are ${known.join(", ")}, and those that packages bring`,
     })
+  const added = registry.get(backend)
   // Says what is missing where that is the addon, without which there is none of ours.
-  if (library === null) native()
+  if (library === null && !added) native()
   if (!isAvailable(backend))
     throw new ArgumentError("init", `the backend "${backend}" cannot be used on this machine`, {
       hint: NEEDS[backend],
     })
+  if (added) return checkCommunicator(backend, added.connect(job))
   if (backend === "nccl") {
     const host = connectAddon("any", job)
     return host.size > 1 ? new DeviceCommunicator(host, deviceCollectives() as DeviceCollectives) : host
   }
   return connectAddon(backend, job)
+}
+
+function checkCommunicator(backend: string, given: Communicator): Communicator {
+  const { rank, size, run, split } = (given ?? {}) as Partial<Communicator>
+  if (Number.isInteger(rank) && Number.isInteger(size) && run && split) return given
+  throw new RegistryError(
+    "init",
+    `expected { backend, rank, size, run, split } of the backend "${backend}", received ${describe(given)}`,
+  )
 }
 
 const connectAddon = (backend: string, job: JoinOptions): NativeCommunicator =>

@@ -1,16 +1,16 @@
 /**
  * Joining the job: once for each backend that is asked for, when a program first asks for the group.
  */
-import type * as mx from "@lazuli/core"
+import { ArgumentError, type distributed } from "@lazuli/core"
 import { setConnector } from "@lazuli/core/engine"
 import { communicatorBackends, connectBy, forgetJoined, isAvailable } from "./backends"
 import { ConnectedGroup } from "./connected-group"
 import { jobOf } from "./job"
-import { library, native } from "./native"
+import { type JoinOptions, library, native } from "./native"
 
-const worlds = new Map<string, mx.distributed.Group>()
+const worlds = new Map<string, distributed.Group>()
 
-function connect(asked: string): mx.distributed.Group | null {
+function connect(asked: string): distributed.Group | null {
   // Without a wish, the group that there is.
   const first = worlds.values().next().value
   if (asked === "any" && first) return first
@@ -18,15 +18,42 @@ function connect(asked: string): mx.distributed.Group | null {
   if (known) return known
   const job = jobOf(process.env)
   if (job === null || job.size === 1) return null
+  checkIsRank(job)
   const backend = asked === "any" ? (process.env.LAZULI_BACKEND ?? "any") : asked
   const group = new ConnectedGroup(connectBy(backend, job))
   // The others are told, so that they need not take it for lost.
   if (worlds.size === 0) process.once("exit", leave)
+  process.env.LAZULI_JOINED = String(process.pid)
+  // The addon has closed it, and its number may be another file's by now.
+  delete process.env.LAZULI_LISTENER
   worlds.set(asked, group)
   worlds.set(backend, group)
   if (job.rank === 0 && process.env.LAZULI_QUIET !== "1")
     process.stderr.write(`lazuli: ${job.size} ranks, connected by ${group.communicator.backend}\n`)
   return group
+}
+
+/** @throws ArgumentError in a process that has the environment of a rank and is none */
+function checkIsRank({ rank, parent }: JoinOptions): void {
+  const joined = process.env.LAZULI_JOINED
+  if (joined && joined !== String(process.pid))
+    throw new ArgumentError(
+      "init",
+      `this process is not rank ${rank}: process ${joined}, which started it, is`,
+      {
+        hint: "Start processes that are no ranks without the LAZULI_ variables",
+      },
+    )
+  if (parent > 0 && process.ppid !== parent && !isThere(parent))
+    throw new ArgumentError("init", "the launcher that started this process has ended")
+}
+
+function isThere(pid: number): boolean {
+  try {
+    return process.kill(pid, 0)
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code !== "ESRCH"
+  }
 }
 
 setConnector({ backends: communicatorBackends, isAvailable, connect })
@@ -37,6 +64,7 @@ setConnector({ backends: communicatorBackends, isAvailable, connect })
  * leave()
  */
 export function leave(): void {
+  if (worlds.size > 0) delete process.env.LAZULI_JOINED
   worlds.clear()
   forgetJoined()
   if (library !== null) native().leave()

@@ -43,6 +43,9 @@ export function jobOf(env: Environment): JoinOptions | null {
     ["RANK", "WORLD_SIZE"],
   ]
   const found = variables.find(([rank, size]) => env[rank] && env[size])
+  const [own] = variables
+  const [missing, given] = env[own[0]] ? [own[1], own[0]] : own
+  if (found !== own && env[given]) throw new ArgumentError("init", `${given} is set, but ${missing} is not`)
   if (!found) return null
   const [rank, size] = found.map((name) => numberOf(env, name, 0))
   if (!Number.isSafeInteger(rank) || !Number.isSafeInteger(size) || size < 1 || size > 4096 || rank >= size)

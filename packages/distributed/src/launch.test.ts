@@ -1,6 +1,6 @@
 import { execFileSync, spawnSync } from "node:child_process"
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
-import { availableParallelism, tmpdir } from "node:os"
+import { availableParallelism, constants, tmpdir } from "node:os"
 import { dirname, join } from "node:path"
 import { pathToFileURL } from "node:url"
 import { afterAll, describe, expect, onTestFinished, test } from "vitest"
@@ -116,6 +116,27 @@ test("the launcher keeps exit codes, ends the others, restarts and passes argume
     'the backend "mpi" is for processes that mpirun starts. Start the program with LAZULI_BACKEND=mpi mpirun -n 3 node x.js',
   )
 })
+
+test("a process that a rank has started keeps nobody waiting", async () => {
+  const begin = performance.now()
+  const script =
+    "require('node:child_process').spawn('sleep', ['15'], { stdio: 'inherit' }); process.stdout.write('last'); " +
+    "setTimeout(() => process.kill(process.pid, 'SIGBUS'), 100)"
+  const { code, out } = await runJob(["-e", script], 1)
+  expect([code, out]).toEqual([128 + constants.signals.SIGBUS, [["last"]]])
+  expect(performance.now() - begin).toBeLessThan(8000)
+})
+
+test("a process joins once, whatever its threads and children inherit", async () => {
+  const { code, out, errors } = await runJob([await programOf("one-rank")], 2, { backend: "ring" })
+  expect(code, errors.flat().join("\n")).toBe(0)
+  for (const [line] of out) {
+    const { worker, child, again, written } = JSON.parse(line)
+    expect(worker).toBe("[init] this process has joined the job already")
+    expect(child).toMatch(/^\[init\] this process is not rank \d: process \d+, which started it, is/)
+    expect([again, written]).toEqual([2, "mine"])
+  }
+}, 60_000)
 
 test.each([false, true])("an interrupt ends all ranks, in a terminal at once too: %s", async (isTTY) => {
   const { isTTY: before } = process.stdin

@@ -5,7 +5,7 @@ import { type ChildProcess, spawn } from "node:child_process"
 import { randomBytes } from "node:crypto"
 import { createRequire } from "node:module"
 import { createServer, type Server } from "node:net"
-import { availableParallelism, hostname } from "node:os"
+import { availableParallelism, constants, hostname } from "node:os"
 import { join, resolve } from "node:path"
 import { ArgumentError } from "@lazuli/core"
 import { library, native } from "./native"
@@ -42,6 +42,8 @@ const GRACE = 1500
 const PATIENCE = 2000
 /** The same where Ctrl-C has told them so, and they may save what they have. */
 const SAVING = 10_000
+/** So long what a rank has printed is read once it has ended: processes that it started may keep its output open. */
+const DRAIN = 200
 
 /**
  * Runs a job to its end, and gives its exit code: that of the first rank that failed, 0 when none did. Ranks print with their rank in
@@ -83,6 +85,20 @@ function checkIsThere(program: string): void {
 
 const isLocal = (host: string): boolean => ["localhost", "127.0.0.1", hostname()].includes(host)
 
+/** The address of a host by which the others know it; ssh takes `user@host` too. */
+const addressOf = (host: string): string =>
+  isLocal(host) ? hostname() : host.slice(host.lastIndexOf("@") + 1)
+
+/** Variables of this machine, or this process, alone. */
+const OWN = new Set(["LAZULI_SECRET", "LAZULI_PARENT", "LAZULI_LISTENER", "LAZULI_JOINED"])
+/** The variables by which the user has set something of ours, for ranks on other machines. */
+const settings = (): Record<string, string> =>
+  Object.fromEntries(
+    Object.entries(process.env).flatMap(([name, value = ""]) =>
+      name.startsWith("LAZULI_") && !OWN.has(name) ? [[name, value]] : [],
+    ),
+  )
+
 /** A server that rank 0 inherits: nobody else can take the port meanwhile. */
 function listen(): Promise<Server> {
   return new Promise((resolve, reject) => {
@@ -117,22 +133,23 @@ async function attemptTo(options: LaunchOptions, attempt: number): Promise<End> 
     : 29500 + (randomBytes(2).readUInt16LE(0) % 2000)
   const listener = server ? (server as unknown as { _handle: { fd: number } })._handle.fd : -1
   const secret = randomBytes(32).toString("hex")
-  const threads = Math.max(1, Math.floor(availableParallelism() / Math.min(options.ranks, size)))
+  const threads = Math.max(1, Math.floor(availableParallelism() / options.ranks))
   const children = where.map((host, rank) => {
     const variables: Record<string, string> = {
       LAZULI_RANK: String(rank),
       LAZULI_SIZE: String(size),
       LAZULI_LOCAL_RANK: String(rank % options.ranks),
-      LAZULI_ADDRESS: `${distant ? (isLocal(where[0]) ? hostname() : where[0]) : "127.0.0.1"}:${port}`,
+      LAZULI_ADDRESS: `${distant ? addressOf(where[0]) : "127.0.0.1"}:${port}`,
       LAZULI_RESTART: String(attempt),
-      LAZULI_NUM_THREADS: process.env.LAZULI_NUM_THREADS ?? String(threads),
       ...(backend ? { LAZULI_BACKEND: backend } : {}),
       ...(timeLimit ? { LAZULI_TIME_LIMIT: String(timeLimit) } : {}),
       ...env,
     }
-    if (!isLocal(host)) return startThere(host, command, variables, secret)
-    const start = (): ChildProcess => startHere(command, variables, secret, rank === 0 ? listener : -1)
-    const many = Number(variables.LAZULI_NUM_THREADS) > threads
+    if (!isLocal(host))
+      return startThere(host, command, { ...settings(), ...variables }, secret, options.ranks)
+    const here = { LAZULI_NUM_THREADS: process.env.LAZULI_NUM_THREADS ?? String(threads), ...variables }
+    const start = (): ChildProcess => startHere(command, here, secret, rank === 0 ? listener : -1)
+    const many = Number(here.LAZULI_NUM_THREADS) > threads
     return options.processors === "all" || many
       ? start()
       : onShare(rank % options.ranks, options.ranks, start)
@@ -179,7 +196,8 @@ function startHere(
     ...variables,
     LAZULI_SECRET: secret,
     LAZULI_PARENT: String(process.pid),
-    ...(inherits ? { LAZULI_LISTENER: "3" } : {}),
+    LAZULI_JOINED: "",
+    LAZULI_LISTENER: inherits ? "3" : "",
   }
   const stdio: ("ignore" | "pipe" | number)[] = ["ignore", "pipe", "pipe"]
   return spawn(process.execPath, [...withoutSource(process.execArgv), ...command], {
@@ -194,6 +212,7 @@ function startThere(
   command: readonly string[],
   variables: Readonly<Record<string, string>>,
   secret: string,
+  ranks: number,
 ): ChildProcess {
   // The secret goes by the input: arguments are there for everybody to see. The end of the input ends the program.
   const words = Object.entries(variables).map(([name, value]) => `${name}=${quoted(value)}`)
@@ -201,6 +220,7 @@ function startThere(
   // Shells give commands in the background no input but another number for it.
   const script =
     `read -r LAZULI_SECRET; export LAZULI_SECRET; exec 3<&0; cd ${quoted(process.cwd())} || exit 1; ` +
+    `threads=$(($(getconf _NPROCESSORS_ONLN) / ${ranks})); export LAZULI_NUM_THREADS=$((threads > 0 ? threads : 1)); ` +
     `env ${words.join(" ")} ${program} </dev/null 3<&- & child=$!; ` +
     `{ cat <&3; kill $child; } >/dev/null 2>&1 & wait $child`
   const child = spawn("ssh", ["-o", "BatchMode=yes", host, script], { stdio: ["pipe", "pipe", "pipe"] })
@@ -262,7 +282,7 @@ function endOf(
         print(`cannot be started: ${error.message}`, rank, true)
         code ||= 127
       })
-      child.once("close", (status, killedBy) => {
+      whenEnded(child, (status, killedBy) => {
         const failed = status === null || status !== 0
         if (failed && !ending && !interrupted) {
           code ||= status ?? 128 + signalNumber(killedBy)
@@ -275,15 +295,22 @@ function endOf(
   })
 }
 
-const NUMBERS: Partial<Record<NodeJS.Signals, number>> = {
-  SIGHUP: 1,
-  SIGINT: 2,
-  SIGABRT: 6,
-  SIGKILL: 9,
-  SIGSEGV: 11,
-  SIGTERM: 15,
+/** Calls `then` once a child has ended, or could not be started, and all that it printed has been read. */
+function whenEnded(
+  child: ChildProcess,
+  then: (status: number | null, killedBy: NodeJS.Signals | null) => void,
+): void {
+  child.once("exit", () => {
+    const close = (): void => {
+      for (const stream of [child.stdout, child.stderr]) stream?.destroy()
+    }
+    // Once more is read what is there.
+    setTimeout(() => setImmediate(close), DRAIN).unref()
+  })
+  child.once("close", then)
 }
-const signalNumber = (name: NodeJS.Signals | null): number => (name && NUMBERS[name]) || 1
+
+const signalNumber = (name: NodeJS.Signals | null): number => (name && constants.signals[name]) || 1
 
 /** Longer lines are cut, so that a program that never ends one takes no memory. */
 const MOST = 1 << 16
@@ -300,7 +327,8 @@ function inLines(stream: NodeJS.ReadableStream, take: (line: string) => void): v
       rest = ""
     }
   })
-  stream.on("end", () => {
+  // Before the child's own end.
+  stream.prependListener("close", () => {
     if (rest !== "") take(rest)
   })
 }

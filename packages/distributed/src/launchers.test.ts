@@ -1,12 +1,13 @@
 /** Jobs that others start: torchrun by its variables, ssh by its command; and a rank of another version. */
 import { spawn } from "node:child_process"
 import { createHmac, randomBytes } from "node:crypto"
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { connect, createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { delimiter, join } from "node:path"
 import { afterAll, afterEach, beforeAll, expect, test, vi } from "vitest"
 import { programOf, runJob } from "../test/run-job"
+import { jobOf } from "./job"
 
 let program = ""
 const folder = mkdtempSync(join(tmpdir(), "lazuli-launchers-"))
@@ -50,20 +51,38 @@ test("ranks that torchrun starts find each other beside its own store", async ()
   expect(outputs.map((out) => JSON.parse(out).name)).toEqual(["none", "none"])
 }, 60_000)
 
+test("a rank whose launcher has ended does not join", async () => {
+  const launcher = spawn(process.execPath, ["-e", ""])
+  await new Promise((resolve) => launcher.once("close", resolve))
+  const job = { LAZULI_RANK: "0", LAZULI_SIZE: "2", LAZULI_ADDRESS: `127.0.0.1:${await freePort()}` }
+  const error = JSON.parse(await outputOf({ ...job, LAZULI_PARENT: String(launcher.pid) }))
+  expect(error.message).toBe("[init] the launcher that started this process has ended")
+})
+
+test.each(["LAZULI_RANK", "LAZULI_SIZE"])("%s alone is no job", (given) => {
+  const missing = given === "LAZULI_RANK" ? "LAZULI_SIZE" : "LAZULI_RANK"
+  expect(() => jobOf({ [given]: "1" })).toThrow(`[init] ${given} is set, but ${missing} is not`)
+})
+
 test("ssh starts ranks on other hosts, with the secret by its input", async () => {
   // A stand-in for ssh, which runs the command here.
   const ssh = join(folder, "ssh")
   writeFileSync(ssh, `#!/bin/sh\necho "$@" >> ${folder}/asked\nexec sh -c "$4"\n`)
   chmodSync(ssh, 0o755)
   vi.stubEnv("PATH", `${folder}${delimiter}${process.env.PATH}`)
+  vi.stubEnv("LAZULI_CONNECTIONS", "2")
   const { code, out, errors } = await runJob([program, "none"], 2, {
-    hosts: ["127.0.0.2", "127.0.0.3"],
+    hosts: ["me@127.0.0.2", "127.0.0.3"],
     ranks: 1,
     backend: "ring",
     timeLimit: 10,
   })
   expect(code, errors.flat().join("\n")).toBe(0)
   expect(out.map(([line]) => JSON.parse(line).name)).toEqual(["none", "none"])
+  const asked = readFileSync(join(folder, "asked"), "utf8")
+  expect(asked).toContain("me@127.0.0.2 read")
+  expect(asked).toMatch(/LAZULI_ADDRESS='127\.0\.0\.2:\d+'/)
+  expect(asked).toContain("LAZULI_CONNECTIONS='2'")
 }, 60_000)
 
 test("of a host that cannot be reached ssh says so, and gives the exit code", async () => {

@@ -1,7 +1,7 @@
 /** Rank 0 waits at its door, and strangers come first: it lets in who knows the secret, and says what is wrong with the others. */
 import { type ChildProcess, spawn } from "node:child_process"
-import { connect, createServer } from "node:net"
-import { expect, test } from "vitest"
+import { connect, createServer, Socket } from "node:net"
+import { expect, onTestFinished, test } from "vitest"
 import { programOf } from "../test/run-job"
 
 const freePort = (): Promise<number> =>
@@ -46,6 +46,14 @@ const shout = (port: number, bytes: Uint8Array): Promise<void> =>
     again()
   })
 
+/** Connects, once somebody listens, and says nothing. */
+const knock = (socket: Socket, port: number): Promise<void> =>
+  new Promise((resolve) => {
+    socket.on("connect", resolve)
+    socket.on("error", () => setTimeout(() => socket.connect(port, "127.0.0.1"), 50))
+    socket.connect(port, "127.0.0.1")
+  })
+
 test("noise, a wrong secret and a wrong size do not join; the right rank does afterwards", async () => {
   const program = await programOf("faults")
   const address = `127.0.0.1:${await freePort()}`
@@ -62,6 +70,16 @@ test("noise, a wrong secret and a wrong size do not join; the right rank does af
     "none",
     "none",
   ])
+
+  const silent = { ...job, LAZULI_JOIN_LIMIT: "15" }
+  const waiting = rankOf(program, 0, silent)
+  const strangers = Array.from({ length: 40 }, () => new Socket())
+  onTestFinished(() => {
+    for (const each of strangers) each.destroy()
+  })
+  await Promise.all(strangers.map((each) => knock(each, port)))
+  const late = await Promise.all([waiting, rankOf(program, 1, silent)])
+  expect(late.map(({ out }) => JSON.parse(out).name)).toEqual(["none", "none"])
 
   const sizes = await Promise.all([rankOf(program, 0, job), rankOf(program, 1, { ...job, LAZULI_SIZE: "3" })])
   for (const { out } of sizes)

@@ -13,6 +13,7 @@ struct Challenge {
   char magic[8];
   char nonce[32];
 };
+static_assert(sizeof(Challenge) == kFirstWords);
 struct Answer {
   Challenge challenge;
   Digest proof;

@@ -25,6 +25,8 @@ struct Hello {
   char host[64] = {};  // equal for processes that can share memory
 };
 
+// Bytes that whoever connects says first.
+constexpr int kFirstWords = 40;
 // @throws SocketError where the other end does not know the secret
 void introduce(const Socket& socket, const std::string& secret, const Hello& hello, Instant deadline);
 // False where the other end does not know the secret, or says nothing in time.

@@ -1,7 +1,10 @@
 // The ranks of a job find each other at rank 0, which tells everybody where everybody is. Then all
 // connect with all, and nobody listens any more.
+#include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "job/world.h"
@@ -11,6 +14,56 @@ namespace {
 
 // A connection that has not said whose it is in this time is dropped.
 constexpr auto kPatience = std::chrono::milliseconds(1500);
+
+// Those who come to a listener. They wait beside each other until they have said the first words, so that
+// silent ones keep nobody waiting.
+class Door {
+ public:
+  Door(const Socket& listener, const std::string& secret) : listener_(listener), secret_(secret) {}
+
+  // The next that knows the secret; an empty socket where nobody came before the deadline.
+  Socket admit(Hello& hello, Instant deadline) {
+    for (;;) {
+      fds_.assign(1, {listener_.fd(), POLLIN, 0});
+      Instant next = deadline;
+      for (const Guest& guest : guests_) {
+        fds_.push_back({guest.socket.fd(), POLLIN, 0});
+        next = std::min(next, guest.until);
+      }
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next - Clock::now()).count();
+      poll(fds_.data(), nfds_t(fds_.size()), int(std::clamp<int64_t>(left + 1, 0, 60000)));
+      const Instant now = Clock::now();
+      for (size_t i = guests_.size(); i-- > 0;) {
+        const bool speaks = fds_[i + 1].revents != 0;
+        if (!speaks && now < guests_[i].until) continue;
+        Socket socket = std::move(guests_[i].socket);
+        guests_.erase(guests_.begin() + ptrdiff_t(i));
+        wake_by(socket, 1);
+        if (speaks && meet(socket, secret_, hello, now + kPatience)) return socket;
+      }
+      if (fds_[0].revents)
+        if (Socket socket = accept_from(listener_, now)) {
+          wake_by(socket, kFirstWords);
+          guests_.push_back({std::move(socket), now + kPatience});
+        }
+      if (Clock::now() >= deadline) return Socket();
+    }
+  }
+
+ private:
+  struct Guest {
+    Socket socket;
+    Instant until;
+  };
+  // The bytes with which one may be read from.
+  static void wake_by(const Socket& socket, int bytes) {
+    setsockopt(socket.fd(), SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
+  }
+  const Socket& listener_;
+  const std::string& secret_;
+  std::vector<Guest> guests_;
+  std::vector<pollfd> fds_;
+};
 
 struct Verdict {
   int32_t refused_rank = -1;
@@ -56,8 +109,10 @@ Hello World::hello(Purpose purpose, int index, int port) const {
 }
 
 void World::gather_at_rendezvous(int port) {
-  Socket door =
-      options_.listener >= 0 ? adopt(options_.listener) : listen_at(options_.address, options_.port);
+  const Socket listener = options_.listener >= 0
+                              ? adopt(options_.listener)
+                              : listen_at(is_local() ? options_.address : kAnyAddress, options_.port);
+  Door door(listener, options_.secret);
   const Instant deadline = after(options_.join_limit);
   std::vector<Socket> arrived(static_cast<size_t>(size()));
   Verdict verdict;
@@ -68,10 +123,9 @@ void World::gather_at_rendezvous(int port) {
   };
   Instant until = deadline;
   for (int missing = size() - 1; missing > 0;) {
-    Socket socket = accept_from(door, until);
-    if (!socket) break;
     Hello hello;
-    if (!meet(socket, options_.secret, hello, Clock::now() + kPatience)) continue;
+    Socket socket = door.admit(hello, until);
+    if (!socket) break;
     hello.host[sizeof hello.host - 1] = 0;
     // Said after the hello, whose layout other versions know.
     Processors processors{};
@@ -97,7 +151,10 @@ void World::gather_at_rendezvous(int port) {
     }
     if (r > 0 && r < size() && !arrived[r]) {
       Seat& seat = members_[r]->seat;
-      snprintf(seat.address, sizeof seat.address, "%s", socket.peer().c_str());
+      // Those of this host may have come by addresses that mean another one elsewhere.
+      const std::string peer = socket.peer();
+      const bool is_here = !is_local() && peer.rfind("127.", 0) == 0;
+      snprintf(seat.address, sizeof seat.address, "%s", (is_here ? options_.address : peer).c_str());
       seat.port = hello.port;
       seat.pid = hello.pid;
       std::memcpy(seat.host, hello.host, sizeof seat.host);
@@ -192,13 +249,14 @@ void World::accept_members(const Socket& listener) {
   const int count = options_.connections;
   int missing = (size() - 1 - rank()) * (count + 1);
   Instant deadline = after(limit());
+  Door door(listener, options_.secret);
   while (missing > 0) {
     hear_members();
     const Instant now = Clock::now();
     if (now >= deadline) break;
-    Socket socket = accept_from(listener, std::min(deadline, now + std::chrono::milliseconds(20)));
     Hello hello;
-    if (!socket || !meet(socket, options_.secret, hello, std::min(deadline, now + kPatience))) continue;
+    Socket socket = door.admit(hello, std::min(deadline, now + std::chrono::milliseconds(20)));
+    if (!socket) continue;
     if (hello.rank <= rank() || hello.rank >= size() || hello.index >= count) continue;
     Member& member = *members_[hello.rank];
     Socket& connection =

@@ -49,8 +49,7 @@ std::string in_words(double s) {
 World::World(const JoinOptions& options) : options_(options) {
   for (int i = 0; i < size(); i++) members_.push_back(std::make_unique<Member>());
   if (size() > 1) {
-    const bool local = options_.address == "127.0.0.1" || options_.address == "localhost";
-    Socket listener = listen_at(local ? "127.0.0.1" : "0.0.0.0", 0);
+    Socket listener = listen_at(is_local() ? "127.0.0.1" : kAnyAddress, 0);
     if (rank() == 0)
       gather_at_rendezvous(listener.port());
     else
@@ -68,6 +67,8 @@ World::World(const JoinOptions& options) : options_(options) {
 }
 
 World::~World() { leave(); }
+
+bool World::is_local() const { return options_.address == "127.0.0.1" || options_.address == "localhost"; }
 
 Instant World::now() const {
   const Instant end = end_.load(std::memory_order_acquire);

@@ -105,6 +105,8 @@ class World {
   std::string other_operation(int rank) const;
   int first_behind() const;
   bool waits_for_me(int rank) const;
+  // All ranks are on this host.
+  bool is_local() const;
   void meet_at_rendezvous(Socket& listener);
   void gather_at_rendezvous(int port);
   void connect_all(const Socket& listener);

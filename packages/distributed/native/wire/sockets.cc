@@ -170,6 +170,10 @@ Socket listen_at(const std::string& host, int port) {
 }
 
 Socket adopt(int fd) {
+  int listens = 0;
+  socklen_t size = sizeof listens;
+  if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || !listens)
+    throw SocketError{"the descriptor " + std::to_string(fd) + " is no socket that listens"};
   prepare(fd, false);
   return Socket(fd);
 }
