@@ -2,7 +2,7 @@
  * `npm run test:gpu`: the conformance suite and MLX's golden vectors on an NVIDIA GPU, from what `npm run build` left. Processes share the
  * work, so that kernels are compiled side by side; one whose context is lost ends, and another one goes on.
  *
- * Random programs follow, each step against the CPU, and one in twenty compiled.
+ * Random programs follow, each step against the CPU, and one in twenty compiled, and language models against themselves.
  *
  *   npm run test:gpu -- [--only REGEX] [--quick | --small] [--programs N] [--seed N] [--jobs N] [--seconds N] [--total N]
  *     [--json FILE]
@@ -25,6 +25,7 @@ import { goldenSpaces } from "../../tooling/golden-spaces"
 import { nnSamples } from "../../tooling/nn-samples"
 import { SMALL, suitePrimitives } from "./gpu-cases"
 import { runJob } from "./gpu-job"
+import { modelChecks } from "./gpu-models"
 import { checkPrograms } from "./gpu-programs"
 import { sanitize } from "./gpu-sanitize"
 import "@lazuli/backend-cpu"
@@ -67,7 +68,7 @@ const QUICK = {
 /** Random programs of one item. */
 const PROGRAMS = 100
 
-function check(item: string): Outcome {
+async function check(item: string): Promise<Outcome> {
   const [kind, name] = item.split(" ")
   const begin = Date.now()
   mx.resetBackendStats()
@@ -87,6 +88,11 @@ function check(item: string): Outcome {
       const checked = checkPrograms(Number(name), PROGRAMS)
       passed = checked.passed
       problems = checked.problems
+    } else if (kind === "models") {
+      mx.setDefaultDevice(mx.gpu)
+      const problem = await modelChecks[name]()
+      passed = problem === null ? 1 : 0
+      problems = problem === null ? [] : [problem]
     } else
       for (const result of replayGolden({ spaces: goldenSpaces, backend: "cuda", families: [name] })) {
         passed += result.passed
@@ -101,8 +107,8 @@ function check(item: string): Outcome {
 
 /** In a process that was started for it: items as they come. */
 function work(): void {
-  process.on("message", (item: string) => {
-    const outcome = check(item)
+  process.on("message", async (item: string) => {
+    const outcome = await check(item)
     process.send?.(outcome, () => {
       // Nothing works any more once a context is lost.
       if (outcome.problems.some((problem) => problem.includes("context was lost"))) process.exit(1)
@@ -116,6 +122,7 @@ async function main(): Promise<void> {
   const items = [
     ...goldenFamilies().map((family) => `golden ${family}`),
     ...suitePrimitives().map((name) => `suite ${name}`),
+    ...Object.keys(modelChecks).map((name) => `models ${name}`),
     ...Array.from(
       { length: Math.ceil(Number(values.programs ?? 2000) / PROGRAMS) },
       (_, i) => `programs ${Number(values.seed) + i * PROGRAMS}`,
