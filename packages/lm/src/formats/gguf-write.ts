@@ -168,9 +168,7 @@ function tensorsOf(
     const [layer, leaf] = [name.slice(0, at), name.slice(at + 1)]
     const known = renameLayer(architecture.tensors, layer, 1)
     if (known === null)
-      throw new FormatError("save", `GGUF files of ${architecture.name} have no tensor for ${name}`, {
-        hint: "Fuse adapters first",
-      })
+      throw new FormatError("save", `GGUF files of ${architecture.name} have no tensor for ${name}`)
     const [, which] = /\.self_attn\.([qk])_proj$/.exec(layer) ?? []
     const rows = which && architecture.interleaved ? interleave(heads(which)) : null
     const form = packed.get(layer)

@@ -1,5 +1,5 @@
 /** GGUF files: saving, loading, quantized weights, and llama.cpp's recorded log-probabilities (test/llama-cpp.ts). */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
@@ -303,6 +303,11 @@ describe("rejected are", () => {
     const model = await lm.load(writeCheckpoint("llama", at("adapted")))
     expect(() => lm.save(model, at("folder"), { type: "Q8_0" })).toThrow(/\.gguf/)
     lm.addAdapters(model.network, { rank: 2 })
-    expect(() => lm.save(model, at("adapted.gguf"))).toThrow(/Fuse adapters first/)
+    for (const place of ["adapted.gguf", "adapted"]) {
+      const before = readdirSync(at("adapted"))
+      expect(() => lm.save(model, at(place))).toThrow("[save] the model has adapters. Fuse adapters first")
+      expect(readdirSync(at("adapted"))).toEqual(before)
+    }
+    expect(() => lm.quantize(model)).toThrow(/\[quantize\] the model has adapters/)
   })
 })

@@ -48,6 +48,7 @@ export function quantize(model: LoadedModel, options: QuantizeModelOptions = {})
   const { choose = () => true, mode = "affine", ...given } = options
   const groupSize = given.groupSize ?? (mode === "affine" ? 64 : mode === "nvfp4" ? 16 : 32)
   const common = { groupSize, bits: given.bits, mode }
+  checkWhole("quantize", model)
   const { network } = model
   if (network.modules().some(isPacked))
     throw new ArgumentError("quantize", "the model is already quantized", {
@@ -70,6 +71,18 @@ export function quantize(model: LoadedModel, options: QuantizeModelOptions = {})
     )
   mx.eval(network.parameters())
   return { ...model, config: withQuantization(model) }
+}
+
+/** @throws ArgumentError for a model with adapters, or of which this process has a part: its config describes another one */
+function checkWhole(op: string, model: LoadedModel): void {
+  if (Object.keys(weightsOf(model)).some((name) => /\.lora_[ab]$/.test(name)))
+    throw new ArgumentError(op, "the model has adapters", { hint: "Fuse adapters first" })
+  const isPart = (module: nn.Module): boolean =>
+    ((module as Partial<nn.ShardedParameters>)._shards?.size ?? 0) > 0
+  if (model.network.modules().some(isPart))
+    throw new ArgumentError(op, "this process has a part of the model", {
+      hint: "Save it before it is sharded, or with saveSharded of @lazuli/distributed/nn",
+    })
 }
 
 /** The model's config with the formats of its layers. */
@@ -99,7 +112,8 @@ const checkSaving = optionsNamed<SaveOptions>({ maxShardBytes: true, onProgress:
 /**
  * Saves a model as a folder for `load` and mlx-lm, or, if the name ends in `.gguf`, as a GGUF file for `load` and llama.cpp. An existing
  * folder or file is replaced only once the new one is complete.
- * @throws FormatError for models that GGUF files cannot represent; ArgumentError for a folder with other files
+ * @throws FormatError for models that GGUF files cannot represent; ArgumentError for a folder with other files, and for models that are
+ * sharded or have adapters that are not fused
  * @example
  * save(await load('my-model'), 'my-model.gguf', { type: 'Q8_0' })
  * const again = await load('my-model.gguf')
@@ -109,6 +123,7 @@ export function save(model: LoadedModel, folder: string, options: SaveOptions = 
   checkModel("save", model)
   checkSaving("save", options)
   checkPlace(folder, options)
+  checkWhole("save", model)
   const { maxShardBytes = 5e9, onProgress, type } = options
   if (folder.endsWith(".gguf")) {
     writeGgufModel(model, folder, type, onProgress)
