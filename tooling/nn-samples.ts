@@ -34,6 +34,8 @@ export const nnSamples: Sample[] = Object.entries(activations).map(([name, f]) =
 export const UNREACHABLE: Readonly<Record<string, string>> = {
   "@lazuli/compile/fused":
     "exists inside the plans of compiled functions alone, after derivatives and batches were taken: the columns compiled and shapeless of all primitives run it",
+  "@lazuli/compile/kept":
+    "exists inside the plans of compiled functions alone: those of decomposed exchanges between processes have tests in distributed",
   "@lazuli/gpu-kernels/metalKernel":
     "has no semantics but what its user writes in Metal: the tests of backend-metal run it",
   "@lazuli/gpu-kernels/referencedKernel":

@@ -22,14 +22,14 @@ class Names {
       const within = prefix === "" ? "" : `${prefix}.`
       if (module instanceof nn.FullyShardedModule) wrapped.push(`${within}module.`)
       const { _shards: shards, _group: its } = module as Partial<nn.ShardedParameters>
-      if (!shards || shards.size === 0 || !its || its.size() === 1) continue
+      if (!shards || Object.keys(shards).length === 0 || !its || its.size() === 1) continue
       if (its.size() !== group.size() || its.rank() !== group.rank())
         throw new mx.ArgumentError(
           op,
           `"${prefix}" is spread over ${its.size()} members, and group has ${group.size()}`,
           { hint: "Pass the group over which the model is spread" },
         )
-      for (const [name, shard] of shards) {
+      for (const [name, shard] of Object.entries(shards)) {
         const path = within + name
         if (this.shards.has(path))
           throw new mx.ArgumentError(

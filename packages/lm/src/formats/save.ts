@@ -78,7 +78,7 @@ function checkWhole(op: string, model: LoadedModel): void {
   if (Object.keys(weightsOf(model)).some((name) => /\.lora_[ab]$/.test(name)))
     throw new ArgumentError(op, "the model has adapters", { hint: "Fuse adapters first" })
   const isPart = (module: nn.Module): boolean =>
-    ((module as Partial<nn.ShardedParameters>)._shards?.size ?? 0) > 0
+    Object.keys((module as Partial<nn.ShardedParameters>)._shards ?? {}).length > 0
   if (model.network.modules().some(isPart))
     throw new ArgumentError(op, "this process has a part of the model", {
       hint: "Save it before it is sharded, or with saveSharded of @lazuli/distributed/nn",

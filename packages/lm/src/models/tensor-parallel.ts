@@ -63,7 +63,7 @@ function shardAttention(attention: Attention, group: mx.distributed.Group): void
   if (sinks) {
     attention.sinks = mx.contiguous(sinks.split(size)[rank])
     attention._group = group
-    attention._shards = new Map([["sinks", { axis: 0, segments: [heads] }]])
+    attention._shards = { sinks: { axis: 0, segments: [heads] } }
   }
   attention.heads = heads / size
   attention.kvHeads = kvHeads / size

@@ -54,7 +54,7 @@ export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown>
   /** @internal */
   readonly _group: Group
   /** @internal */
-  readonly _shards: ReadonlyMap<string, Shard>
+  readonly _shards: Readonly<Record<string, Shard>>
 
   constructor(module: Model<A, R>, options: FullyShardOptions = {}) {
     super()
@@ -72,7 +72,7 @@ export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown>
     this.module = module
     this._computeDtype = options.computeDtype ?? null
     this._recompute = options.recompute ?? true
-    this._shards = new Map(
+    this._shards = Object.fromEntries(
       parameters.map(([path, { shape }]) => [`module.${path}`, { axis: 0, segments: [shape[0]] }]),
     )
     if (this._group.size() > 1)
@@ -116,7 +116,7 @@ export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown>
     }
     return parts.map(([path]) => [
       path,
-      (wholes.get(path) as mx.Array).index(mx.s(0, this._shards.get(`module.${path}`)?.segments[0])),
+      (wholes.get(path) as mx.Array).index(mx.s(0, this._shards[`module.${path}`].segments[0])),
     ])
   }
 
@@ -143,7 +143,7 @@ export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown>
   }
 
   protected override extraRepr(): string {
-    return `numShardedParams=${this._shards.size}`
+    return `numShardedParams=${Object.keys(this._shards).length}`
   }
 }
 

@@ -1,3 +1,4 @@
+import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import { expect, test } from "vitest"
 import * as nn from "../index"
@@ -133,4 +134,20 @@ test("what does not fit is refused", () => {
   expect(() => new nn.FullyShardedModule(new Scale())).toThrowErrorMatchingInlineSnapshot(
     `[ShapeError: [FullyShardedModule] the parameter "scale" of shape () has no axis along which to shard it]`,
   )
+})
+
+test("compiled functions follow the state of sharded modules", () => {
+  const x = mx.random.normal([3, 4])
+  const modules = [
+    new nn.FullyShardedModule(new nn.Linear(4, 2)),
+    new nn.AllToShardedLinear(4, 2),
+    new nn.ShardedToAllLinear(4, 2),
+  ]
+  for (const module of modules) {
+    const forward = compile((y: mx.Array) => module.forward(y) as mx.Array, { inputs: [module] })
+    for (let i = 0; i < 2; i++) {
+      expect(mx.allclose(forward(x), module.forward(x) as mx.Array).item()).toBe(true)
+      module.update(mx.treeMap((w) => (w as mx.Array).add(1), module.parameters()) as never)
+    }
+  }
 })

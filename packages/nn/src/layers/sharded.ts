@@ -35,7 +35,7 @@ export interface Shard {
 /** A module that has a part of some parameters, by their paths in it. */
 export interface ShardedParameters {
   /** @internal */
-  readonly _shards: ReadonlyMap<string, Shard>
+  readonly _shards: Readonly<Record<string, Shard>>
   /** @internal */
   readonly _group: Group
 }
@@ -120,7 +120,7 @@ function setPart(
 ): void {
   const [part, shard] = partOf(x, axis, module._group, segments)
   Object.assign(module, { [name]: part })
-  if (shard) (module._shards as Map<string, Shard>).set(name, shard)
+  if (shard) Object.assign(module._shards, { [name]: shard })
 }
 
 /**
@@ -161,7 +161,7 @@ export class AllToShardedLinear extends Linear {
   /** @internal */
   readonly _group: Group
   /** @internal */
-  readonly _shards: ReadonlyMap<string, Shard> = new Map()
+  readonly _shards: Readonly<Record<string, Shard>> = {}
 
   constructor(inputDims: number, outputDims: number, bias?: boolean, group?: Group | null)
   constructor(inputDims: number, outputDims: number, options: { bias?: boolean; group?: Group | null })
@@ -195,7 +195,7 @@ export class ShardedToAllLinear extends Linear {
   /** @internal */
   readonly _group: Group
   /** @internal */
-  readonly _shards: ReadonlyMap<string, Shard> = new Map()
+  readonly _shards: Readonly<Record<string, Shard>> = {}
 
   constructor(inputDims: number, outputDims: number, bias?: boolean, group?: Group | null)
   constructor(inputDims: number, outputDims: number, options: { bias?: boolean; group?: Group | null })
@@ -264,7 +264,7 @@ class QuantizedSharded extends QuantizedLinear {
   /** @internal */
   readonly _group: Group
   /** @internal */
-  readonly _shards: ReadonlyMap<string, Shard> = new Map()
+  readonly _shards: Readonly<Record<string, Shard>> = {}
   constructor([args, group]: [QuantizedArguments, Group], axis: 0 | 1) {
     const [inputDims, outputDims, bias, groupSize, bits, mode] = args
     super(inputDims, outputDims, bias, groupSize, bits, mode)
