@@ -92,11 +92,12 @@ const KNOWN = {
 /** Rejects parameters that would be ignored. */
 export function checkKnown(body: Body, kind: keyof typeof KNOWN): void {
   for (const [key, value] of Object.entries(body))
-    if (!KNOWN[kind].has(key) && value !== null && value !== undefined)
+    if (!KNOWN[kind].has(key) && !(isNothing(value) || (key === "tool_choice" && value === "none")))
       throw new RequestError(400, `${key} is not supported`, "invalid_request_error", key)
   if (body.n !== undefined && body.n !== null && body.n !== 1) throw invalid("n", "1")
   if (body.best_of !== undefined && body.best_of !== null && body.best_of !== 1) throw invalid("best_of", "1")
   if (body.echo) throw invalid("echo", "false")
+  if (body.store) throw invalid("store", "false: nothing is stored")
   const format = body.response_format
   if (format !== undefined && format !== null && (!isPlainObject(format) || (format as Body).type !== "text"))
     throw invalid("response_format", 'of type "text"; others are not supported')
@@ -111,7 +112,12 @@ export function generationOf(body: Body, maxTokens: number, vocabulary: number):
     maxTokens: asked ?? maxTokens,
     temperature: given(body, "temperature", "a number from 0 to 2", between(0, 2)) ?? 1,
     topP: given(body, "top_p", "a number from 0 to 1", between(0, 1)),
-    topK: given(body, "top_k", "an integer", (v) => Number.isSafeInteger(v) && (v as number) >= 0),
+    topK: given(
+      body,
+      "top_k",
+      "an integer of at least 0",
+      (v) => Number.isSafeInteger(v) && (v as number) >= 0,
+    ),
     minP: given(body, "min_p", "a number from 0 to 1", between(0, 1)),
     presencePenalty: given(body, "presence_penalty", "a number from -2 to 2", between(-2, 2)),
     frequencyPenalty: given(body, "frequency_penalty", "a number from -2 to 2", between(-2, 2)),
@@ -175,7 +181,7 @@ export const textLogprobs = (body: Body): number | undefined =>
     (v) => Number.isSafeInteger(v) && between(0, 5)(v),
   )
 
-/** True for values that ask for nothing: clients send back messages as they got them. */
+/** True for values that ask for nothing: clients send them along, and send back messages as they got them. */
 const isNothing = (v: unknown): boolean =>
   v === undefined || v === null || (Array.isArray(v) && v.length === 0)
 
@@ -216,10 +222,9 @@ function contentOf(content: unknown, at: string): string {
 
 /** The prompt of a completion request: a string or tokens. */
 export function promptOf(body: Body): string | number[] {
-  const { prompt } = body
-  if (typeof prompt === "string") return prompt
-  if (isTokens(prompt)) return prompt
-  if (Array.isArray(prompt) && prompt.length === 1) return promptOf({ prompt: prompt[0] })
+  const list = body.prompt
+  const prompt: unknown = Array.isArray(list) && list.length === 1 && !isTokens(list) ? list[0] : list
+  if (typeof prompt === "string" || isTokens(prompt)) return prompt
   throw invalid("prompt", "one string, or a list of tokens")
 }
 

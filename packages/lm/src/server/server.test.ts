@@ -204,6 +204,17 @@ test("models, health, metrics and the chat page", async () => {
   expect(await (await fetch(url)).text()).toContain("<title>llama</title>")
 })
 
+test("parameters that ask for nothing are accepted", async () => {
+  const nothing = { tools: [], tool_choice: "none", store: false, response_format: { type: "text" } }
+  const reply = await client.chat.completions.create({
+    model: "llama",
+    messages,
+    max_tokens: 2,
+    ...(nothing as object),
+  })
+  expect(reply.choices[0].message.role).toBe("assistant")
+})
+
 describe("rejected are", () => {
   const asked = { model: "llama", messages }
   test.each([
@@ -255,6 +266,9 @@ describe("rejected are", () => {
     ],
     ["a text as stream_options", { ...asked, stream: true, stream_options: "x" }, /must be an object/],
     ["top_logprobs alone", { ...asked, top_logprobs: 2 }, /unless logprobs is true/],
+    ["storing", { ...asked, store: true }, /store must be false/],
+    ["a negative top_k", { ...asked, top_k: -1 }, /top_k must be an integer of at least 0/],
+    ["a choice among tools", { ...asked, tools: [], tool_choice: "auto" }, /tool_choice is not supported/],
   ])("%s", async (_name, body, reason) => {
     const error = await client.chat.completions.create(body as never).catch((e: unknown) => e)
     expect(error).toBeInstanceOf(OpenAI.BadRequestError)
@@ -270,8 +284,11 @@ describe("rejected are", () => {
     const large = { ...asked, messages: [{ role: "user" as const, content: "x".repeat(200_000) }] }
     await expect(client.chat.completions.create(large)).rejects.toMatchObject({ status: 413 })
     const headers = { authorization: "Bearer secret", "content-type": "application/json" }
-    const broken = await fetch(`${url}/v1/completions`, { method: "POST", headers, body: "{" })
-    expect(broken.status).toBe(400)
+    const deep = `{"prompt": ${"[".repeat(20_000)}1${"]".repeat(20_000)}}`
+    for (const body of ["{", deep]) {
+      const broken = await fetch(`${url}/v1/completions`, { method: "POST", headers, body })
+      expect(broken.status).toBe(400)
+    }
   })
 })
 
