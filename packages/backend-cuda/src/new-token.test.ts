@@ -7,6 +7,16 @@ import { beforeAll, expect, it } from "vitest"
 import { followPipelines, launchesInPlans } from "../test/launches"
 import { valuesOf, wave } from "../test/waves"
 
+/** Attention of one position, which gives its result and the new caches. */
+type Step = (
+  q: mx.Array,
+  k: mx.Array,
+  v: mx.Array,
+  oldKeys: mx.Array,
+  oldValues: mx.Array,
+  at: mx.Array,
+) => mx.Array[]
+
 beforeAll(() => {
   mx.setBackend("cuda", "gpu")
   mx.setDefaultDevice(mx.gpu)
@@ -23,14 +33,7 @@ it.each([
   "%o, %d features, %d heads on %d, %d keys of %d examples, traditional: %s, masked: %s",
   (dtype, features, heads, groups, keys, batch, traditional, isMasked) => {
     const rates = mx.array(Float32Array.from({ length: features / 2 }, (_, i) => 1.1 ** i))
-    const step = (
-      q: mx.Array,
-      k: mx.Array,
-      v: mx.Array,
-      oldKeys: mx.Array,
-      oldValues: mx.Array,
-      at: mx.Array,
-    ): mx.Array[] => {
+    const step: Step = (q, k, v, oldKeys, oldValues, at) => {
       const how = { traditional, offset: at, ...(traditional ? { base: 100 } : { base: null, freqs: rates }) }
       const [turned, key] = [q, k].map((x) => mx.fast.rope(x, features, { scale: 1, ...how }))
       const place = at.reshape([1])
@@ -79,14 +82,7 @@ it.each([
 
 it("rotations of two positions, seen as one of twice the heads, are turned by their positions", () => {
   const [heads, groups, keys, features] = [4, 2, 40, 64]
-  const step = (
-    q: mx.Array,
-    k: mx.Array,
-    v: mx.Array,
-    oldKeys: mx.Array,
-    oldValues: mx.Array,
-    at: mx.Array,
-  ): mx.Array[] => {
+  const step: Step = (q, k, v, oldKeys, oldValues, at) => {
     const [turned, key] = [q, k].map((x) =>
       mx.fast
         .rope(x, features, { traditional: false, base: 100, scale: 1, offset: at })

@@ -12,15 +12,19 @@ import { Tokenizer } from "../text/tokenizer"
 /** Called during loading or saving, with bytes done and total. */
 export type Progress = (done: number, total: number, name: string) => void
 
-/** Reads a JSON file. @throws FormatError if it is not a JSON object */
-export function readJson(file: string): JsonObject {
-  if (!existsSync(file)) throw new ArgumentError("load", `${file} does not exist`)
-  let value: unknown
+/** Reads any value of a JSON file. @throws FormatError if it is not JSON */
+export function readJsonValue(file: string): unknown {
   try {
-    value = JSON.parse(readFileSync(file, "utf8"))
+    return JSON.parse(readFileSync(file, "utf8"))
   } catch (cause) {
     throw new FormatError("load", `${file} is not valid JSON`, { cause })
   }
+}
+
+/** Reads a JSON file. @throws FormatError if it is not a JSON object */
+export function readJson(file: string): JsonObject {
+  if (!existsSync(file)) throw new ArgumentError("load", `${file} does not exist`)
+  const value = readJsonValue(file)
   if (!isPlainObject(value)) throw new FormatError("load", `${file} must be a JSON object`)
   return value as JsonObject
 }

@@ -1,10 +1,10 @@
 /**
  * The way an embedder's folder says that states become an embedding, in sentence-transformers' format: modules.json lists the steps.
  */
-import { existsSync, readFileSync } from "node:fs"
+import { existsSync } from "node:fs"
 import { join } from "node:path"
 import { FormatError, isPlainObject } from "@lazuli/core/engine"
-import { readJson } from "./folder"
+import { readJson, readJsonValue } from "./folder"
 
 /** Poolings that `embed` knows, by the names of their settings. */
 const POOLINGS: Readonly<Record<string, string>> = {
@@ -19,12 +19,7 @@ const STEPS = /\.(Transformer|Pooling|Normalize)$/
 export function readPooling(folder: string): string | undefined {
   const list = join(folder, "modules.json")
   if (!existsSync(list)) return undefined
-  let steps: unknown
-  try {
-    steps = JSON.parse(readFileSync(list, "utf8"))
-  } catch (cause) {
-    throw new FormatError("load", `${list} is not valid JSON`, { cause })
-  }
+  const steps = readJsonValue(list)
   if (!Array.isArray(steps)) throw new FormatError("load", `${list} must be a list`)
   let pooling: string | undefined
   for (const step of steps as unknown[]) {
