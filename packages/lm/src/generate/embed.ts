@@ -2,15 +2,16 @@
  * Embeddings, from encoders or from a decoder's last token, and scores of rerankers.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe, NumericError } from "@lazuli/core/engine"
+import { ArgumentError, describe } from "@lazuli/core/engine"
 import { checkModel, optionsNamed } from "../arguments"
 import type { LoadedModel } from "../formats/load"
 import { Pass } from "../models/attend"
-import { cacheArrays } from "../models/cache"
+import { cacheArrays, disposeCache } from "../models/cache"
 import { type CausalNetwork, EncoderNetwork, type Network } from "../models/network"
 import type { Tokenizer } from "../text/tokenizer"
 import { makeCache } from "./caches"
 import { type Prompt, promptTokens } from "./prompts"
+import { notNumbers } from "./sampler"
 
 /** Options of {@link embed}. */
 export interface EmbedOptions {
@@ -132,10 +133,7 @@ export async function embed(
 async function numbersOf(op: string, x: mx.Array): Promise<Float32Array> {
   await mx.asyncEval(x)
   const values = x.toTypedArray() as Float32Array
-  if (values.some(Number.isNaN))
-    throw new NumericError(op, "the results are not numbers", {
-      hint: "The weights are damaged, or too large for their dtype: try float32",
-    })
+  if (values.some(Number.isNaN)) throw notNumbers(op, "results")
   return values
 }
 
@@ -174,6 +172,7 @@ async function poolByChunks(
     pooled = poolNext(pooled, hidden, lists, at, pooling)
     await mx.asyncEval(pooled, ...cacheArrays(cache))
   }
+  disposeCache(cache)
   return pooled as mx.Array
 }
 

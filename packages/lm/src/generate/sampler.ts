@@ -91,9 +91,9 @@ export interface Proposal {
   read(): Choice
 }
 
-/** The error of logits that are NaN. */
-export const notNumbers = (): NumericError =>
-  new NumericError("stream", "the logits are not numbers", {
+/** The error of a model's results that are NaN. */
+export const notNumbers = (op = "stream", results = "logits"): NumericError =>
+  new NumericError(op, `the ${results} are not numbers`, {
     hint: "The weights are damaged, or too large for their dtype: try float32",
   })
 
