@@ -1,5 +1,6 @@
 /** A rank fails, and every other one throws an error that names it, in time. */
 import { beforeAll, expect, test } from "vitest"
+import { startRelay } from "../test/relay"
 import { hasMpirun, programOf, runJob, runUnderMpi } from "../test/run-job"
 
 let program = ""
@@ -129,6 +130,21 @@ test.each([
   },
   30_000,
 )
+
+test("a rank that hears of the end of another before it hears why names the cause", async () => {
+  // The third rank's control connection to the second, after two to the first.
+  const relay = await startRelay("lag", 2, 0)
+  const { out } = await runJob([await programOf("device-wait"), "late"], 3, {
+    backend: "ring",
+    timeLimit: LIMIT,
+    env: { LAZULI_PROXY: `127.0.0.1:${relay.port}` },
+  })
+  relay.close()
+  for (const [line] of out)
+    expect(JSON.parse(line).message).toMatch(
+      /^\[allSum\] rank [01] is at operation \d+, \w+, and rank [01] at operation \d/,
+    )
+}, 30_000)
 
 test
   .runIf(hasMpirun)

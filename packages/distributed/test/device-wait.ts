@@ -9,6 +9,8 @@ import { jobOf } from "../src/job"
 import type { JoinOptions } from "../src/native"
 
 const sleep = (ms: number): void => void Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms)
+// A relay is for what the last rank alone does.
+if (process.env.LAZULI_RANK !== "2") delete process.env.LAZULI_PROXY
 const group = connectBy(
   process.env.LAZULI_BACKEND as string,
   jobOf(process.env) as JoinOptions,
@@ -34,6 +36,11 @@ const CASES: Record<string, () => void> = {
   crossed() {
     if (rank === 0) group.watch.add(1, "send", 0, 1)
     else add(group, 1)
+  },
+  // Of which rank 1 tells, to rank 2 later than rank 0 leaves.
+  late() {
+    if (rank === 0) sleep(500)
+    CASES.crossed()
   },
   around: () => group.watch.add(1, "send", rank, (rank + 1) % size),
 }

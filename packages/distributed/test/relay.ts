@@ -2,7 +2,10 @@
 import { connect, createServer, type Socket } from "node:net"
 
 /** The harm done to what travels. */
-export type Harm = "none" | "cut" | "corrupt" | "delay" | "silence" | "reorder"
+export type Harm = "none" | "cut" | "corrupt" | "delay" | "lag" | "silence" | "reorder"
+
+/** Milliseconds by which all that comes back over a connection with `lag` is late. */
+const LAG = 400
 
 /** A relay that listens at `port`; after `bytes` bytes of what a connection carries, harm comes to it. */
 export interface Relay {
@@ -25,7 +28,7 @@ function harmed(harm: Harm, data: Buffer, at: number): Buffer[] | null {
   return harm === "cut" ? null : [copy]
 }
 
-/** Starts a relay. Of the connections through it, harm comes to the one numbered `which`, once. */
+/** Starts a relay. Of the connections through it, harm comes to the one numbered `which`, once (`lag`: always). */
 export function startRelay(harm: Harm, which: number, bytes: number): Promise<Relay> {
   const sockets = new Set<Socket>()
   let opened = 0
@@ -47,9 +50,14 @@ export function startRelay(harm: Harm, which: number, bytes: number): Promise<Re
       const far = connect(Number(port), host)
       keep(far)
       near.on("close", () => far.destroy())
-      far.on("close", () => near.destroy())
+      const lag = harm === "lag" && number === which ? LAG : 0
+      const back = (pass: () => void): void => {
+        if (lag) setTimeout(pass, lag)
+        else pass()
+      }
+      far.on("close", () => back(() => near.destroy()))
       let carried = 0
-      let due = harm !== "none" && number === which
+      let due = harm !== "none" && harm !== "lag" && number === which
       let silent = false
       const pass = (chunk: Buffer): void => {
         carried += chunk.length
@@ -76,7 +84,7 @@ export function startRelay(harm: Harm, which: number, bytes: number): Promise<Re
         else for (const part of parts) far.write(part)
       }
       near.on("data", pass)
-      far.on("data", (chunk) => near.write(chunk))
+      far.on("data", (chunk) => back(() => near.write(chunk)))
       if (head.length > end + 1) pass(head.subarray(end + 1))
     }
     near.on("data", begin)

@@ -417,7 +417,8 @@ void World::leave() {
   {
     std::lock_guard lock(guard_);
     if (leaving_) return;
-    if (failure_ && !told_) tell_all_of(*failure_);
+    // Told again if another rank told of it: those that hear of this end first must learn why.
+    if (failure_) tell_all_of(*failure_);
     tell_all(kBye, rank(), "");
     leaving_ = true;
     note(rank(), "rank " + std::to_string(rank()) + " has left the job: this process");
