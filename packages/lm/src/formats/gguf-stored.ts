@@ -13,6 +13,8 @@ export interface StoredFormat {
   readonly tensors: number
   /** Their form in memory: a dtype, or packed weights. */
   readonly held: string
+  /** True for packed weights, false for elements of a dtype. */
+  readonly packed: boolean
   /** False if the file's elements or codes are held as they are. */
   readonly converted: boolean
 }
@@ -48,19 +50,20 @@ function storedFormat({ dtype, blocks }: GgufEntry, all: mx.Dtype): StoredFormat
     const [bits, group] = packedSizes[blocks.name]
     // The first digit of a type is its number of bits.
     const converted = Number(/\d/.exec(blocks.name)?.[0]) !== bits
-    return { type: blocks.name, tensors: 1, held: `${bits} bits in groups of ${group}`, converted }
+    const held = `${bits} bits in groups of ${group}`
+    return { type: blocks.name, tensors: 1, held, packed: true, converted }
   }
   const own = dtype as mx.Dtype
   const held = own.kind === "floating" ? all : own
   const type = DENSE.get(own) ?? own.name
-  return { type, tensors: 1, held: held.name, converted: held !== own }
+  return { type, tensors: 1, held: held.name, packed: false, converted: held !== own }
 }
 
 /** The same in words, such as "Q4_K stays packed, 4 bits in groups of 32: 14 tensors; F32 is converted to float16: 5 tensors". */
 export const storedText = (formats: readonly StoredFormat[]): string =>
   formats
-    .map(({ type, tensors, held, converted }) => {
-      const verb = converted ? "is converted to" : held.includes("bits") ? "stays packed," : "stays"
+    .map(({ type, tensors, held, packed, converted }) => {
+      const verb = converted ? "is converted to" : packed ? "stays packed," : "stays"
       return `${type} ${verb} ${held}: ${tensors} ${tensors === 1 ? "tensor" : "tensors"}`
     })
     .join("; ")

@@ -79,9 +79,9 @@ test.each(["shards", "packed", "Q4_K.gguf"])("an aborted load of %s leaves nothi
 test("a load says which types of a GGUF file it holds as they are, and which it converts", async () => {
   const storedOf = async (name: string, options: lm.LoadModelOptions = {}) =>
     (await lm.load(at(name), options)).stored
-  const norms = { type: "F32", tensors: 5 }
+  const norms = { type: "F32", tensors: 5, packed: false }
   expect(await storedOf("Q4_K.gguf")).toEqual([
-    { type: "Q4_K", tensors: 16, held: "4 bits in groups of 32", converted: false },
+    { type: "Q4_K", tensors: 16, held: "4 bits in groups of 32", packed: true, converted: false },
     { ...norms, held: "float16", converted: true },
   ])
   expect(await storedOf("Q4_K.gguf", { dtype: mx.float32 })).toMatchObject([
@@ -89,10 +89,10 @@ test("a load says which types of a GGUF file it holds as they are, and which it 
     { ...norms, held: "float32", converted: false },
   ])
   expect(await storedOf("dense.gguf")).toEqual([
-    { type: "F32", tensors: 21, held: "float32", converted: false },
+    { type: "F32", tensors: 21, held: "float32", packed: false, converted: false },
   ])
   expect(await storedOf("half.gguf", { dtype: mx.bfloat16 })).toEqual([
-    { type: "F16", tensors: 16, held: "bfloat16", converted: true },
+    { type: "F16", tensors: 16, held: "bfloat16", packed: false, converted: true },
     { ...norms, held: "bfloat16", converted: true },
   ])
   expect(await storedOf("shards")).toBe(undefined)

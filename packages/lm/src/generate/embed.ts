@@ -9,6 +9,7 @@ import { Pass } from "../models/attend"
 import { cacheArrays, disposeCache } from "../models/cache"
 import { type CausalNetwork, EncoderNetwork, type Network } from "../models/network"
 import type { Tokenizer } from "../text/tokenizer"
+import type { Encoded } from "../text/tokenizer-thread"
 import { makeCache } from "./caches"
 import { type Prompt, promptTokens } from "./prompts"
 import { notNumbers } from "./sampler"
@@ -214,16 +215,21 @@ function poolNext(
 export async function rerank(model: LoadedModel, query: string, texts: readonly string[]): Promise<number[]> {
   checkModel("rerank", model)
   checkList("rerank", texts)
-  return scorePairs(model, encodePairs(model, query, texts))
+  const { network, tokenizer } = reranker(model)
+  const pairs = texts.map((text) => tokenizer.encodePair(query, text))
+  checkTexts(
+    "rerank",
+    network,
+    pairs.map(({ ids }) => ids),
+  )
+  return scorePairs(model, pairs)
 }
 
-/** The tokens of a query and a text, and which of the two each is from. */
-export interface TokenPair {
-  readonly ids: readonly number[]
-  readonly types: readonly number[]
-}
-
-function reranker({ network, tokenizer }: LoadedModel): { network: EncoderNetwork; tokenizer: Tokenizer } {
+/** @throws ArgumentError unless the model is a reranker */
+export function reranker({ network, tokenizer }: LoadedModel): {
+  network: EncoderNetwork
+  tokenizer: Tokenizer
+} {
   if (network instanceof EncoderNetwork && network.scores && tokenizer) return { network, tokenizer }
   throw new ArgumentError(
     "rerank",
@@ -231,19 +237,10 @@ function reranker({ network, tokenizer }: LoadedModel): { network: EncoderNetwor
   )
 }
 
-/** The tokens of a query with each text. @throws ArgumentError for a model that is no reranker, and texts that are too long */
-export function encodePairs(model: LoadedModel, query: string, texts: readonly string[]): TokenPair[] {
-  const { network, tokenizer } = reranker(model)
-  const pairs = texts.map((text) => tokenizer.encodePair(query, text))
-  const lists = pairs.map(({ ids }) => ids)
-  checkTexts("rerank", network, lists)
-  return pairs
-}
-
 /** The scores of pairs, in batches. */
-export async function scorePairs(model: LoadedModel, pairs: readonly TokenPair[]): Promise<number[]> {
+export async function scorePairs(model: LoadedModel, pairs: readonly Encoded[]): Promise<number[]> {
   const { network } = reranker(model)
-  const lengthOf = ({ ids }: TokenPair): number => ids.length
+  const lengthOf = ({ ids }: Encoded): number => ids.length
   return inBatches(pairs, lengthOf, BATCH, async (part) => {
     const lists = part.map(({ ids }) => ids)
     const types = padded(part.map(({ types }) => types))

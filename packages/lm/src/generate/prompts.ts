@@ -24,13 +24,17 @@ export function causal(op: string, model: LoadedModel): CausalNetwork {
  */
 export function promptTokens(model: LoadedModel, prompt: Prompt): number[] {
   const tokens = tokensOf(model, prompt)
-  const { network, config } = model
+  checkTokens(model, tokens)
+  return tokens
+}
+
+/** @throws ArgumentError for tokens outside the vocabulary */
+export function checkTokens({ network, config }: LoadedModel, tokens: readonly number[]): void {
   const vocabulary =
     network instanceof CausalNetwork ? network.vocabulary : (config.optionalCount("vocab_size") ?? Infinity)
   const unknown = tokens.find((token) => !Number.isSafeInteger(token) || token < 0 || token >= vocabulary)
   if (unknown !== undefined)
     throw new ArgumentError("stream", `the vocabulary of ${vocabulary} has no token ${unknown}`)
-  return tokens
 }
 
 function tokensOf({ tokenizer }: LoadedModel, prompt: Prompt): number[] {

@@ -44,6 +44,9 @@ const between =
     typeof v === "number" && v >= min && v <= max
 const isCount = (v: unknown): boolean => Number.isSafeInteger(v) && (v as number) >= 1
 
+/** The model that a request names, if it does. */
+export const modelOf = (body: Body): string | undefined => given(body, "model", "a string", isText)
+
 /** The request body. @throws RequestError if it is not an object */
 export function bodyOf(value: unknown): Body {
   if (!isPlainObject(value)) throw new RequestError(400, "the request body must be a JSON object")
@@ -98,6 +101,8 @@ export function checkKnown(body: Body, kind: keyof typeof KNOWN): void {
   if (body.best_of !== undefined && body.best_of !== null && body.best_of !== 1) throw invalid("best_of", "1")
   if (body.echo) throw invalid("echo", "false")
   if (body.store) throw invalid("store", "false: nothing is stored")
+  if (body.metadata && Object.keys(body.metadata).length > 0)
+    throw invalid("metadata", "omitted: it is for stored answers, and nothing is stored")
   const format = body.response_format
   if (format !== undefined && format !== null && (!isPlainObject(format) || (format as Body).type !== "text"))
     throw invalid("response_format", 'of type "text"; others are not supported')
@@ -112,12 +117,7 @@ export function generationOf(body: Body, maxTokens: number, vocabulary: number):
     maxTokens: asked ?? maxTokens,
     temperature: given(body, "temperature", "a number from 0 to 2", between(0, 2)) ?? 1,
     topP: given(body, "top_p", "a number from 0 to 1", between(0, 1)),
-    topK: given(
-      body,
-      "top_k",
-      "an integer of at least 0",
-      (v) => Number.isSafeInteger(v) && (v as number) >= 0,
-    ),
+    topK: topKOf(body),
     minP: given(body, "min_p", "a number from 0 to 1", between(0, 1)),
     presencePenalty: given(body, "presence_penalty", "a number from -2 to 2", between(-2, 2)),
     frequencyPenalty: given(body, "frequency_penalty", "a number from -2 to 2", between(-2, 2)),
@@ -131,6 +131,13 @@ export function generationOf(body: Body, maxTokens: number, vocabulary: number):
     ),
     stop: given<string | string[]>(body, "stop", "a string or at most 4 of them", isStop),
   }
+}
+
+/** The number of tokens to sample from; 0 and -1 are all of them: clients of vLLM send -1. */
+function topKOf(body: Body): number | undefined {
+  const isTop = (v: unknown): boolean => Number.isSafeInteger(v) && (v as number) >= -1
+  const asked = given<number>(body, "top_k", "an integer of at least -1", isTop)
+  return asked === -1 ? 0 : asked
 }
 
 const isStop = (v: unknown): boolean =>

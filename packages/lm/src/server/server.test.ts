@@ -205,7 +205,10 @@ test("models, health, metrics and the chat page", async () => {
 })
 
 test("parameters that ask for nothing are accepted", async () => {
-  const nothing = { tools: [], tool_choice: "none", store: false, response_format: { type: "text" } }
+  const nothing = {
+    ...{ tools: [], tool_choice: "none", store: false, metadata: {}, top_k: -1 },
+    response_format: { type: "text" },
+  }
   const reply = await client.chat.completions.create({
     model: "llama",
     messages,
@@ -267,7 +270,9 @@ describe("rejected are", () => {
     ["a text as stream_options", { ...asked, stream: true, stream_options: "x" }, /must be an object/],
     ["top_logprobs alone", { ...asked, top_logprobs: 2 }, /unless logprobs is true/],
     ["storing", { ...asked, store: true }, /store must be false/],
-    ["a negative top_k", { ...asked, top_k: -1 }, /top_k must be an integer of at least 0/],
+    ["metadata of stored answers", { ...asked, metadata: { a: "b" } }, /metadata must be omitted: it is for/],
+    ["a negative top_k", { ...asked, top_k: -2 }, /top_k must be an integer of at least -1/],
+    ["models that have no name", { ...asked, model: { name: "llama" } }, /model must be a string/],
     ["a choice among tools", { ...asked, tools: [], tool_choice: "auto" }, /tool_choice is not supported/],
   ])("%s", async (_name, body, reason) => {
     const error = await client.chat.completions.create(body as never).catch((e: unknown) => e)
@@ -284,8 +289,8 @@ describe("rejected are", () => {
     const large = { ...asked, messages: [{ role: "user" as const, content: "x".repeat(200_000) }] }
     await expect(client.chat.completions.create(large)).rejects.toMatchObject({ status: 413 })
     const headers = { authorization: "Bearer secret", "content-type": "application/json" }
-    const deep = `{"prompt": ${"[".repeat(20_000)}1${"]".repeat(20_000)}}`
-    for (const body of ["{", deep]) {
+    const deep = (key: string): string => `{"${key}": ${"[".repeat(20_000)}1${"]".repeat(20_000)}}`
+    for (const body of ["{", ...["prompt", "model", "stop", "logit_bias", "metadata"].map(deep)]) {
       const broken = await fetch(`${url}/v1/completions`, { method: "POST", headers, body })
       expect(broken.status).toBe(400)
     }
@@ -365,6 +370,81 @@ test("embeddings wait in a queue, which has a limit", async () => {
   expect(statuses.filter((status) => status === 200).length).toBe(3)
   expect(statuses.filter((status) => status === 429).length).toBe(7)
   expect(await ask()).toBe(200)
+})
+
+interface Answer {
+  readonly error: { readonly message: string }
+  readonly usage: { readonly prompt_tokens: number }
+}
+
+/** The answer to a request without a network. */
+async function answerOf(app: lm.LanguageServer["app"], path: string, body: object) {
+  const response = await app.request(`/v1/${path}`, { method: "POST", body: JSON.stringify(body) })
+  return { status: response.status, body: (await response.json()) as Answer }
+}
+
+describe("long texts", () => {
+  const text = "the beginning in the end, ".repeat(20_000)
+
+  test("are tokenized beside other work", async () => {
+    const own = lm.createServer(model)
+    const begin = performance.now()
+    const count = model.tokenizer!.encode(text).length
+    const alone = performance.now() - begin
+    // Starts the thread.
+    await answerOf(own.app, "completions", { prompt: text })
+    let [longest, last] = [0, performance.now()]
+    const timer = setInterval(() => {
+      longest = Math.max(longest, performance.now() - last)
+      last = performance.now()
+    }, 1)
+    const { status, body } = await answerOf(own.app, "completions", { prompt: text })
+    clearInterval(timer)
+    longest = Math.max(longest, performance.now() - last)
+    expect([status, body.error.message]).toEqual([
+      400,
+      `the prompt has ${count} tokens, the maximum is 32768`,
+    ])
+    expect(longest).toBeLessThan(alone / 2)
+    await own.close()
+  })
+
+  test("have the tokens of short ones, in every request", async () => {
+    const own = lm.createServer(model, { maxPromptTokens: 1e6, maxTokens: 1 })
+    const { tokenizer } = model
+    const some = text.slice(0, 5000)
+    const long = [{ role: "user", content: some }]
+    for (const [path, asked, tokens] of [
+      ["completions", { prompt: some }, tokenizer!.tokensOf(some)],
+      ["chat/completions", { messages: long }, tokenizer!.tokensOf(long)],
+      ["embeddings", { input: ["the", some] }, [...tokenizer!.encode("the"), ...tokenizer!.encode(some)]],
+    ] as const)
+      expect((await answerOf(own.app, path, asked)).body.usage.prompt_tokens).toBe(tokens.length)
+    const [seen] = [vi.spyOn(own.batch!, "stream")]
+    await answerOf(own.app, "chat/completions", { messages: long })
+    expect(seen.mock.calls[0][0]).toEqual(tokenizer!.tokensOf(long))
+    await own.close()
+    const reranker = await lm.load(writeCheckpoint("bert-reranker", join(scratch, "long-reranker")))
+    const pairs = lm.createServer(reranker)
+    const { status, body } = await answerOf(pairs.app, "rerank", { query: "the", documents: ["a", some] })
+    const { ids } = reranker.tokenizer!.encodePair("the", some)
+    expect([status, body.error.message]).toEqual([
+      400,
+      `text 1 has ${ids.length} tokens, the model supports 64. Split or truncate it`,
+    ])
+    await pairs.close()
+  })
+
+  test("that the chat template rejects are bad requests, and a closed server answers", async () => {
+    const files = { ...model.tokenizer!.files, template: "{{ raise_exception('no ' + messages[0].role) }}" }
+    const own = lm.createServer({ ...model, tokenizer: new lm.Tokenizer(files) })
+    const asked = { messages: [{ role: "poet", content: text }] }
+    const { status, body } = await answerOf(own.app, "chat/completions", asked)
+    expect([status, body.error.message]).toEqual([400, "the chat template rejects the conversation: no poet"])
+    const late = answerOf(own.app, "completions", { prompt: text })
+    await own.close()
+    expect((await late).status).toBe(429)
+  })
 })
 
 test("options out of range are rejected", () => {

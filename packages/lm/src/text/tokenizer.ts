@@ -75,6 +75,8 @@ export class Tokenizer {
   readonly eosIds: ReadonlySet<number>
   readonly bosToken: string | null
   readonly eosToken: string | null
+  /** The chat template's text, null if there is none. */
+  readonly templateSource: string | null
   private readonly inner: HubTokenizer
   private readonly template: Template | null
 
@@ -91,9 +93,9 @@ export class Tokenizer {
     const eos = this.eosToken === null ? undefined : this.inner.token_to_id(this.eosToken)
     if (eos !== undefined) ids.add(eos)
     this.eosIds = ids
-    const source = templateOf(config, template)
+    this.templateSource = templateOf(config, template)
     try {
-      this.template = source === null ? null : new Template(source)
+      this.template = this.templateSource === null ? null : new Template(this.templateSource)
     } catch (cause) {
       throw new FormatError("load", `the chat template is invalid: ${reasonOf(cause)}`, { cause })
     }
@@ -152,27 +154,36 @@ export class Tokenizer {
    * Applies the chat template to a conversation.
    * @throws ArgumentError if there is no template, or it rejects the conversation
    */
-  prompt(
+  prompt(messages: readonly Message[], options: ChatOptions = {}): string {
+    const variables = this.variablesOf(messages, options)
+    try {
+      return (this.template as Template).render(variables)
+    } catch (cause) {
+      throw this.rejection(reasonOf(cause), cause)
+    }
+  }
+
+  /** The chat template's variables for a conversation. @throws ArgumentError if there is no template */
+  variablesOf(
     messages: readonly Message[],
     { addGenerationPrompt = true, values = {} }: ChatOptions = {},
-  ): string {
+  ): Record<string, unknown> {
     if (!this.template)
       throw new ArgumentError("chat", "the model has no chat template", {
         hint: "Pass the prompt as a text",
       })
-    try {
-      return this.template.render({
-        messages,
-        add_generation_prompt: addGenerationPrompt,
-        bos_token: this.bosToken ?? "",
-        eos_token: this.eosToken ?? "",
-        ...values,
-      })
-    } catch (cause) {
-      throw new ArgumentError("chat", `the chat template rejects the conversation: ${reasonOf(cause)}`, {
-        cause,
-      })
+    return {
+      messages,
+      add_generation_prompt: addGenerationPrompt,
+      bos_token: this.bosToken ?? "",
+      eos_token: this.eosToken ?? "",
+      ...values,
     }
+  }
+
+  /** The error of a conversation that the chat template rejects. */
+  rejection(reason: string, cause?: unknown): ArgumentError {
+    return new ArgumentError("chat", `the chat template rejects the conversation: ${reason}`, { cause })
   }
 
   /** The tokens of a prompt, which may be a text, a conversation, or tokens. */

@@ -23,6 +23,18 @@ const keyOf = (name: string): string => name.replace(/^.*?\.(?:layers|h)\.\d+\./
 const peftName = (name: string): string => name.replace(/^model\.h\./, "transformer.h.")
 const ownName = (name: string): string => name.replace(/^transformer\.h\./, "model.h.")
 
+/** An array with zeros after its elements, up to a size along an axis. */
+function widened(x: mx.Array, axis: 0 | 1, size: number): mx.Array {
+  const missing = size - x.shape[axis]
+  if (missing === 0) return x
+  const widths: [number, number][] = [
+    [0, 0],
+    [0, 0],
+  ]
+  widths[axis] = [0, missing]
+  return mx.pad(x, widths)
+}
+
 /**
  * Saves a network's adapters to a folder. The files have one rank and scale: those of layers with others are expressed by them.
  * @example
@@ -44,21 +56,8 @@ export function saveAdapters(network: Network, folder: string, form: AdapterForm
   mkdirSync(folder, { recursive: true })
   const arrays: Record<string, mx.Array> = {}
   for (const [name, { loraA, loraB, scale }] of adapters) {
-    const missing = rank - loraA.shape[1]
-    const a =
-      missing === 0
-        ? loraA
-        : mx.pad(loraA, [
-            [0, 0],
-            [0, missing],
-          ])
-    const wide =
-      missing === 0
-        ? loraB
-        : mx.pad(loraB, [
-            [0, missing],
-            [0, 0],
-          ])
+    const a = widened(loraA, 1, rank)
+    const wide = widened(loraB, 0, rank)
     const b = scale === common ? wide : wide.multiply(scale / common)
     if (form === "mlx") {
       arrays[`${name}.lora_a`] = a

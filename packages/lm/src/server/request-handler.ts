@@ -1,0 +1,350 @@
+/**
+ * The handlers of the API's endpoints.
+ */
+import { randomUUID } from "node:crypto"
+import type { HttpBindings } from "@hono/node-server"
+import type { Context } from "hono"
+import { type SSEStreamingApi, streamSSE } from "hono/streaming"
+import type { LoadedModel } from "../formats/load"
+import { type Batcher, BusyError } from "../generate/batch"
+import { checkTexts, embed, reranker, scorePairs } from "../generate/embed"
+import { checkTokens, type Prompt, promptTokens } from "../generate/prompts"
+import type { FinishReason, Piece } from "../generate/writer"
+import type { Message } from "../text/tokenizer"
+import type { Encoded } from "../text/tokenizer-thread"
+import { Encoder } from "./encoder"
+import { asRequestError, isExpected } from "./errors"
+import { MergingQueue } from "./merging-queue"
+import {
+  chatLogprobs,
+  checkKnown,
+  encodingOf,
+  generationOf,
+  includesUsage,
+  inputsOf,
+  messagesOf,
+  modelOf,
+  promptOf,
+  RequestError,
+  rerankingOf,
+  streams,
+  textLogprobs,
+} from "./requests"
+import type { ServerOptions } from "./server-options"
+
+/** Numbers for the metrics. */
+export interface Counts {
+  requests: number
+  refused: number
+  promptTokens: number
+  generatedTokens: number
+}
+
+/** The response format of an endpoint. */
+interface ResponseFormat {
+  readonly id: string
+  /** The values of `object` in a response and in a streamed chunk. */
+  readonly object: readonly [response: string, chunk: string]
+  choice(text: string, pieces: readonly Piece[], finish: FinishReason): object
+  chunk(piece: Piece): object
+}
+
+interface Usage {
+  readonly prompt_tokens: number
+  readonly completion_tokens: number
+  readonly total_tokens: number
+}
+
+const disconnect = (controller: AbortController): void =>
+  controller.abort(new BusyError("the client disconnected"))
+
+/**
+ * Aborts when a request's client disconnects. A function of its own, since its listener must not reach the request: Node's `Request` keeps
+ * listeners of its signal until it is freed, which they would prevent.
+ */
+function untilDisconnected(client: AbortSignal): AbortController {
+  const controller = new AbortController()
+  if (client.aborted) disconnect(controller)
+  client.addEventListener("abort", () => disconnect(controller), { once: true })
+  return controller
+}
+
+const countOf = (lists: readonly (readonly number[])[]): number =>
+  lists.reduce((sum, list) => sum + list.length, 0)
+
+/** True for prompts to be tokenized. */
+const isText = (prompt: Prompt): prompt is string | readonly Message[] =>
+  typeof prompt === "string" || typeof prompt[0] === "object"
+
+/** Handles the requests of each endpoint. */
+export class RequestHandler {
+  private readonly embeddings: MergingQueue<readonly number[], Float32Array>
+  private readonly scores: MergingQueue<Encoded, number>
+  private readonly encoder: Encoder | null
+  constructor(
+    private readonly model: LoadedModel,
+    private readonly batch: Batcher | null,
+    private readonly name: string,
+    private readonly options: ServerOptions,
+    private readonly counts: Counts,
+  ) {
+    const { maxWaiting = 256 } = options
+    this.embeddings = new MergingQueue((lists) => embed(model, lists), maxWaiting)
+    this.scores = new MergingQueue((pairs) => scorePairs(model, pairs), maxWaiting)
+    this.encoder = model.tokenizer && new Encoder(model.tokenizer, maxWaiting)
+  }
+
+  /** Ends work in progress. */
+  async close(): Promise<void> {
+    await this.encoder?.close()
+  }
+
+  /** The tokens of a request's prompts. @throws RequestError for too many */
+  private async tokensOf(
+    prompts: readonly Prompt[],
+    what: string,
+    signal: AbortSignal,
+  ): Promise<(readonly number[])[]> {
+    const { encoder } = this
+    if (!encoder)
+      return this.counted(
+        what,
+        prompts.map((prompt) => promptTokens(this.model, prompt)),
+      )
+    const encoded = await encoder.encode(
+      prompts.filter(isText).map((text) => ({ text })),
+      signal,
+    )
+    const lists = prompts.map((prompt) => (isText(prompt) ? encoded.shift()!.ids : prompt))
+    for (const list of lists) checkTokens(this.model, list)
+    return this.counted(what, lists)
+  }
+
+  /** Lists of tokens. @throws RequestError for too many */
+  private counted<T extends readonly (readonly number[])[]>(what: string, lists: T): T {
+    const [total, max] = [countOf(lists), this.options.maxPromptTokens ?? 32_768]
+    if (total > max) throw new RequestError(400, `the ${what} has ${total} tokens, the maximum is ${max}`)
+    return lists
+  }
+
+  chat(c: Context, body: Readonly<Record<string, unknown>>): Promise<Response> {
+    checkKnown(body, "chat")
+    const logprobs = chatLogprobs(body)
+    const logprobsOf = (pieces: readonly Piece[]): object | null =>
+      logprobs === undefined
+        ? null
+        : { content: pieces.map((piece) => this.chatLogprob(piece)), refusal: null }
+    const format: ResponseFormat = {
+      id: `chatcmpl-${randomUUID()}`,
+      object: ["chat.completion", "chat.completion.chunk"],
+      choice: (content, pieces, finish) => ({
+        index: 0,
+        message: { role: "assistant", content, refusal: null },
+        logprobs: logprobsOf(pieces),
+        finish_reason: finish,
+      }),
+      chunk: (piece) => ({
+        index: 0,
+        delta: { content: piece.text },
+        logprobs: logprobsOf([piece]),
+        finish_reason: piece.finish,
+      }),
+    }
+    const first = { index: 0, delta: { role: "assistant", content: "" }, logprobs: null, finish_reason: null }
+    return this.answer(c, body, messagesOf(body), logprobs, format, first)
+  }
+
+  complete(c: Context, body: Readonly<Record<string, unknown>>): Promise<Response> {
+    checkKnown(body, "completion")
+    const logprobs = textLogprobs(body)
+    let length = 0
+    const logprobsOf = (pieces: readonly Piece[]): object | null => {
+      if (logprobs === undefined) return null
+      const offsets = pieces.map(({ text }) => {
+        length += text.length
+        return length - text.length
+      })
+      return this.textLogprob(pieces, offsets)
+    }
+    const format: ResponseFormat = {
+      id: `cmpl-${randomUUID()}`,
+      object: ["text_completion", "text_completion"],
+      choice: (text, pieces, finish) => ({
+        index: 0,
+        text,
+        logprobs: logprobsOf(pieces),
+        finish_reason: finish,
+      }),
+      chunk: (piece) => ({
+        index: 0,
+        text: piece.text,
+        logprobs: logprobsOf([piece]),
+        finish_reason: piece.finish,
+      }),
+    }
+    return this.answer(c, body, promptOf(body), logprobs, format, null)
+  }
+
+  async embed(c: Context, body: Readonly<Record<string, unknown>>): Promise<Response> {
+    checkKnown(body, "embedding")
+    this.checkModel(body)
+    const inputs = inputsOf(body, 256)
+    const encoding = encodingOf(body)
+    const { signal } = untilDisconnected(c.req.raw.signal)
+    const lists = await this.tokensOf(inputs, "input", signal)
+    checkTexts("embed", this.model.network, lists)
+    const vectors = await this.embeddings.run(lists, signal)
+    const total = countOf(lists)
+    this.counts.requests++
+    this.counts.promptTokens += total
+    const data = vectors.map((vector, index) => ({
+      object: "embedding",
+      index,
+      embedding: encoding === "float" ? [...vector] : Buffer.from(vector.buffer).toString("base64"),
+    }))
+    const usage = { prompt_tokens: total, total_tokens: total }
+    return c.json({ object: "list", data, model: this.name, usage })
+  }
+
+  /** Documents sorted by score, in the format of Cohere's and Jina's servers. */
+  async rerank(c: Context, body: Readonly<Record<string, unknown>>): Promise<Response> {
+    checkKnown(body, "rerank")
+    this.checkModel(body)
+    const { query, documents, topN, returnsDocuments } = rerankingOf(body, 256)
+    const { network } = reranker(this.model)
+    const { signal } = untilDisconnected(c.req.raw.signal)
+    const pairs = await this.encoder!.encode(
+      documents.map((pair) => ({ text: query, pair })),
+      signal,
+    )
+    const lists = this.counted(
+      "input",
+      pairs.map(({ ids }) => ids),
+    )
+    checkTexts("rerank", network, lists)
+    const scores = await this.scores.run(pairs, signal)
+    const total = countOf(lists)
+    this.counts.requests++
+    this.counts.promptTokens += total
+    const results = documents
+      .map((text, index) => ({
+        index,
+        relevance_score: scores[index],
+        ...(returnsDocuments ? { document: { text } } : {}),
+      }))
+      .sort((a, b) => b.relevance_score - a.relevance_score)
+      .slice(0, topN)
+    const usage = { prompt_tokens: total, total_tokens: total }
+    return c.json({ model: this.name, results, usage })
+  }
+
+  private checkModel(body: Readonly<Record<string, unknown>>): void {
+    const model = modelOf(body)
+    if (model !== undefined && model !== this.name)
+      throw new RequestError(
+        404,
+        `the model ${JSON.stringify(model)} does not exist; this server has ${this.name}`,
+      )
+  }
+
+  private async answer(
+    c: Context,
+    body: Readonly<Record<string, unknown>>,
+    prompt: Prompt,
+    logprobs: number | undefined,
+    format: ResponseFormat,
+    first: object | null,
+  ): Promise<Response> {
+    this.checkModel(body)
+    if (!this.batch) throw new RequestError(400, "the model is an encoder, which does not generate text")
+    const options = generationOf(body, this.options.maxTokens ?? 1024, this.batch.vocabulary)
+    const [isStreamed, countsTokens] = [streams(body), includesUsage(body)]
+    const controller = untilDisconnected(c.req.raw.signal)
+    const [tokens] = await this.tokensOf([prompt], "prompt", controller.signal)
+    const pieces = this.batch.stream(tokens, { ...options, logprobs, signal: controller.signal })
+    this.counts.requests++
+    this.counts.promptTokens += tokens.length
+    const usage = (written: number): Usage => ({
+      prompt_tokens: tokens.length,
+      completion_tokens: written,
+      total_tokens: tokens.length + written,
+    })
+    const head = { id: format.id, created: Math.floor(Date.now() / 1000), model: this.name }
+    if (!isStreamed) {
+      const all: Piece[] = []
+      for await (const piece of pieces) all.push(piece)
+      this.counts.generatedTokens += all.length
+      const text = all.map((piece) => piece.text).join("")
+      const choices = [format.choice(text, all, all[all.length - 1].finish ?? "stop")]
+      return c.json({ ...head, object: format.object[0], choices, usage: usage(all.length) })
+    }
+    const shape = (choices: readonly object[], more: object = {}): { data: string } => ({
+      data: JSON.stringify({ ...head, object: format.object[1], choices, ...more }),
+    })
+    return streamSSE(
+      c,
+      async (out) => {
+        let stalled: NodeJS.Timeout | undefined
+        out.onAbort(() => {
+          // A write to a client that has left never ends, and its timer would keep the request's memory.
+          clearTimeout(stalled)
+          disconnect(controller)
+        })
+        const send = async (event: { data: string }): Promise<void> => {
+          if (out.aborted) return
+          stalled = setTimeout(() => {
+            disconnect(controller)
+            ;(c.env as Partial<HttpBindings> | undefined)?.outgoing?.destroy()
+          }, this.options.maxStallMs ?? 60_000)
+          try {
+            await out.writeSSE(event)
+          } finally {
+            clearTimeout(stalled)
+          }
+        }
+        if (first) await send(shape([first]))
+        let written = 0
+        for await (const piece of pieces) {
+          written++
+          this.counts.generatedTokens++
+          if (piece.text !== "" || piece.finish !== null || logprobs !== undefined)
+            await send(shape([format.chunk(piece)]))
+        }
+        if (countsTokens) await send(shape([], { usage: usage(written) }))
+        await send({ data: "[DONE]" })
+      },
+      async (error, out: SSEStreamingApi) => {
+        if (controller.signal.aborted) return
+        if (!isExpected(error)) this.options.onError?.(error)
+        const { message, type } = asRequestError(error)
+        await out.writeSSE({ data: JSON.stringify({ error: { message, type, param: null, code: null } }) })
+      },
+    )
+  }
+
+  private chatLogprob(piece: Piece): object {
+    const one = (
+      token: number,
+      logprob: number,
+    ): { token: string; logprob: number; bytes: number[] | null } => {
+      const text = this.model.tokenizer?.decode([token], { special: true }) ?? ""
+      return { token: text, logprob, bytes: this.model.tokenizer?.bytesOf(token) ?? null }
+    }
+    return {
+      ...one(piece.token, piece.logprob ?? 0),
+      top_logprobs: piece.top.map(({ token, logprob }) => one(token, logprob)),
+    }
+  }
+
+  private textLogprob(pieces: readonly Piece[], offsets: readonly number[]): object {
+    const text = (token: number): string => this.model.tokenizer?.decode([token], { special: true }) ?? ""
+    return {
+      tokens: pieces.map(({ token }) => text(token)),
+      token_logprobs: pieces.map(({ logprob }) => logprob),
+      top_logprobs: pieces.map(({ top }) =>
+        Object.fromEntries(top.map(({ token, logprob }) => [text(token), logprob])),
+      ),
+      text_offset: offsets,
+    }
+  }
+}

@@ -1,0 +1,106 @@
+/**
+ * A thread that tokenizes: a megabyte of text takes seconds, in which everything else in the process would wait.
+ */
+import { once } from "node:events"
+import { createRequire } from "node:module"
+import { Worker } from "node:worker_threads"
+import type { Message, Tokenizer } from "./tokenizer"
+
+/** A text, with a second one for rerankers, or a conversation for the chat template. */
+export interface Encodable {
+  readonly text: string | readonly Message[]
+  readonly pair?: string
+}
+
+/** The tokens of a text, and for pairs which of the two each is from. */
+export interface Encoded {
+  readonly ids: readonly number[]
+  readonly types: readonly number[]
+}
+
+/** A task for the thread: a text, or the variables of the chat template. */
+interface Task {
+  readonly text: string | object
+  readonly pair: string | null
+  readonly special: boolean
+}
+
+/** The thread's answer: tokens, or the reason why the chat template rejects a conversation. */
+type Answer = Encoded | { readonly reason: string }
+
+/** The thread's program. It has no imports of its own: bundles have no file for it. */
+const PROGRAM = `
+const { parentPort, workerData } = require("node:worker_threads")
+const { Tokenizer } = require(workerData.tokenizers)
+const { Template } = require(workerData.jinja)
+const tokenizer = new Tokenizer(workerData.tokenizer, workerData.config)
+const template = workerData.template === null ? null : new Template(workerData.template)
+const answer = ({ text, pair, special }) => {
+  let all = text
+  try {
+    if (typeof text !== "string") all = template.render(text)
+  } catch (error) {
+    return { reason: error instanceof Error ? error.message : String(error) }
+  }
+  const options = { text_pair: pair, add_special_tokens: special, return_token_type_ids: true }
+  const { ids, token_type_ids: types = [] } = tokenizer.encode(all, options)
+  return { ids, types }
+}
+parentPort.on("message", (tasks) => parentPort.postMessage(tasks.map(answer)))
+`
+
+const { resolve } = createRequire(import.meta.url)
+
+/** Starts when it is first used. */
+export class TokenizerThread {
+  private worker: Worker | null = null
+  private readonly closing = new AbortController()
+  constructor(private readonly tokenizer: Tokenizer) {}
+
+  /**
+   * Encodes texts. Must not be called again before it has resolved. The results' order is that of the texts; a conversation that the
+   * chat template rejects has an error as its result.
+   */
+  async encode(items: readonly Encodable[]): Promise<(Encoded | Error)[]> {
+    this.closing.signal.throwIfAborted()
+    this.worker ??= this.started()
+    const tasks = items.map(
+      ({ text, pair }): Task =>
+        typeof text === "string"
+          ? { text, pair: pair ?? null, special: true }
+          : { text: this.tokenizer.variablesOf(text), pair: null, special: false },
+    )
+    try {
+      this.worker.postMessage(tasks)
+      const [answers] = (await once(this.worker, "message", { signal: this.closing.signal })) as [Answer[]]
+      return answers.map((answer) => ("reason" in answer ? this.tokenizer.rejection(answer.reason) : answer))
+    } catch (error) {
+      this.worker = null
+      throw this.closing.signal.aborted ? this.closing.signal.reason : error
+    }
+  }
+
+  /** Ends the thread. Work in progress rejects with the reason. */
+  async close(reason: unknown): Promise<void> {
+    const { worker } = this
+    this.closing.abort(reason)
+    await worker?.terminate()
+  }
+
+  private started(): Worker {
+    const { files, templateSource } = this.tokenizer
+    const worker = new Worker(PROGRAM, {
+      eval: true,
+      workerData: {
+        tokenizers: resolve("@huggingface/tokenizers"),
+        jinja: resolve("@huggingface/jinja"),
+        tokenizer: files.tokenizer,
+        config: files.config,
+        template: templateSource,
+      },
+    })
+    // Servers live by their connections.
+    worker.unref()
+    return worker
+  }
+}
