@@ -27,17 +27,17 @@ const sha256 = (bytes: Buffer): string => createHash("sha256").update(bytes).dig
 /** Git's checksum of a file. */
 const gitSum = (bytes: Buffer): string =>
   createHash("sha1").update(`blob ${bytes.length}\0`).update(bytes).digest("hex")
-const files = readdirSync(folder).map((path) => {
-  const bytes = readFileSync(join(folder, path))
+const fileOf = (path: string, bytes: Buffer) => {
   const lfs = path.endsWith(".safetensors")
     ? { lfs: { oid: sha256(bytes), size: bytes.length, pointerSize: 1 } }
     : {}
   return { path, bytes, entry: { type: "file", path, size: bytes.length, oid: gitSum(bytes), ...lfs } }
-})
+}
+const files = readdirSync(folder).map((path) => fileOf(path, readFileSync(join(folder, path))))
 
 beforeAll(async () => {
   hub = createServer((request, response) => {
-    const { pathname } = new URL(request.url ?? "", "http://hub")
+    const { pathname, searchParams } = new URL(request.url ?? "", "http://hub")
     requests.push(pathname)
     const json = (value: unknown): void => {
       response.setHeader("content-type", "application/json")
@@ -54,7 +54,11 @@ beforeAll(async () => {
         likes: 0,
         lastModified: new Date().toISOString(),
       })
-    if (pathname.includes("/tree/")) return json(files.map(({ entry }) => entry))
+    if (pathname.includes("/tree/")) {
+      const isListed = (path: string): boolean =>
+        searchParams.get("recursive") === "true" || !path.includes("/")
+      return json(files.filter(({ path }) => isListed(path)).map(({ entry }) => entry))
+    }
     if (pathname.includes("/paths-info/")) {
       let body = ""
       request.on("data", (part: Buffer) => (body += part.toString()))
@@ -213,4 +217,17 @@ test("a small file with a wrong checksum is rejected too", async () => {
     /config.json does not match the Hub's checksum/,
   )
   config.bytes = bytes
+})
+
+test("the pooling of an embedder is downloaded too, from its own folder", async () => {
+  const steps = [
+    { type: "sentence_transformers.models.Transformer", path: "" },
+    { type: "sentence_transformers.models.Pooling", path: "1_Pooling" },
+  ]
+  const added = { "modules.json": steps, "1_Pooling/config.json": { pooling_mode_cls_token: true } }
+  for (const [path, value] of Object.entries(added))
+    files.push(fileOf(path, Buffer.from(JSON.stringify(value))))
+  const model = await lm.load("tiny/llama", { hubUrl, cacheDir: join(scratch, "pooling") })
+  files.splice(-2)
+  expect(model.pooling).toBe("first")
 })

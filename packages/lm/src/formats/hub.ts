@@ -85,7 +85,7 @@ export async function download(
     commit = (await modelInfo({ name, revision, additionalFields: ["sha"], ...hub })).sha
     if (known && known === join(storage, "snapshots", commit)) return known
     files = []
-    for await (const file of listFiles({ repo: name, revision: commit, ...hub }))
+    for await (const file of listFiles({ repo: name, revision: commit, recursive: true, ...hub }))
       if (file.type === "file" && isNeeded(file.path)) files.push(file)
   } catch (cause) {
     if (known) return known
