@@ -25,11 +25,11 @@ export {
   type ToQuantizedOptions,
 } from "./layers/quantized"
 export { GRU, LSTM, RNN } from "./layers/recurrent"
+export { lengthOfPart, partOf, type Shard } from "./layers/shard"
 export {
   AllToShardedLinear,
   QuantizedAllToShardedLinear,
   QuantizedShardedToAllLinear,
-  type Shard,
   type ShardedParameters,
   ShardedToAllLinear,
   type Sharding,

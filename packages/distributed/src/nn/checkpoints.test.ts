@@ -133,3 +133,25 @@ test("a checkpoint that does not fit is refused, and changes nothing", () => {
   saveSharded(folder, new nn.Linear(2, 3, false))
   refuse(new nn.Linear(2, 3), 'it lacks "bias"')
 })
+
+test("a loaded part does not keep the whole array in memory", () => {
+  class Second extends mx.distributed.Group {
+    override size = (): number => 2
+    override rank = (): number => 1
+  }
+  const group = new Second()
+  const whole = new nn.Linear(4, 8)
+  const folder = join(scratch, "parts")
+  saveSharded(folder, whole)
+  const layers = [
+    nn.fullyShard(new nn.Linear(4, 8), { group }),
+    nn.shardLinear(new nn.Linear(4, 8), "all-to-sharded", { group }),
+    nn.shardLinear(new nn.Linear(4, 8), "sharded-to-all", { group }),
+  ]
+  for (const layer of layers) {
+    loadSharded(folder, layer, null, group)
+    for (const [path, x] of mx.treeFlatten(layer.parameters()) as [string, mx.Array][])
+      expect(x.node.storage?.nbytes, path).toBe(x.nbytes)
+  }
+  expect(layers[2].parameters().weight.tolist()).toEqual(whole.weight.index(":", "2:").tolist())
+})

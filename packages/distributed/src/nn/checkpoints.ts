@@ -209,7 +209,7 @@ export function saveSharded(
       const name = `${kind}.${names.nameOf(path)}`
       arrays[name] = x
       if (!shard) continue
-      if (x.shape[shard.axis] !== lengthOfPart(shard, its))
+      if (x.shape[shard.axis] !== nn.lengthOfPart(shard, its.size()))
         throw new mx.ArgumentError(
           "saveSharded",
           `"${path}" of shape [${x.shape}] belongs to a parameter of which each member has a part, and is not of that part's shape`,
@@ -271,7 +271,7 @@ export function loadSharded(
         saved,
       )
     const shard = x.ndim > 0 ? names.shardOf(path) : undefined
-    if (shard) x = partOf(x, shard, its)
+    if (shard) x = nn.partOf(x, shard, its)
     own[name.slice(0, dot) as "model" | "optimizer"].set(path, x)
   }
   const refuse = (message: string): never => {
@@ -291,11 +291,6 @@ export function loadSharded(
   if (optimizer && own.optimizer.size > 0) optimizer.state = mx.treeUnflatten([...own.optimizer]) as object
 }
 
-/** The length of each member's part of a segment: the last ones are filled up with zeros. */
-const share = (segment: number, members: number): number => Math.ceil(segment / members)
-const lengthOfPart = ({ segments }: nn.Shard, group: mx.distributed.Group): number =>
-  segments.reduce((sum, segment) => sum + share(segment, group.size()), 0)
-
 /** Elements `from` to `to` of an axis. */
 const between = (x: mx.Array, axis: number, from: number, to: number): mx.Array =>
   x.index(...Array.from({ length: axis }, () => mx.s()), mx.s(from, to))
@@ -304,26 +299,11 @@ const between = (x: mx.Array, axis: number, from: number, to: number): mx.Array 
 function joined(parts: readonly mx.Array[], { axis, segments }: nn.Shard): mx.Array {
   let at = 0
   const wholes = segments.map((segment) => {
-    const each = share(segment, parts.length)
+    const each = nn.lengthOfPart({ axis, segments: [segment] }, parts.length)
     const from = at
     at += each
     const pieces = parts.map((part) => between(part, axis, from, from + each))
     return between(mx.concatenate(pieces, axis), axis, 0, segment)
   })
   return mx.concatenate(wholes, axis)
-}
-
-/** This member's part of a whole array. */
-function partOf(whole: mx.Array, { axis, segments }: nn.Shard, group: mx.distributed.Group): mx.Array {
-  let at = 0
-  const pieces = segments.flatMap((segment) => {
-    const each = share(segment, group.size())
-    const [from, to] = [group.rank(), group.rank() + 1].map((rank) => at + Math.min(rank * each, segment))
-    at += segment
-    const missing = each - (to - from)
-    const fill = [...whole.shape.slice(0, axis), missing, ...whole.shape.slice(axis + 1)]
-    const mine = between(whole, axis, from, to)
-    return missing === 0 ? [mine] : [mine, mx.zeros(fill, whole.dtype)]
-  })
-  return mx.concatenate(pieces, axis)
 }

@@ -7,7 +7,8 @@ import { checkpoint } from "@lazuli/transforms"
 import { check, named, optional } from "../arguments"
 import { type Model, Module, type ModuleFilter } from "../module"
 import { withParameters } from "../with-parameters"
-import { aGroup, copiedPart, groupOf, type Shard, type ShardedParameters } from "./sharded"
+import { aGroup, groupOf, part, type Shard } from "./shard"
+import type { ShardedParameters } from "./sharded"
 
 type Group = mx.distributed.Group
 
@@ -77,16 +78,13 @@ export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown>
     )
     if (this._group.size() > 1)
       module.update(
-        mx.treeUnflatten(parameters.map(([path, x]): [string, mx.Array] => [path, this.partOf(x)])) as never,
+        mx.treeUnflatten(
+          parameters.map(([path, x]): [string, mx.Array] => [
+            path,
+            part(x, this._shards[`module.${path}`], this._group),
+          ]),
+        ) as never,
       )
-  }
-
-  /** This member's rows of a parameter, zero-padded. */
-  private partOf(x: mx.Array): mx.Array {
-    const each = Math.ceil(x.shape[0] / this._group.size())
-    const missing = each * this._group.size() - x.shape[0]
-    const whole = missing === 0 ? x : mx.concatenate([x, mx.zeros([missing, ...x.shape.slice(1)], x.dtype)])
-    return copiedPart(whole, 0, this._group)
   }
 
   /**

@@ -7,7 +7,6 @@ import {
   describe,
   format,
   isPlainObject,
-  type Kind,
   ShapeError,
   withOwnHandles,
 } from "@lazuli/core/engine"
@@ -15,6 +14,7 @@ import { called, check, named, optional, under } from "../arguments"
 import type { Module } from "../module"
 import { Linear } from "./linear"
 import { FORMAT, type QuantizationOptions, QuantizedLinear } from "./quantized"
+import { aGroup, groupOf, part, type Shard } from "./shard"
 
 type Group = mx.distributed.Group
 
@@ -26,31 +26,12 @@ export interface ShardOptions {
   group?: Group | null
 }
 
-/** Describes the part of a parameter that each member of a group has: a share of each segment of an axis. */
-export interface Shard {
-  readonly axis: number
-  /** The segments' lengths in the whole parameter. */
-  readonly segments: readonly number[]
-}
 /** A module that has a part of some parameters, by their paths in it. */
 export interface ShardedParameters {
   /** @internal */
   readonly _shards: Readonly<Record<string, Shard>>
   /** @internal */
   readonly _group: Group
-}
-
-/** The kind of group arguments. */
-export const aGroup: Kind = {
-  expected: "a group that mx.distributed.init() gives",
-  accepts: (value: unknown) => value instanceof mx.distributed.Group,
-}
-
-/** The given group, or all processes. */
-export function groupOf(op: string, group: unknown): Group {
-  if (group === undefined || group === null) return mx.distributed.init()
-  if (group instanceof mx.distributed.Group) return group
-  throw new ArgumentError(op, `group must come from mx.distributed.init(), received ${describe(group)}`)
 }
 
 type Segments = number | readonly number[]
@@ -76,41 +57,23 @@ function shardOptions(
   return [groupOf(op, group), segments as Segments]
 }
 
-/** This member's part of an array that the group's size divides. A copy: a view would keep all of the array in memory. */
-export function copiedPart(x: mx.Array, axis: number, group: Group): mx.Array {
-  const each = x.shape[axis] / group.size()
-  return mx.take(x, mx.arange(each * group.rank(), each * (group.rank() + 1), 1, mx.int32), axis)
-}
-
-/** This member's part of a parameter, of each of its segments along an axis, and how it was split; no entry in a group of one. */
-function partOf(
-  x: mx.Array,
-  axis: number,
-  group: Group,
-  segments: Segments = 1,
-): [part: mx.Array, shard?: Shard] {
-  const size = group.size()
-  if (size === 1) return [x]
-  const length = x.shape[axis]
+/** The even shares of a parameter: of each segment of an axis. @throws ShapeError if they cannot */
+function evenShard(x: mx.Array, axis: number, group: Group, segments: Segments = 1): Shard {
+  const [size, length] = [group.size(), x.shape[axis]]
   // Values below 1 are fractions of the axis.
   const bounds =
     typeof segments === "number" ? segments : segments.map((n) => (n < 1 ? Math.floor(n * length) : n))
-  const wholes = mx.split(x, bounds as number | number[], axis)
-  const parts = wholes.map((segment) => {
-    if (segment.shape[axis] % size !== 0)
+  const lengths = mx.split(x, bounds as number | number[], axis).map(({ shape }) => shape[axis])
+  for (const each of lengths)
+    if (each % size !== 0)
       throw new ShapeError(
         "shardLinear",
-        `an axis of size ${segment.shape[axis]}, of a parameter of shape ${format(x.shape)}, cannot be divided among ${size} members`,
+        `an axis of size ${each}, of a parameter of shape ${format(x.shape)}, cannot be divided among ${size} members`,
       )
-    return copiedPart(segment, axis, group)
-  })
-  return [
-    parts.length === 1 ? parts[0] : mx.concatenate(parts, axis),
-    { axis, segments: wholes.map(({ shape }) => shape[axis]) },
-  ]
+  return { axis, segments: lengths }
 }
 
-/** Sets a module's parameter to this member's part of an array. */
+/** Sets a module's parameter to this member's part of an array, and notes how it is split; not in a group of one. */
 function setPart(
   module: Module & ShardedParameters,
   name: string,
@@ -118,9 +81,14 @@ function setPart(
   axis: number,
   segments?: Segments,
 ): void {
-  const [part, shard] = partOf(x, axis, module._group, segments)
-  Object.assign(module, { [name]: part })
-  if (shard) Object.assign(module._shards, { [name]: shard })
+  const group = module._group
+  if (group.size() === 1) {
+    Object.assign(module, { [name]: x })
+    return
+  }
+  const shard = evenShard(x, axis, group, segments)
+  Object.assign(module, { [name]: part(x, shard, group) })
+  Object.assign(module._shards, { [name]: shard })
 }
 
 /**
