@@ -75,6 +75,7 @@ function measure(sizes: number[]): Rows {
     count: 0,
     peer: 0,
     shape: 0,
+    structure: 0,
   }
   for (const bytes of sizes) {
     const [rounds, count] = [roundsOf(bytes), bytes / 4]

@@ -50,6 +50,7 @@ const REDUCTIONS = { sum: 0, max: 2, min: 3 }
 interface Params {
   readonly group: number
   readonly reduction?: keyof typeof REDUCTIONS
+  readonly structure?: number
   readonly root?: number
   readonly to?: number
   readonly from?: number
@@ -117,7 +118,8 @@ export function collectivesOf(runtime: CudaRuntime): { families: Families; colle
     const peer = peerOf(node, kind)
     const between =
       kind === Kind.Send ? { from: rank, to: peer } : kind === Kind.Receive ? { from: peer, to: rank } : {}
-    const root = kind === Kind.Broadcast ? peer : 0
+    // A broadcast has a root, gradients a structure.
+    const detail = kind === Kind.Broadcast ? peer : (paramsOf(node).structure ?? 0)
     for (let i = 0; i < full.length; i += MOST_PARTS) {
       const some = full.slice(i, i + MOST_PARTS)
       const words = new Int32Array(HEAD + 3 * some.length)
@@ -144,7 +146,7 @@ export function collectivesOf(runtime: CudaRuntime): { families: Families; colle
           name,
           // Both sides of a message are the same operation.
           operations: some.map(({ elements, about }) =>
-            numberOf([Math.min(kind, Kind.Send), op, root, ...elements, about.dtype.code, ...about.shape]),
+            numberOf([Math.min(kind, Kind.Send), op, detail, ...elements, about.dtype.code, ...about.shape]),
           ),
           ...between,
         },

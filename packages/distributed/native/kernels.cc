@@ -56,6 +56,7 @@ lz_status run(const lz_call* call, Kind kind) {
     if (kind == Kind::allReduce) {
       const int64_t reduction = params.integer();
       work.reduction = Reduction(reduction);
+      work.structure = uint32_t(params.integer());
       name = reductions[reduction];
     }
     if (kind == Kind::broadcast || kind == Kind::send || kind == Kind::recv)

@@ -2,9 +2,9 @@
 import { compile } from "@lazuli/compile"
 import { formatChecks, opCheck, standardColumns } from "@lazuli/conformance"
 import * as mx from "@lazuli/core"
-import { grad } from "@lazuli/transforms"
+import { grad, vmap } from "@lazuli/transforms"
 import { expect, test } from "vitest"
-import { gatherParameters, scatterGradients } from "./collectives"
+import { gatherParameters, recv, scatterGradients } from "./collectives"
 import { type Communicator, numberOf, type Work } from "./communicators"
 
 const ran: string[] = []
@@ -30,12 +30,13 @@ const inputs = [
 ]
 
 const params = {
-  allReduce: { group, reduction: "sum" },
+  allReduce: { group, reduction: "sum", structure: 0 },
   allGather: { group, size },
   sumScatter: { group, size },
   allToAll: { group, size },
   broadcast: { group, root: 0 },
   send: { group, to: 1, serial: 1 },
+  recvLike: { group, from: 1, serial: 1 },
   barrier: { group, serial: 1 },
   sumGradients: { group },
   scatterGradients: { group, size },
@@ -47,6 +48,57 @@ test.each(Object.entries(params))("%s keeps what its definition promises", (name
     inputs.map((x) => ({ inputs: [x], params: its })),
   )
   expect(formatChecks(report.ok ? [] : [report])).toBe(formatChecks([]))
+})
+
+test("recv keeps what its definition promises", () => {
+  const report = opCheck("@lazuli/distributed/recv", [
+    { inputs: [], params: { group, from: 1, serial: 1, shape: [2, 3], dtype: mx.float32 } },
+  ])
+  expect(formatChecks(report.ok ? [] : [report])).toBe(formatChecks([]))
+})
+
+test("a batch receives a message for each example", () => {
+  const its = { group, from: 1, serial: 1 }
+  const shapes: (readonly number[])[] = []
+  const receive = (x: mx.Array): mx.Array =>
+    vmap((y: mx.Array) => {
+      const one = recv([], { ...its, shape: [3], dtype: mx.float64 })
+      shapes.push(one.shape)
+      return one.add(y)
+    })(x)
+  ran.length = 0
+  expect(receive(inputs[1]).tolist()).toEqual(inputs[1].tolist())
+  expect([ran, shapes]).toEqual([["recv"], [[3]]])
+  expect(vmap((_x: mx.Array) => recv([], { ...its, shape: [3], dtype: mx.int8 }))(inputs[1]).shape).toEqual([
+    2, 3,
+  ])
+  expect(receive(mx.zeros([0, 3])).shape).toEqual([0, 3])
+})
+
+test("averages of float16 hold what their sums would not", () => {
+  const twin: Communicator = {
+    backend: "twin",
+    rank: 0,
+    size: 2,
+    split: () => twin,
+    run({ kind, input, output }: Work): void {
+      const [from, to] = [input, output].map(
+        (x) => new Float32Array(x.buffer, x.byteOffset, x.byteLength / 4),
+      )
+      if (kind === "sumScatter") to.set(from.subarray(0, to.length).map((x) => 2 * x))
+      else for (let i = 0; i < to.length; i += from.length) to.set(from, i)
+    },
+  }
+  const x = mx.array([1, 2], mx.float16)
+  const loss = (y: mx.Array): mx.Array =>
+    gatherParameters
+      .all([y], { group: numberOf(twin), size })[0]
+      .multiply(40_000)
+      .astype(mx.float32)
+      .sum()
+  const g = grad(loss)(x)
+  expect(g.dtype).toBe(mx.float16)
+  expect(g.tolist()).toEqual([40_000, 40_000])
 })
 
 test.each(["scatterGradients", "gatherParameters"])("%s does so for several arrays", (name) => {

@@ -26,10 +26,10 @@ function exchange(
   kind: Work["kind"],
   [input]: readonly HostArray[],
   output: HostArray,
-  extra: { reduction?: Work["reduction"]; peer?: number } = {},
+  extra: { reduction?: Work["reduction"]; peer?: number; structure?: number } = {},
 ): void {
   const about = kind === "recv" ? output : input
-  const { reduction = "sum", peer = 0 } = extra
+  const { reduction = "sum", peer = 0, structure = 0 } = extra
   const name = kind === "allReduce" ? { sum: "allSum", max: "allMax", min: "allMin" }[reduction] : kind
   const dtype = isHalf(about.dtype) ? mx.float32 : about.dtype
   const halves = isHalf(output.dtype) ? new Float32Array(output.data.length) : null
@@ -46,6 +46,7 @@ function exchange(
       peer,
       name,
       shape: kind === "barrier" ? 0 : shapeNumber(about.shape),
+      structure,
     })
   } catch (error) {
     throw asError(name, error)
@@ -61,24 +62,30 @@ const alike = {
   infer: ([x]: readonly Meta[]): Meta => x,
 }
 
-/** Σ, max or min over the members. */
-export const allReduce: Apply<{ group: number; reduction: "sum" | "max" | "min" }> = definePrimitive({
+/** Σ, max or min over the members. `structure` is a number for that of a tree of gradients, which all compare; 0 for others. */
+export const allReduce: Apply<{
+  group: number
+  reduction: "sum" | "max" | "min"
+  structure: number
+}> = definePrimitive({
   name: `${PACKAGE}/allReduce`,
   api: 1,
   facts,
-  params: { group: "i64", reduction: ["sum", "max", "min"] },
+  params: { group: "i64", reduction: ["sum", "max", "min"], structure: "i64" },
   ...alike,
-  reference: (inputs, [out], { group, reduction }) =>
-    exchange(group, "allReduce", inputs, out, { reduction }),
+  reference: (inputs, [out], { group, reduction, structure }) =>
+    exchange(group, "allReduce", inputs, out, { reduction, structure }),
   vjp: ({ inputs: [x], outputs: [y], cotangents: [g], params: { reduction } }) => [
     reduction === "sum" ? g : mx.where(x.equal(y), g, mx.zerosLike(g)),
   ],
   jvp: ({ inputs: [x], outputs: [y], tangents: [t], params: { group, reduction } }) => {
     const mine = reduction === "sum" ? t : t && mx.where(x.equal(y), t, mx.zerosLike(t))
-    return [mine && allReduce([mine], { group, reduction: "sum" })]
+    return [mine && sumOf(mine, group)]
   },
   vmap: ({ inputs, axes, params }) => ({ outputs: [allReduce(inputs, params)], axes }),
 })
+const sumOf = (x: mx.Array, group: number): mx.Array =>
+  allReduce([x], { group, reduction: "sum", structure: 0 })
 
 /** The rows of an example: a number has one. */
 const rowsOf = (x: Meta): readonly number[] => (x.shape.length === 0 ? [1] : x.shape)
@@ -89,9 +96,11 @@ function gathered(x: Meta, size: number): Meta {
   return { shape: [first * size, ...rest], dtype: x.dtype }
 }
 
+const batchFirst = (x: mx.Array, axis: number | null, size: number): mx.Array =>
+  axis === null ? mx.broadcastTo(x.expandDims(0), [size, ...x.shape]) : mx.moveaxis(x, axis, 0)
 /** With the batch behind the first axis. */
 const batchSecond = (x: mx.Array, axis: number | null, size: number): mx.Array => {
-  const batch = axis === null ? mx.broadcastTo(x.expandDims(0), [size, ...x.shape]) : mx.moveaxis(x, axis, 0)
+  const batch = batchFirst(x, axis, size)
   return batch.ndim === 1 ? batch.expandDims(0) : mx.swapaxes(batch, 0, 1)
 }
 
@@ -180,6 +189,9 @@ export const broadcast: Apply<{ group: number; root: number }> = definePrimitive
   vmap: ({ inputs, axes, params }) => ({ outputs: [broadcast(inputs, params)], axes }),
 })
 
+/** Both sides of a message have a batch of examples, in front, also where one of them sends the same for all. */
+const messages = { ...facts, perExample: true }
+
 let serial = 0
 /** A number that no other message has, so that equal messages stay two. */
 export const nextSerial = (): number => ++serial
@@ -188,13 +200,16 @@ export const nextSerial = (): number => ++serial
 export const send: Apply<{ group: number; to: number; serial: number }> = definePrimitive({
   name: `${PACKAGE}/send`,
   api: 1,
-  facts,
+  facts: messages,
   params: { group: "i64", to: "i64", serial: "i64" },
   ...alike,
   reference: (inputs, [out], { group, to }) => exchange(group, "send", inputs, out, { peer: to }),
   vjp: ({ cotangents: [g] }) => [g],
   jvp: ({ tangents: [t], params }) => [t && send([t], { ...params, serial: nextSerial() })],
-  vmap: ({ inputs, axes, params }) => ({ outputs: [send(inputs, params)], axes }),
+  vmap: ({ inputs: [x], axes: [axis], params, size }) => ({
+    outputs: [send([batchFirst(x, axis, size)], params)],
+    axes: [0],
+  }),
 })
 
 /** The array that another member sends. */
@@ -207,26 +222,32 @@ export const recv: Apply<{
 }> = definePrimitive({
   name: `${PACKAGE}/recv`,
   api: 1,
-  facts,
+  facts: messages,
   params: { group: "i64", from: "i64", serial: "i64", shape: "i64[]", dtype: "dtype" },
   infer: (_, { shape, dtype }) => ({ shape, dtype }),
   reference: (_, [out], { group, from }) => exchange(group, "recv", [], out, { peer: from }),
   vjp: () => [],
   jvp: () => [null],
-  vmap: ({ params }) => ({ outputs: [recv([], params)], axes: [null] }),
+  vmap: ({ params, size }) => ({
+    outputs: [recv([], { ...params, shape: [size, ...params.shape] })],
+    axes: [0],
+  }),
 })
 
 /** The array that another member sends, like the input in shape and dtype. It does not depend on the input's elements. */
 export const recvLike: Apply<{ group: number; from: number; serial: number }> = definePrimitive({
   name: `${PACKAGE}/recvLike`,
   api: 1,
-  facts,
+  facts: messages,
   params: { group: "i64", from: "i64", serial: "i64" },
   ...alike,
   reference: (_, [out], { group, from }) => exchange(group, "recv", [], out, { peer: from }),
   vjp: () => [null],
   jvp: ({ tangents: [t], params }) => [t && recvLike([t], { ...params, serial: nextSerial() })],
-  vmap: ({ inputs, axes, params }) => ({ outputs: [recvLike(inputs, params)], axes }),
+  vmap: ({ inputs: [x], axes: [axis], params, size }) => ({
+    outputs: [recvLike([batchFirst(x, axis, size)], params)],
+    axes: [0],
+  }),
 })
 
 /** The array, once all members have come to it. */
@@ -250,7 +271,7 @@ export const sumGradients: Apply<{ group: number }> = definePrimitive({
   params: { group: "i64" },
   ...alike,
   view: ({ offset, strides }) => ({ offset, strides }),
-  vjp: ({ cotangents: [g], params: { group } }) => [allReduce([g], { group, reduction: "sum" })],
+  vjp: ({ cotangents: [g], params: { group } }) => [sumOf(g, group)],
   jvp: ({ tangents: [t] }) => [t],
   vmap: ({ inputs, axes, params }) => ({ outputs: [sumGradients(inputs, params)], axes }),
 })
@@ -285,6 +306,14 @@ export const scatterGradients: Apply<{ group: number; size: number }> = definePr
   }),
 })
 
+/** {@link scatterGradients}, divided by the number of members. Sums of float16 are float32: float16 may hold no more than the averages. */
+function averageParts(gradients: readonly mx.Array[], params: { group: number; size: number }): mx.Array[] {
+  const wide = gradients.map((x) => (x.dtype === mx.float16 ? x.astype(mx.float32) : x))
+  return scatterGradients
+    .all(wide, params)
+    .map((sum, i) => sum.divide(params.size).astype(gradients[i].dtype))
+}
+
 /** {@link allGather} of the parts of several parameters; of their cotangents, the members' averages of this member's parts. */
 export const gatherParameters: Apply<{ group: number; size: number }> = definePrimitive({
   name: `${PACKAGE}/gatherParameters`,
@@ -295,7 +324,7 @@ export const gatherParameters: Apply<{ group: number; size: number }> = definePr
   decompose: (inputs, params) => inputs.map((x) => allGather([x], params)),
   vjp: ({ inputs, cotangents, params, wanted }) =>
     together(
-      (given) => scatterGradients.all(given, params).map((sum) => sum.divide(params.size)),
+      (given) => averageParts(given, params),
       cotangents.map((g, i) => (wanted[i] ? g : null)),
     ).map((mean, i) => (mean === null ? null : mean.reshape(inputs[i].shape))),
   jvp: ({ tangents, params }) => together((given) => gatherParameters.all(given, params), tangents),

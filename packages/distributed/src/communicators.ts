@@ -37,6 +37,8 @@ export interface Work {
   readonly name: string
   /** A number that is equal for equal shapes. */
   readonly shape: number
+  /** For gradients, a number that is equal for trees of equal structure; 0 for others. */
+  readonly structure: number
 }
 
 /** The way in which this process talks to the other members of a group. Third parties bring theirs by {@link registerCommunicators}. */
@@ -60,9 +62,9 @@ export class NativeCommunicator implements Communicator {
     this.rank = native().rank(number)
     this.size = native().size(number)
   }
-  run({ kind, reduction, dtype, input, output, count, peer, shape, name }: Work): void {
+  run({ kind, reduction, dtype, input, output, count, peer, shape, name, structure }: Work): void {
     const [k, r] = [KINDS.indexOf(kind), REDUCTIONS.indexOf(reduction)]
-    native().run(this.number, k, r, dtype.code, input, output, count, peer, shape, name)
+    native().run(this.number, k, r, dtype.code, input, output, count, peer, shape, name, structure)
   }
   /** Tells the others of this rank's device. */
   readonly watch: DeviceWatch = {

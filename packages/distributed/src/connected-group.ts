@@ -28,13 +28,13 @@ export class ConnectedGroup extends mx.distributed.Group {
   }
   override exchange(
     x: mx.Array | null,
-    { op, rank = 0, shape = [], dtype = mx.float32 }: Exchange,
+    { op, rank = 0, shape = [], dtype = mx.float32, structure = 0 }: Exchange,
   ): mx.Array {
     const group = this.number
     const { size } = this.communicator
     const inputs = x === null ? [] : [x]
     const reduction = REDUCTIONS[op]
-    if (reduction) return collectives.allReduce(inputs, { group, reduction })
+    if (reduction) return collectives.allReduce(inputs, { group, reduction, structure })
     const serial = collectives.nextSerial()
     switch (op) {
       case "sumGradients":

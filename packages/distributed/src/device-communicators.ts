@@ -35,6 +35,7 @@ export class DeviceCommunicator implements Communicator {
         peer: 0,
         name: "init",
         shape: 0,
+        structure: 0,
       })
       collectives.join(numberOf(this), known, this.rank, this.size, host.watch)
     })

@@ -18,12 +18,15 @@ const faults: [fault: string, says: RegExp][] = [
   ["shape", /^\[allSum\] rank 1 has an array of another shape/],
   ["count", /^\[allSum\] rank 1 is at operation \d+ of the group, allSum of 900 float32 elements/],
   ["dtype", /^\[allSum\] rank 1 is at operation \d+ of the group, allSum of 1000 int32 elements/],
+  ["names", /^\[allSum\] rank 1 averages gradients of other names, shapes or dtypes than rank [02],/],
+  ["types", /^\[allSum\] rank 1 averages gradients of other names, shapes or dtypes than rank [02],/],
+  ["leaves", /^\[allSum\] rank 1 averages gradients of other names, shapes or dtypes than rank [02],/],
   ["order", /^\[allSum\] rank 1 is at operation \d+ of the group, allMax of 1000 float32/],
 ]
 
 const cases = backends
   .flatMap((backend) => faults.map(([fault, says]) => ({ backend, fault, says })))
-  .filter(({ backend, fault }) => backend === "ring" || ["kill", "stop", "count"].includes(fault))
+  .filter(({ backend, fault }) => backend === "ring" || ["kill", "stop", "count", "names"].includes(fault))
 test.each(cases)(
   "$fault by $backend",
   async ({ backend, fault, says }) => {
@@ -36,7 +39,8 @@ test.each(cases)(
       // Ranks may be surprised by each other where two do different things.
       const fits = says.test(message) && named === 1
       const converse =
-        ["shape", "count", "dtype", "order"].includes(fault) && /^\[allSum\] rank [02] /.test(message)
+        ["shape", "count", "dtype", "names", "types", "leaves", "order"].includes(fault) &&
+        /^\[allSum\] rank [02] /.test(message)
       expect(fits || converse, message).toBe(true)
       expect(took).toBeLessThan((LIMIT + 1.5) * 1000)
     }

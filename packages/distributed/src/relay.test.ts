@@ -40,6 +40,37 @@ test.each(cases)("$harm of connection $which after $bytes bytes", async ({ harm,
   expect(performance.now() - began).toBeLessThan(20_000)
 })
 
+// Arrays of four pieces for each of two ranks: every connection has some.
+test.each([
+  { harm: "none", connections: 4 },
+  { harm: "cut", connections: 2 },
+  { harm: "cut", connections: 4 },
+  { harm: "corrupt", connections: 4 },
+  { harm: "silence", connections: 2 },
+] as const)(
+  "$harm of the last of $connections connections for data",
+  async ({ harm, connections }) => {
+    const relay = await startRelay(harm, connections, 1_500_000)
+    const { code, out, errors } = await runJob([program, "none", "5", "40", String(1 << 20)], 2, {
+      backend: "ring",
+      timeLimit: LIMIT,
+      env: { LAZULI_PROXY: `127.0.0.1:${relay.port}`, LAZULI_CONNECTIONS: String(connections) },
+    })
+    relay.close()
+    const told = out.map(([line]) => JSON.parse(line ?? "{}"))
+    if (harm === "none") {
+      expect(code, errors.flat().join("\n")).toBe(0)
+      expect(told.map(({ name }) => name)).toEqual(["none", "none"])
+      return
+    }
+    for (const { name, message, rank } of told) {
+      expect(name, message).toBe("DistributedError")
+      expect([0, 1]).toContain(rank)
+    }
+  },
+  60_000,
+)
+
 test("a connection cut while the ranks connect: the waiting rank hears of it before its limit", async () => {
   const limit = 10
   const relay = await startRelay("cut", 1, 0)
@@ -55,4 +86,20 @@ test("a connection cut while the ranks connect: the waiting rank hears of it bef
     expect(JSON.parse(line ?? "{}")).toMatchObject({ name: "DistributedError", op: "init", rank: 0 })
   expect(out.flat().join("\n")).toContain("rank 0 cannot be reached")
   expect(took).toBeLessThan(limit * 1000)
+}, 60_000)
+
+test("ranks that learn of a connection that did not come about are told between whom", async () => {
+  // The last one that is made.
+  const relay = await startRelay("cut", 5, 0)
+  const { out } = await runJob([program, "none"], 3, {
+    backend: "ring",
+    timeLimit: LIMIT,
+    env: { LAZULI_PROXY: `127.0.0.1:${relay.port}` },
+  })
+  relay.close()
+  for (const [line] of out) {
+    const { name, message } = JSON.parse(line ?? "{}")
+    expect(name, message).toBe("DistributedError")
+    expect(message).toMatch(/rank \d cannot be reached by rank \d/)
+  }
 }, 60_000)

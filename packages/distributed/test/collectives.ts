@@ -139,6 +139,38 @@ for (const [name, { f, shared }] of Object.entries(ops)) {
   for (let i = 0; i < 2; i++) same(`compiled ${name}`, compiled(x), f(x.multiply(2)).add(1))
 }
 
+// vmap of messages: a batch for both sides, whatever the axis, and where one of them does not look at its examples.
+{
+  const of = (r: number): mx.Array => mx.array(Float64Array.from({ length: 3 }, (_, i) => 10 * r + i))
+  const batchOf = (r: number, axis: number): mx.Array => mx.stack([of(r), of(r).multiply(2)], axis)
+  const [next, before] = [(rank + 1) % n, (rank + n - 1) % n]
+  const sends: Record<string, Op> = {
+    send: (a) => distributed.send(a, next),
+    "send of one": () => distributed.send(of(rank), next),
+  }
+  const receives: Record<string, Op> = {
+    recv: () => distributed.recv([3], mx.float64, before),
+    recvLike: (a) => distributed.recvLike(a, before),
+    "recvLike of one": () => distributed.recvLike(of(rank), before),
+  }
+  for (const [sent, give] of Object.entries(sends))
+    for (const [received, take] of Object.entries(receives))
+      for (const axis of [0, 1]) {
+        const sending = vmap(give, { inAxes: axis })(batchOf(rank, axis))
+        const receiving = vmap(take, { inAxes: axis })(batchOf(rank, axis))
+        for (const each of rank % 2 === 0 ? [sending, receiving] : [receiving, sending]) mx.eval(each)
+        const want = sent === "send" ? batchOf(before, 0) : mx.stack([of(before), of(before)], 0)
+        same(`vmap of ${sent} and ${received} by axis ${axis}`, receiving, want)
+      }
+  const inner = (a: mx.Array): mx.Array => vmap((b: mx.Array) => distributed.send(b, next))(a)
+  const sending = vmap(inner)(mx.stack([batchOf(rank, 0), batchOf(rank, 0).add(1)]))
+  const receiving = vmap((a: mx.Array) =>
+    vmap((b: mx.Array) => distributed.recv([3], mx.float64, before).add(b))(a),
+  )(mx.zeros([2, 2, 3], mx.float64))
+  for (const each of rank % 2 === 0 ? [sending, receiving] : [receiving, sending]) mx.eval(each)
+  same("vmap of vmap of messages", receiving, mx.stack([batchOf(before, 0), batchOf(before, 0).add(1)]))
+}
+
 // Groups of members.
 const half = group.split(rank % 2)
 same(

@@ -34,6 +34,7 @@ try {
       peer: 0,
       name: "allSum",
       shape: count,
+      structure: 0,
     })
     const sum = (group.size * (group.size + 1)) / 2
     if (!output.every((value) => value === sum)) say({ wrong: step })

@@ -5,8 +5,9 @@
 import "@lazuli/backend-cpu"
 import * as mx from "@lazuli/core"
 import { leave } from "@lazuli/distributed"
+import * as nn from "@lazuli/nn"
 
-const [, , fault, steps = "5", total = "1000"] = process.argv
+const [, , fault, steps = "5", total = "1000", elements = "1000"] = process.argv
 const began = performance.now()
 let at = began
 try {
@@ -22,13 +23,17 @@ try {
       if (fault === "slow") Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20_000)
     }
     const odd = due && culprit
-    const shape = odd && fault === "shape" ? [2, 500] : odd && fault === "count" ? [900] : [1000]
+    const shape = odd && fault === "shape" ? [2, 500] : odd && fault === "count" ? [900] : [Number(elements)]
     const dtype = odd && fault === "dtype" ? mx.int32 : mx.float32
     const x = mx
       .arange(1, 1 + shape.reduce((a, b) => a * b))
       .astype(dtype)
       .reshape(shape)
     if (due && fault === "root") mx.eval(mx.distributed.broadcast(x, { root: group.rank() }))
+    // Trees of the same number of elements, and of the same names.
+    if (due && fault === "names") mx.eval(nn.averageGradients({ [odd ? "v" : "w"]: x }))
+    if (due && fault === "types") mx.eval(nn.averageGradients({ v: odd ? x.astype(mx.int32) : x }))
+    if (due && fault === "leaves") mx.eval(nn.averageGradients(odd ? [x, x.add(1)] : [x]))
     const y = odd && fault === "order" ? mx.distributed.allMax(x) : mx.distributed.allSum(x)
     if (y.flatten().index(0).item() !== group.size() && !odd) throw new Error(`wrong sum in step ${step}`)
   }

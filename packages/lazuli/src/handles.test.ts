@@ -150,6 +150,7 @@ const special: Record<string, (() => unknown[])[]> = {
   "random.laplace": [() => [[2]]],
   "random.gumbel": [() => [[2]]],
   "random.permutation": [() => [a], () => [1], () => [mx.ones([1])]],
+  "nn.partOf": [() => [a, { axis: 0, segments: [2] }]],
   vjp: [() => [(x: mx.Array) => x, [a], [a]], () => [(x: mx.Array) => [x, a], [a], [a, a]]],
   jvp: [() => [(x: mx.Array) => x, [a], [a]], () => [() => a, [a], [a]]],
 }
@@ -210,7 +211,7 @@ const excepted = new Set(
     "printoptions setPrintoptions eval receive share asyncEval clearStreams newThreadLocalStream newThreadUnsafeStream stream synchronize tidy " +
     "registerTreeNode treeFlatten treeMap treeMapWithPath treeMerge treeReduce treeUnflatten clearCache getActiveMemory getCacheMemory " +
     "getPeakMemory memoryReport resetPeakMemory setCacheLimit setMemoryLimit setWiredLimit describe nearest vmapLoops fast.metalKernel fast.cudaKernel random.seed " +
-    "distributed.isAvailable distributed.init distributed.send distributed.recv distributed.recvLike nn.quantize nn.fullyShard nn.shardLinear nn.sumGradients " +
+    "distributed.isAvailable distributed.init distributed.send distributed.recv distributed.recvLike nn.quantize nn.fullyShard nn.shardLinear nn.sumGradients nn.lengthOfPart " +
     "optim.cosineDecay optim.exponentialDecay optim.joinSchedules optim.linearSchedule optim.stepDecay"
   ).split(" "),
 )

@@ -85,3 +85,42 @@ test("in a compiled step exchanges begin as soon as gradients are there", () => 
   }
   expect(weights.map((x) => x.index(0).item())).toEqual([-8, -8, -6])
 })
+
+test("averages of float16 hold what their sums would not, and keep their dtype", () => {
+  const [x, y] = nn.averageGradients([mx.full([2], 40_000, mx.float16), mx.array([1, 2])], new Twins())
+  expect([x.dtype, y.dtype]).toEqual([mx.float16, mx.float32])
+  expect([x.tolist(), y.tolist()]).toEqual([
+    [40_000, 40_000],
+    [1, 2],
+  ])
+})
+
+test("what differs in trees differs in the number that members compare", () => {
+  const numbers: number[] = []
+  class Noting extends Twins {
+    override exchange(x: mx.Array | null, its: Exchange): mx.Array {
+      numbers.push(its.structure as number)
+      return super.exchange(x, its)
+    }
+  }
+  const numberOf = (tree: unknown, allReduceSize = 100): number => {
+    numbers.length = 0
+    nn.averageGradients(tree, { group: new Noting(), allReduceSize })
+    expect(new Set(numbers).size).toBe(1)
+    return numbers[0]
+  }
+  const [a, b] = [mx.ones([2]), mx.ones([2, 3])]
+  expect(numberOf({ a, b })).toBe(numberOf({ a: mx.zeros([2]), b: mx.ones([2, 3]) }))
+  const trees = [
+    { a, b },
+    { b, a },
+    { a, c: b },
+    { a },
+    { a, b: b.T },
+    { a, b: b.astype(mx.float16) },
+    [a, b],
+  ]
+  const all = [...trees.map((tree) => numberOf(tree)), numberOf({ a, b }, 0), numberOf({ a, b: a })]
+  expect(new Set(all).size).toBe(all.length)
+  expect(all).not.toContain(0)
+})

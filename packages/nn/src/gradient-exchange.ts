@@ -50,31 +50,52 @@ function bucketsOf(arrays: readonly mx.Array[], most: number): mx.Array[][] {
 }
 
 /** A bucket's averages over the members, by one all-reduce. */
-function averageTogether(arrays: readonly mx.Array[], group: mx.distributed.Group): mx.Array[] {
-  const flat = arrays.map((x) => x.flatten())
-  const sum = mx.distributed.allSum(flat.length === 1 ? flat[0] : mx.concatenate(flat), { group })
+function averageTogether(
+  arrays: readonly mx.Array[],
+  group: mx.distributed.Group,
+  structure: number,
+): mx.Array[] {
+  const { dtype } = arrays[0]
+  // Where float16 holds an average, it need not hold the sum.
+  const isNarrow = dtype === mx.float16
+  const flat = arrays.map((x) => (isNarrow ? x.astype(mx.float32) : x).flatten())
+  const sum = group.exchange(flat.length === 1 ? flat[0] : mx.concatenate(flat), { op: "allSum", structure })
   let at = 0
   // Compiled, each quotient is part of the update that reads it.
-  return arrays.map((x) =>
-    sum
-      .index(mx.s(at, (at += x.node.size)))
-      .reshape(x.node.shape as number[])
-      .divide(group.size()),
-  )
+  return arrays.map((x) => {
+    const own = sum.index(mx.s(at, (at += x.node.size))).reshape(x.node.shape as number[])
+    const average = own.divide(group.size())
+    return isNarrow ? average.astype(dtype) : average
+  })
+}
+
+/** A number that is equal for equal texts, and not 0. */
+function digest(texts: readonly string[]): number {
+  let hash = 2166136261
+  for (const text of texts)
+    for (let i = 0; i <= text.length; i++)
+      // The end of a text counts too.
+      hash = Math.imul(hash ^ (i < text.length ? text.charCodeAt(i) : 0x10000), 16777619)
+  return hash >>> 0 || 1
 }
 
 function averaged<T>(gradients: T, group: mx.distributed.Group, most: number): T {
   const averages = new Map<mx.Array, mx.Array>()
   const arrays: mx.Array[] = []
-  forEachLeaf(gradients, (leaf) => {
-    if (leaf instanceof mx.Array && !averages.has(leaf)) {
-      averages.set(leaf, leaf)
-      arrays.push(leaf)
-    }
+  const described = [`${most}`]
+  forEachLeaf(gradients, (leaf, path) => {
+    if (!(leaf instanceof mx.Array)) return
+    described.push(path)
+    // One that comes twice is exchanged once.
+    if (averages.has(leaf)) return
+    described.push(leaf.dtype.name, `${leaf.node.shape}`)
+    averages.set(leaf, leaf)
+    arrays.push(leaf)
   })
+  const structure = digest(described)
   // The last layers' gradients are available first, and exchanges run in the order of their calls.
   for (const bucket of bucketsOf(arrays, most).reverse())
-    averageTogether(bucket, group).forEach((average, i) => averages.set(bucket[i], average))
+    averageTogether(bucket, group, structure).forEach((average, i) => averages.set(bucket[i], average))
   return mapLeaves(gradients, (leaf) => (leaf instanceof mx.Array ? averages.get(leaf) : leaf)) as T
 }
 
@@ -87,7 +108,8 @@ const BUCKET = 32 * 1024 * 1024
 /**
  * Averages gradients over the members of the group, as a tree of the same structure. Arrays of one dtype are reduced in buckets of up to
  * `allReduceSize` bytes. A reduction starts as soon as its arrays are available; on a `communicationStream` it overlaps with the rest of
- * the backward pass.
+ * the backward pass. Sums of float16 are float32: they may be too large for float16 where the averages are not.
+ * @throws DistributedError that names a member whose gradients have other names, shapes or dtypes, once the averages are evaluated
  * @example
  * nn.averageGradients({ w: mx.array([1, 2]) }).w.tolist() // => [1, 2]
  */

@@ -239,7 +239,7 @@ function emptyBatch(examples: readonly Node[]): VmapResult {
   return { outputs, axes: outputs.map(() => 0) }
 }
 
-/** Rewrites an application. If none of its inputs is batched (a rule may drop the batch axis), it is unchanged. */
+/** Rewrites an application. If none of its inputs is batched (a rule may drop the batch axis), it usually is unchanged. */
 function rewriteChecked(
   application: Application,
   inputs: readonly Array[],
@@ -247,7 +247,7 @@ function rewriteChecked(
   size: number,
 ): VmapResult {
   const primitive = application.primitive
-  if (axes.every((axis) => axis === null)) {
+  if (!primitive.facts.perExample && axes.every((axis) => axis === null)) {
     const nodes = applyNodes(
       primitive,
       inputs.map((x) => x.node),

@@ -30,7 +30,7 @@ import { visibleInputs } from "./custom-primitive"
 import { areNodes, isArray, isIndex, isLike, stored } from "./stored-calls"
 
 /** The purpose of a traversal, which determines the relevant edges of the graph. */
-export type Purpose = "vjp" | "jvp" | "vmap"
+export type Purpose = "vjp" | "jvp" | "vmap" | "replay"
 
 /** The applications between some inputs and some outputs of a graph. */
 export interface Subgraph {
@@ -137,7 +137,10 @@ function search(
   const subgraph: Subgraph = { nodes: [], varies: [], order: [], outer: [], foreign: false }
   const { nodes, varies } = subgraph
   for (const input of inputs) if (nodes[input.position] !== input) register(subgraph, input, true)
-  const smooth = purpose !== "vmap"
+  const smooth = purpose === "vjp" || purpose === "jvp"
+  const seen = purpose === "replay" ? "vmap" : purpose
+  const variesAlone = ({ primitive }: Application): boolean =>
+    purpose === "vmap" && primitive.facts.perExample === true
   // The stack: applications, their numbers of inputs, the inputs visited so far, and whether one of these varies.
   const applications: Application[] = []
   const counts: number[] = []
@@ -147,9 +150,9 @@ function search(
     if (nodes[target.position] === target || !mayVary(target, epoch, smooth)) continue
     let top = 0
     let application = begin(subgraph, target)
-    let count = visibleInputs(application, purpose)
+    let count = visibleInputs(application, seen)
     let i = 0
-    let vary = false
+    let vary = variesAlone(application)
     for (;;) {
       if (i < count) {
         const input = application.inputs[i]
@@ -164,9 +167,9 @@ function search(
           cursors[top] = i
           varying[top++] = vary
           application = begin(subgraph, input)
-          count = visibleInputs(application, purpose)
+          count = visibleInputs(application, seen)
           i = 0
-          vary = false
+          vary = variesAlone(application)
         }
         continue
       }
@@ -285,7 +288,7 @@ function applyAgain(
   replacements: readonly Node[],
   epoch: number,
 ): Node[] {
-  const subgraph = collect(targets, inputs, epoch, "vmap")
+  const subgraph = collect(targets, inputs, epoch, "replay")
   try {
     const copies: Node[] = []
     inputs.forEach((input, i) => {

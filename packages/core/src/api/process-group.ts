@@ -13,6 +13,8 @@ export interface Exchange {
   /** The shape to receive. */
   readonly shape?: readonly number[]
   readonly dtype?: Dtype
+  /** A number that members compare, of gradients: equal for trees of equal structure. */
+  readonly structure?: number
 }
 
 /** @throws ArgumentError unless both are integers */

@@ -83,7 +83,10 @@ describe("distributed: a world of this process", () => {
     expect([part.rank(), part.size()]).toEqual([0, 1])
     expect(() => group.split("a" as never)).toThrow("[split] color must be an integer, received the string")
     expect(() => distributed.init(true)).toThrow(mx.DeviceError)
-    expect(() => distributed.init({ backend: "carrier pigeon" })).toThrow(mx.ArgumentError)
+    expect(() => distributed.init({ backend: "carrier pigeon" })).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [init] the backend must be one of any, ring, shm, mpi, nccl, received the string "carrier pigeon"]`,
+    )
+    expect(distributed.isAvailable("jaccl")).toBe(false)
   })
   test("what combines arrays gives the array, and has a derivative", () => {
     const x = mx.array([1, 2])

@@ -179,6 +179,8 @@ export interface PrimitiveFacts {
    * Communicates with other processes: evaluated in program order, and never automatically. "derivatives" if only its derivatives may.
    */
   readonly exchanges?: boolean | "derivatives"
+  /** Runs for each example of a batch under vmap, also where no input is batched. */
+  readonly perExample?: boolean
 }
 
 /** A registered primitive. */

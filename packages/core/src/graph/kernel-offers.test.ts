@@ -79,7 +79,7 @@ test("a definition is held to the rules and kinds that there are, and what it is
     `[RegistryError: [@me/kinds/c] the parameter "k" must have one of the kinds f64, i64, bool, string, dtype, i64[], f64[], program, function, value, or a list of strings, received the string "f46"]`,
   )
   expect(() => define("d", { facts: { opaqe: true } })).toThrowErrorMatchingInlineSnapshot(
-    `[RegistryError: [@me/kinds/d] there is no fact "opaqe"; there are immediate, broadcasts, keepsOrder, stopsGradient, opaque, ambiguous, along, places, exchanges. Did you mean "opaque"?]`,
+    `[RegistryError: [@me/kinds/d] there is no fact "opaqe"; there are immediate, broadcasts, keepsOrder, stopsGradient, opaque, ambiguous, along, places, exchanges, perExample. Did you mean "opaque"?]`,
   )
   const same = define("same", {}) as (inputs: unknown, params?: unknown) => mx.Array
   expect(() => same(mx.ones([2]))).toThrowErrorMatchingInlineSnapshot(

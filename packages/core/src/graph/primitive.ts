@@ -221,9 +221,20 @@ function uniformRules(rules: PrimitiveRules<AnyParams>): PrimitiveRules<AnyParam
   }
 }
 function uniformFacts(facts: PrimitiveFacts): PrimitiveFacts {
-  const { immediate, broadcasts, keepsOrder, stopsGradient, opaque, ambiguous, along, places, exchanges } =
-    facts
-  return { immediate, broadcasts, keepsOrder, stopsGradient, opaque, ambiguous, along, places, exchanges }
+  const { immediate, broadcasts, keepsOrder, stopsGradient, opaque, ambiguous, along, places } = facts
+  const { exchanges, perExample } = facts
+  return {
+    immediate,
+    broadcasts,
+    keepsOrder,
+    stopsGradient,
+    opaque,
+    ambiguous,
+    along,
+    places,
+    exchanges,
+    perExample,
+  }
 }
 
 /** Packages whose `infer` results are not validated, to save time in every call of a compiled function. */
@@ -310,6 +321,7 @@ const FACTS = new Set([
   "along",
   "places",
   "exchanges",
+  "perExample",
 ])
 const PARTS = new Set(["name", "params", "facts", "version", "api", "kernelsFrom", ...RULES])
 

@@ -23,8 +23,9 @@ struct Work {
   const void* in = nullptr;
   void* out = nullptr;
   int64_t count = 0;
-  int peer = 0;        // the root, the destination or the source: a rank of the group
-  uint32_t shape = 0;  // equal for equal shapes
+  int peer = 0;            // the root, the destination or the source: a rank of the group
+  uint32_t shape = 0;      // equal for equal shapes
+  uint32_t structure = 0;  // of the tree of gradients, of which these are a part; 0 for others
   const char* name = "";
 };
 
@@ -33,7 +34,7 @@ struct Label {
   uint64_t sequence;
   int64_t count;
   uint32_t group, shape;
-  int32_t root;
+  uint32_t detail;  // the root of a broadcast, the structure of gradients
   uint8_t kind, reduction, dtype, reserved;
 
   bool operator==(const Label&) const = default;

@@ -10,13 +10,17 @@ const char* const kKinds[] = {"allReduce", "allGather", "sumScatter", "broadcast
                               "allToAll",  "send",      "send",       "barrier"};
 const char* const kReductions[] = {"allSum", "allMax", "allMin"};
 
+bool are_gradients(const Label& label) { return Kind(label.kind) == Kind::allReduce && label.detail != 0; }
+
 std::string describe(const Label& label) {
   const auto kind = Kind(label.kind % 8);
-  std::string text = kind == Kind::allReduce ? kReductions[label.reduction % 3] : kKinds[label.kind % 8];
+  std::string text = are_gradients(label)      ? "averageGradients"
+                     : kind == Kind::allReduce ? kReductions[label.reduction % 3]
+                                               : kKinds[label.kind % 8];
   if (kind == Kind::barrier) return text;
   text += " of " + std::to_string(label.count) + " " + kDtypes[label.dtype % 14] +
           (label.count == 1 ? " element" : " elements");
-  if (kind == Kind::broadcast) text += " from rank " + std::to_string(label.root);
+  if (kind == Kind::broadcast) text += " from rank " + std::to_string(label.detail);
   return text;
 }
 
@@ -25,12 +29,12 @@ std::string describe(const Label& label) {
 Label label_of(const Work& work, uint32_t group, uint64_t sequence) {
   // The sender of a message and its receiver do different things.
   const Kind kind = work.kind == Kind::recv ? Kind::send : work.kind;
-  const int root = kind == Kind::broadcast ? work.peer : 0;
+  const uint32_t detail = kind == Kind::broadcast ? uint32_t(work.peer) : work.structure;
   return {sequence,
           work.count,
           group,
           work.shape,
-          root,
+          detail,
           uint8_t(kind),
           uint8_t(work.reduction),
           uint8_t(work.dtype),
@@ -40,7 +44,11 @@ Label label_of(const Work& work, uint32_t group, uint64_t sequence) {
 std::string difference(const Label& theirs, const Label& mine, int my_rank) {
   const std::string first = describe(theirs), second = describe(mine);
   const bool same_group = theirs.group == mine.group;
-  if (first == second && theirs.sequence == mine.sequence && same_group)
+  const bool same_place = same_group && theirs.sequence == mine.sequence;
+  if (same_place && are_gradients(theirs) && are_gradients(mine) && theirs.detail != mine.detail)
+    return "averages gradients of other names, shapes or dtypes than rank " + std::to_string(my_rank) +
+           ", or in buckets of another size, in operation " + std::to_string(mine.sequence) + " of the group";
+  if (first == second && same_place)
     return "has an array of another shape with the same number of elements in operation " +
            std::to_string(mine.sequence) + ", " + second;
   return "is at operation " + std::to_string(theirs.sequence) + " of " +

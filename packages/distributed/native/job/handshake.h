@@ -10,7 +10,7 @@
 
 namespace lazuli::dist {
 
-constexpr uint32_t kProtocol = 4;
+constexpr uint32_t kProtocol = 5;
 
 enum class Purpose : int32_t { rendezvous, control, data };
 

@@ -240,7 +240,7 @@ void World::connect_to_member(int r) {
       (i < 0 ? members_[r]->control : members_[r]->data[size_t(i)]) = std::move(socket);
     }
   } catch (const SocketError& error) {
-    throw Failure(r, "cannot be reached: " + error.what);
+    throw Failure(r, "cannot be reached by rank " + std::to_string(rank()) + ": " + error.what);
   }
 }
 
@@ -269,7 +269,7 @@ void World::accept_members(const Socket& listener) {
   for (int r = rank() + 1; r < size(); r++) {
     bool complete = bool(members_[r]->control);
     for (const Socket& socket : members_[r]->data) complete = complete && socket;
-    if (!complete) throw Failure(r, "did not connect with this rank in time");
+    if (!complete) throw Failure(r, "did not connect with rank " + std::to_string(rank()) + " in time");
   }
 }
 

@@ -49,7 +49,7 @@ export function dataParallel<M extends nn.Module, A extends unknown[], R>(
 /** A loss, or a list that begins with one: of what follows it every member has its own. */
 function averageOf<R>(value: R, group: mx.distributed.Group): R {
   if (group.size() === 1) return value
-  const average = (x: mx.Array): mx.Array => mx.distributed.allSum(x, { group }).divide(group.size())
+  const average = (x: mx.Array): mx.Array => nn.averageGradients(x, { group })
   if (value instanceof mx.Array) return average(value) as R
   if (!Array.isArray(value)) return value
   return [average(value[0] as mx.Array), ...(value.slice(1) as unknown[])] as R
