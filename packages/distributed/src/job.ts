@@ -63,10 +63,22 @@ export function jobOf(env: Environment): JoinOptions | null {
     secret: secretOf(env),
     limit: limitSet ?? numberOf(env, "LAZULI_TIME_LIMIT", 5),
     joinLimit: numberOf(env, "LAZULI_JOIN_LIMIT", 60),
-    connections: Math.max(1, numberOf(env, "LAZULI_CONNECTIONS", 1)),
+    connections: connectionsOf(env),
     proxy: env.LAZULI_PROXY ?? "",
     parent: numberOf(env, "LAZULI_PARENT", 0),
   }
+}
+
+const MOST_CONNECTIONS = 64
+
+/** The number of connections for data between two ranks. */
+function connectionsOf(env: Environment): number {
+  const count = numberOf(env, "LAZULI_CONNECTIONS", 1)
+  if (Number.isInteger(count) && count >= 1 && count <= MOST_CONNECTIONS) return count
+  throw new ArgumentError(
+    "init",
+    `LAZULI_CONNECTIONS must be an integer from 1 to ${MOST_CONNECTIONS}, received "${env.LAZULI_CONNECTIONS}"`,
+  )
 }
 
 /** The address where rank 0 listens. */

@@ -31,16 +31,18 @@ test.each([2])("%i processes add up an array, under transforms", async (n) => {
 })
 
 test.each([
-  ["ring", 3, "0"],
-  ["ring", 2, "1"],
-  ["ring", 4, "0"],
-  ["shm", 2, "0"],
-  ["shm", 3, "0"],
+  ["ring", 3, "0", 1],
+  ["ring", 2, "1", 1],
+  ["ring", 4, "0", 1],
+  ["ring", 2, "1", 4],
+  ["ring", 3, "0", 2],
+  ["shm", 2, "0", 1],
+  ["shm", 3, "0", 1],
 ] as const)(
-  "every collective by %s on %i ranks, second thread %s",
-  async (backend, n, second) => {
+  "every collective by %s on %i ranks, second thread %s, by %i connections",
+  async (backend, n, second, connections) => {
     if (backend === "shm" && process.platform !== "linux") return
-    const env = { LAZULI_SECOND_THREAD: second }
+    const env = { LAZULI_SECOND_THREAD: second, LAZULI_CONNECTIONS: String(connections) }
     const { code, out, errors } = await runJob([await programOf("collectives")], n, { backend, env })
     expect(code, errors.flat().join("\n")).toBe(0)
     for (const [line] of out) expect(JSON.parse(line)).toEqual({ wrong: [], fallbacks: [], window: false })

@@ -5,6 +5,7 @@ import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "nod
 import { connect, createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { delimiter, join } from "node:path"
+import { ArgumentError } from "@lazuli/core"
 import { afterAll, afterEach, beforeAll, expect, test, vi } from "vitest"
 import { programOf, runJob } from "../test/run-job"
 import { jobOf } from "./job"
@@ -62,6 +63,15 @@ test("a rank whose launcher has ended does not join", async () => {
 test.each(["LAZULI_RANK", "LAZULI_SIZE"])("%s alone is no job", (given) => {
   const missing = given === "LAZULI_RANK" ? "LAZULI_SIZE" : "LAZULI_RANK"
   expect(() => jobOf({ [given]: "1" })).toThrow(`[init] ${given} is set, but ${missing} is not`)
+})
+
+test("a number of connections is an integer", () => {
+  const job = { LAZULI_RANK: "0", LAZULI_SIZE: "2", LAZULI_ADDRESS: "127.0.0.1:1" }
+  expect([{}, { LAZULI_CONNECTIONS: "4" }].map((env) => jobOf({ ...job, ...env })?.connections)).toEqual([
+    1, 4,
+  ])
+  for (const count of ["0", "1.5", "65", "many"])
+    expect(() => jobOf({ ...job, LAZULI_CONNECTIONS: count })).toThrow(ArgumentError)
 })
 
 test("ssh starts ranks on other hosts, with the secret by its input", async () => {
