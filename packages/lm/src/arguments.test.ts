@@ -81,8 +81,8 @@ test("a batch's requests share its options", () => {
   expect(() => batch.stream("the", { onPrefill: () => {} })).toThrow("[batch] onPrefill is not supported")
   expect(() => batch.stream("the", { pageTokens: 16 })).not.toThrow()
   expect(() => batch.stream("the", { prefillStep: 512 })).toThrow("all requests share one prefillStep")
-  expect(() => batch.stream("the", { compile: true })).toThrow("all requests share one compile")
-  const defaults = { prefillStep: 256, compile: false, maxCacheBytes: Infinity }
+  expect(() => batch.stream("the", { compile: false })).toThrow("all requests share one compile")
+  const defaults = { prefillStep: 256, compile: true, maxCacheBytes: Infinity }
   expect(() => batch.stream("the", defaults)).not.toThrow()
   batch.close()
 })

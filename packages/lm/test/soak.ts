@@ -1,7 +1,7 @@
 /**
  * Many concurrent clients of a server, some of which read slowly, disconnect or send too much. Fails if an answer is lost or wrong, or
- * memory grows: `node tooling/run-source.mjs packages/lm/test/soak.ts [--seconds 600] [--clients 200] [--compile]`. `--compile` gives
- * the rows of the batch shared buffers, as on GPUs.
+ * memory grows: `node tooling/run-source.mjs packages/lm/test/soak.ts [--seconds 600] [--clients 200] [--shared]`. With
+ * `--shared` the rows of the batch share buffers, as they do by default; otherwise it is exact.
  */
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
@@ -16,7 +16,7 @@ const { values } = parseArgs({
   options: {
     seconds: { type: "string", default: "600" },
     clients: { type: "string", default: "200" },
-    compile: { type: "boolean", default: false },
+    shared: { type: "boolean", default: false },
   },
 })
 const seconds = Number(values.seconds)
@@ -25,8 +25,7 @@ const clients = Number(values.clients)
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-soak-"))
 const model = await lm.load(writeCheckpoint("llama", join(scratch, "llama")))
 const server = lm.createServer(model, {
-  exact: !values.compile,
-  compile: values.compile,
+  exact: !values.shared,
   maxRows: 16,
   maxWaiting: clients,
   maxBodyBytes: 20_000,

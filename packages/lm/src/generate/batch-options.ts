@@ -1,7 +1,6 @@
 /**
  * The options of a batch, and the checks of these and of its requests'.
  */
-import * as mx from "@lazuli/core"
 import { ArgumentError, describe } from "@lazuli/core/engine"
 import { optionsNamed } from "../arguments"
 import { CACHING, type CacheOptions } from "./caches"
@@ -66,7 +65,7 @@ export const withDefaults = ({
   exact = false,
   prefillStep = exact ? 512 : 256,
   maxCacheBytes = Infinity,
-  compile = exact || mx.defaultDevice().type === "gpu",
+  compile = true,
   ...rest
 }: BatchOptions) => ({ ...rest, maxRows, maxWaiting, exact, prefillStep, maxCacheBytes, compile })
 

@@ -9,6 +9,7 @@ import {
   cacheArrays,
   cacheLength,
   capacityFor,
+  disposeAll,
   disposeCache,
   grown,
   PlainCache,
@@ -120,8 +121,13 @@ export class Slots<R extends SlotRow> {
     const slot = this.rows.indexOf(null)
     this.rows[slot] = row
     this.lengths[slot] = length
-    const put = (buffer: mx.Array, held: mx.Array): mx.Array =>
-      mx.sliceUpdate(buffer, held.index(...tokens(0, length)), [slot, 0], [0, 2])
+    const put = (buffer: mx.Array, held: mx.Array): mx.Array => {
+      const read = held.index(...tokens(0, length))
+      const written = mx.sliceUpdate(buffer, read, [slot, 0], [0, 2])
+      // Its handle would keep the row's buffer until garbage collection.
+      read.dispose()
+      return written
+    }
     this.replace(
       this.layers.map(({ keys, values }, i) => ({
         keys: put(keys, own[i].keys),
@@ -146,10 +152,11 @@ export class Slots<R extends SlotRow> {
     const resized = (given: mx.Array | undefined, shape: mx.Array): mx.Array => {
       const [, heads, , features] = shape.shape
       const parts = given ? kept.map((slot) => this.part(given, slot, room)) : []
-      return mx.concatenate(
-        [...parts, mx.zeros([count - kept.length, heads, room, features], shape.dtype)],
-        0,
-      )
+      const free = mx.zeros([count - kept.length, heads, room, features], shape.dtype)
+      const all = mx.concatenate([...parts, free], 0)
+      // Their handles would keep the old buffers until garbage collection.
+      disposeAll([...parts, free])
+      return all
     }
     const { layers } = this
     this.replace(

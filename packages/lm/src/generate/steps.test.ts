@@ -54,7 +54,7 @@ describe.each([
   })
 
   test("rows with shared buffers generate what each alone generates", async () => {
-    const batch = new lm.Batcher(await modelOf(name), { compile: true, prefixBytes: 1e7 })
+    const batch = new lm.Batcher(await modelOf(name), { prefixBytes: 1e7 })
     const prompts = [3, longest, 40, 7, 60].map((length, i) => promptOf(length, i))
     const lengths = [20, 4, 11, 30, 2]
     const want = await Promise.all(prompts.map((prompt, i) => alone(name, prompt, { maxTokens: lengths[i] })))
@@ -74,7 +74,7 @@ describe.each([
 test("shared buffers shrink when a long row has left", async () => {
   const model = await modelOf("llama")
   const network = model.network as lm.CausalNetwork
-  const batch = new lm.Batcher(model, { compile: true })
+  const batch = new lm.Batcher(model)
   const long = written(batch.stream(promptOf(1000), { ...settings, maxTokens: 3 }))
   const short: number[] = []
   const bytes: number[] = []
@@ -105,10 +105,11 @@ test("a network without layers runs in compiled batches", async () => {
       return hidden.add(1).equal(mx.arange(8)).astype(mx.float32)
     }
   }
-  const batch = new lm.Batcher(
-    { ...(await modelOf("llama")), network: new Successor(), tokenizer: null },
-    { compile: true },
-  )
+  const batch = new lm.Batcher({
+    ...(await modelOf("llama")),
+    network: new Successor(),
+    tokenizer: null,
+  })
   for (const length of [1, 300]) {
     const prompt = Array.from({ length }, () => 2)
     expect(await written(batch.stream(prompt, { maxTokens: 3, ignoreEos: true }))).toEqual([3, 4, 5])

@@ -123,7 +123,7 @@ const compiledGreedy = (network: CausalNetwork): Step => {
 
 /** Options of decoding steps. */
 export interface StepOptions {
-  /** Compile decoding steps if the network supports it: true by default, except for batches on CPUs without `exact`. */
+  /** Compile decoding steps if the network supports it: true by default. */
   readonly compile?: boolean
 }
 
