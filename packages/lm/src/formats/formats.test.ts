@@ -135,6 +135,38 @@ test("a folder with other files is not replaced", async () => {
   expect(readdirSync(at("notes"))).toContain("diary.txt")
 })
 
+test("a model is saved at a path with a slash at its end", async () => {
+  const model = await lm.load(writeCheckpoint("llama", at("slash")))
+  for (let times = 0; times < 2; times++) lm.save(model, `${at("ended")}/`)
+  expect(readdirSync(at("ended"))).toContain("model.safetensors")
+  expect(readdirSync(scratch).filter((name) => name.startsWith("ended"))).toEqual(["ended"])
+})
+
+test.each(["mean", "first", "last"] as const)("the pooling %s is saved with a model", async (pooling) => {
+  const folder = writeCheckpoint("bert", at("embedder"))
+  const model = { ...(await lm.load(folder)), pooling }
+  const [want] = await lm.embed(model, ["the end"])
+  const saved = at("embedder-saved")
+  for (let times = 0; times < 2; times++) lm.save(model, saved)
+  const got = await lm.load(saved)
+  expect(got.pooling).toBe(pooling)
+  expect((await lm.embed(got, ["the end"]))[0]).toEqual(want)
+  lm.save(lm.quantize(got), at("embedder-packed"))
+  expect((await lm.load(at("embedder-packed"))).pooling).toBe(pooling)
+  writeFileSync(join(saved, "1_Pooling", "diary.txt"), "mine")
+  expect(() => lm.save(model, saved)).toThrow(/has other files than a model's/)
+  rmSync(saved, { recursive: true })
+})
+
+test("a model whose embeddings are not supported is not saved as another one", async () => {
+  const model = await lm.load(writeCheckpoint("bert", at("dense-embedder")))
+  expect(() => lm.save({ ...model, pooling: "x.Dense" }, at("dense-saved"))).toThrow(
+    "[save] embeddings by x.Dense are not supported",
+  )
+  lm.save({ ...model, pooling: undefined }, at("dense-saved"))
+  expect((await lm.load(at("dense-saved"))).pooling).toBe(undefined)
+})
+
 test("integers in place of weights are refused", async () => {
   const folder = writeCheckpoint("llama", at("integers"))
   const file = join(folder, "model.safetensors")

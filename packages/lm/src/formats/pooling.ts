@@ -3,7 +3,7 @@
  */
 import { existsSync } from "node:fs"
 import { join } from "node:path"
-import { FormatError, isPlainObject } from "@lazuli/core/engine"
+import { ArgumentError, FormatError, isPlainObject } from "@lazuli/core/engine"
 import { readJson, readJsonValue } from "./folder"
 
 /** Poolings that `embed` knows, by the names of their settings. */
@@ -12,6 +12,8 @@ const POOLINGS: Readonly<Record<string, string>> = {
   pooling_mode_cls_token: "first",
   pooling_mode_lasttoken: "last",
 }
+/** The folder of the pooling's settings, as `save` has it. */
+export const POOLING_FOLDER = "1_Pooling"
 /** Steps of which `embed` computes the like. */
 const STEPS = /\.(Transformer|Pooling|Normalize)$/
 
@@ -37,4 +39,27 @@ export function readPooling(folder: string): string | undefined {
     pooling = modes.length === 1 ? (POOLINGS[modes[0]] ?? modes[0]) : modes.join(" and ")
   }
   return pooling
+}
+
+/**
+ * The files of a folder, by their paths, whose embeddings have this pooling.
+ * @param size - number of features of an embedding
+ * @throws ArgumentError for one that `embed` does not support
+ */
+export function poolingFiles(pooling: string, size: number): Record<string, unknown> {
+  if (!Object.values(POOLINGS).includes(pooling))
+    throw new ArgumentError("save", `embeddings by ${pooling} are not supported`, {
+      hint: "Save { ...model, pooling: undefined }, which says nothing of embeddings",
+    })
+  const modes = Object.entries(POOLINGS).map(([key, name]) => [key, name === pooling])
+  const steps = Object.entries({ Transformer: "", Pooling: POOLING_FOLDER, Normalize: "2_Normalize" })
+  return {
+    "modules.json": steps.map(([name, path], idx) => ({
+      idx,
+      name: String(idx),
+      path,
+      type: `sentence_transformers.models.${name}`,
+    })),
+    [`${POOLING_FOLDER}/config.json`]: { word_embedding_dimension: size, ...Object.fromEntries(modes) },
+  }
 }

@@ -2,7 +2,7 @@
  * `quantize` and `save`.
  */
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs"
-import { dirname, join } from "node:path"
+import { dirname, join, resolve } from "node:path"
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
@@ -13,6 +13,7 @@ import type { Progress } from "./folder"
 import { type GgufType, writeGgufModel } from "./gguf-write"
 import type { LoadedModel } from "./load"
 import { isPacked, type PackedLayer, packedLayers, pathInFiles, weightsOf } from "./packed"
+import { POOLING_FOLDER, poolingFiles } from "./pooling"
 
 /** Options of {@link quantize}. */
 export interface QuantizeModelOptions extends nn.QuantizationOptions {
@@ -119,16 +120,19 @@ const checkSaving = optionsNamed<SaveOptions>({ maxShardBytes: true, onProgress:
  * const again = await load('my-model.gguf')
  * again.config.string('model_type') // => 'llama'
  */
-export function save(model: LoadedModel, folder: string, options: SaveOptions = {}): void {
+export function save(model: LoadedModel, place: string, options: SaveOptions = {}): void {
   checkModel("save", model)
   checkSaving("save", options)
-  checkPlace(folder, options)
+  checkPlace(place, options)
   checkWhole("save", model)
   const { maxShardBytes = 5e9, onProgress, type } = options
-  if (folder.endsWith(".gguf")) {
-    writeGgufModel(model, folder, type, onProgress)
+  if (place.endsWith(".gguf")) {
+    writeGgufModel(model, place, type, onProgress)
     return
   }
+  const files = filesOf(model)
+  // What is beside `folder/` is not in it.
+  const folder = resolve(place)
   const beside = `${folder}.${process.pid}.tmp`
   rmSync(beside, { recursive: true, force: true })
   // In file systems that refuse folders, one recursive call for both would not end.
@@ -136,21 +140,34 @@ export function save(model: LoadedModel, folder: string, options: SaveOptions = 
   mkdirSync(beside)
   try {
     writeWeights(weightsOf(model), beside, maxShardBytes, onProgress)
-    const write = (name: string, value: unknown): void =>
-      writeFileSync(join(beside, name), `${JSON.stringify(value, null, 2)}\n`)
-    write("config.json", model.config.values)
-    const files = model.tokenizer?.files
-    if (files) {
-      write("tokenizer.json", files.tokenizer)
-      write("tokenizer_config.json", files.config)
-      if (typeof files.template === "string")
-        writeFileSync(join(beside, "chat_template.jinja"), files.template)
-      if (files.eosIds?.length) write("generation_config.json", { eos_token_id: files.eosIds })
+    for (const [path, content] of Object.entries(files)) {
+      mkdirSync(dirname(join(beside, path)), { recursive: true })
+      writeFileSync(join(beside, path), content)
     }
     replaceFolder(beside, folder)
   } catch (error) {
     rmSync(beside, { recursive: true, force: true })
     throw error
+  }
+}
+
+/** The contents of a folder's files other than weights, by their paths. */
+function filesOf({ config, tokenizer, pooling }: LoadedModel): Record<string, string> {
+  const values: Record<string, unknown> = { "config.json": config.values }
+  const { files } = tokenizer ?? {}
+  if (files) {
+    values["tokenizer.json"] = files.tokenizer
+    values["tokenizer_config.json"] = files.config
+    if (files.eosIds?.length) values["generation_config.json"] = { eos_token_id: files.eosIds }
+  }
+  if (pooling !== undefined) {
+    const sizes = config.within("text_config")
+    Object.assign(values, poolingFiles(pooling, sizes.count(sizes.has("n_embd") ? "n_embd" : "hidden_size")))
+  }
+  const texts = Object.entries(values).map(([path, value]) => [path, `${JSON.stringify(value, null, 2)}\n`])
+  return {
+    ...Object.fromEntries(texts),
+    ...(typeof files?.template === "string" ? { "chat_template.jinja": files.template } : {}),
   }
 }
 
@@ -173,12 +190,17 @@ export function checkPlace(folder: string, { maxShardBytes = 5e9, type }: SaveOp
 
 /** The names of a model's files, as `save` and the Hub have them. */
 const MODEL_FILE =
-  /^(((generation_)?config|special_tokens_map|added_tokens|vocab|tokenizer\w*)\.json|tokenizer\.model|vocab\.txt|merges\.txt|model.*\.safetensors(\.index\.json)?|.*\.jinja)$/
+  /^(((generation_)?config|modules|special_tokens_map|added_tokens|vocab|tokenizer\w*)\.json|tokenizer\.model|vocab\.txt|merges\.txt|model.*\.safetensors(\.index\.json)?|.*\.jinja)$/
 
 /** True where something lies that is not a folder with a model's files only. */
 const isOther = (folder: string): boolean =>
   existsSync(folder) &&
-  !(statSync(folder).isDirectory() && readdirSync(folder).every((name) => MODEL_FILE.test(name)))
+  !(
+    statSync(folder).isDirectory() &&
+    readdirSync(folder).every(
+      (name) => MODEL_FILE.test(name) || (name === POOLING_FOLDER && !isOther(join(folder, name))),
+    )
+  )
 
 /** Replaces a folder by another. */
 function replaceFolder(from: string, to: string): void {
