@@ -102,6 +102,7 @@ async function lora(flags: Flags, terminal: Terminal): Promise<void> {
   const network = causal("lora", model)
   const read = (file: string) => readDataset(file, tokenizerOf(model), { maskPrompt, maxTokens })
   const [examples, valid] = [read(flags.data), flags.valid ? read(flags.valid) : null]
+  mx.random.seed(flags.seed)
   const names = addAdapters(network, { rank, scale, dropout, layers, keys })
   terminal.err(`${names.length} adapters of rank ${rank}, ${examples.length} examples\n`)
   const report = async (when: string): Promise<void> => {

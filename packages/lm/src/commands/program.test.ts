@@ -85,6 +85,21 @@ test("adapters are trained, loaded by each command, and fused", async () => {
   expect(evaluated.err).toMatch(/1 examples?, \d+ tokens\/s; peak memory/)
 })
 
+test("a run of lora has the same result each time, and when it is continued", async () => {
+  const data = join(scratch, "seeded.jsonl")
+  writeFileSync(data, JSON.stringify({ text: "the end of the beginning" }))
+  const trained = async (name: string, seed: string, ...steps: string[]): Promise<Buffer> => {
+    const out = join(scratch, name)
+    for (const n of steps)
+      await ran(["lora", "-m", folder, "-d", data, "-o", out, "--seed", seed, "--steps", n, "--dropout", "0.1"])
+    return readFileSync(join(out, "adapters.safetensors"))
+  }
+  const once = await trained("once", "3", "4")
+  expect(await trained("again", "3", "4")).toEqual(once)
+  expect(await trained("continued", "3", "2", "4")).toEqual(once)
+  expect(await trained("other", "4", "4")).not.toEqual(once)
+})
+
 test("commands say which types of a GGUF file are converted", async () => {
   const file = join(scratch, "said.gguf")
   await ran(["convert", "-m", folder, "--type", "Q8_0", "-o", file])
