@@ -4,7 +4,7 @@
 import { randomUUID } from "node:crypto"
 import type { HttpBindings } from "@hono/node-server"
 import type { Context } from "hono"
-import { type SSEStreamingApi, streamSSE } from "hono/streaming"
+import { streamSSE } from "hono/streaming"
 import type { LoadedModel } from "../formats/load"
 import { type Batcher, BusyError } from "../generate/batch"
 import { checkTexts, embed, reranker, scorePairs } from "../generate/embed"
@@ -13,11 +13,13 @@ import type { FinishReason, Piece } from "../generate/writer"
 import type { Message } from "../text/tokenizer"
 import type { Encoded } from "../text/tokenizer-thread"
 import { Encoder } from "./encoder"
-import { asRequestError, isExpected } from "./errors"
+import { about, asRequestError, isExpected } from "./errors"
 import { MergingQueue } from "./merging-queue"
 import {
+  type Body,
   chatLogprobs,
   checkKnown,
+  checkName,
   encodingOf,
   generationOf,
   includesUsage,
@@ -99,35 +101,31 @@ export class RequestHandler {
     await this.encoder?.close()
   }
 
-  /** The tokens of a request's prompts. @throws RequestError for too many */
-  private async tokensOf(
-    prompts: readonly Prompt[],
-    what: string,
-    signal: AbortSignal,
-  ): Promise<(readonly number[])[]> {
+  /** The tokens of prompts. @throws ArgumentError for unknown ones */
+  private async tokensOf(prompts: readonly Prompt[], signal: AbortSignal): Promise<(readonly number[])[]> {
     const { encoder } = this
-    if (!encoder)
-      return this.counted(
-        what,
-        prompts.map((prompt) => promptTokens(this.model, prompt)),
-      )
+    if (!encoder) return prompts.map((prompt) => promptTokens(this.model, prompt))
     const encoded = await encoder.encode(
       prompts.filter(isText).map((text) => ({ text })),
       signal,
     )
     const lists = prompts.map((prompt) => (isText(prompt) ? encoded.shift()!.ids : prompt))
     for (const list of lists) checkTokens(this.model, list)
-    return this.counted(what, lists)
-  }
-
-  /** Lists of tokens. @throws RequestError for too many */
-  private counted<T extends readonly (readonly number[])[]>(what: string, lists: T): T {
-    const [total, max] = [countOf(lists), this.options.maxPromptTokens ?? 32_768]
-    if (total > max) throw new RequestError(400, `the ${what} has ${total} tokens, the maximum is ${max}`)
     return lists
   }
 
-  chat(c: Context, body: Readonly<Record<string, unknown>>): Promise<Response> {
+  /** The number of tokens. @throws RequestError if it is too large */
+  private counted(param: string, lists: readonly (readonly number[])[], supported = Infinity): number {
+    const [total, max] = [countOf(lists), Math.min(supported, this.options.maxPromptTokens ?? 32_768)]
+    if (total <= max) return total
+    const verb = param.endsWith("s") ? "have" : "has"
+    throw new RequestError(400, `the ${param} ${verb} ${total} tokens, the maximum is ${max}`, {
+      param,
+      code: "context_length_exceeded",
+    })
+  }
+
+  chat(c: Context, body: Body): Promise<Response> {
     checkKnown(body, "chat")
     const logprobs = chatLogprobs(body)
     const logprobsOf = (pieces: readonly Piece[]): object | null =>
@@ -151,18 +149,19 @@ export class RequestHandler {
       }),
     }
     const first = { index: 0, delta: { role: "assistant", content: "" }, logprobs: null, finish_reason: null }
-    return this.answer(c, body, messagesOf(body), logprobs, format, first)
+    return this.answer(c, body, { param: "messages", of: messagesOf }, logprobs, format, first)
   }
 
-  complete(c: Context, body: Readonly<Record<string, unknown>>): Promise<Response> {
+  complete(c: Context, body: Body): Promise<Response> {
     checkKnown(body, "completion")
     const logprobs = textLogprobs(body)
     let length = 0
     const logprobsOf = (pieces: readonly Piece[]): object | null => {
       if (logprobs === undefined) return null
       const offsets = pieces.map(({ text }) => {
-        length += text.length
-        return length - text.length
+        const from = length
+        length += [...text].length
+        return from
       })
       return this.textLogprob(pieces, offsets)
     }
@@ -182,19 +181,22 @@ export class RequestHandler {
         finish_reason: piece.finish,
       }),
     }
-    return this.answer(c, body, promptOf(body), logprobs, format, null)
+    return this.answer(c, body, { param: "prompt", of: promptOf }, logprobs, format, null)
   }
 
-  async embed(c: Context, body: Readonly<Record<string, unknown>>): Promise<Response> {
+  async embed(c: Context, body: Body): Promise<Response> {
     checkKnown(body, "embedding")
     this.checkModel(body)
     const inputs = inputsOf(body, 256)
     const encoding = encodingOf(body)
     const { signal } = untilDisconnected(c.req.raw.signal)
-    const lists = await this.tokensOf(inputs, "input", signal)
-    checkTexts("embed", this.model.network, lists)
+    const lists = await about("input", async () => {
+      const tokens = await this.tokensOf(inputs, signal)
+      checkTexts("embed", this.model.network, tokens)
+      return tokens
+    })
+    const total = this.counted("input", lists)
     const vectors = await this.embeddings.run(lists, signal)
-    const total = countOf(lists)
     this.counts.requests++
     this.counts.promptTokens += total
     const data = vectors.map((vector, index) => ({
@@ -207,7 +209,7 @@ export class RequestHandler {
   }
 
   /** Documents sorted by score, in the format of Cohere's and Jina's servers. */
-  async rerank(c: Context, body: Readonly<Record<string, unknown>>): Promise<Response> {
+  async rerank(c: Context, body: Body): Promise<Response> {
     checkKnown(body, "rerank")
     this.checkModel(body)
     const { query, documents, topN, returnsDocuments } = rerankingOf(body, 256)
@@ -217,13 +219,10 @@ export class RequestHandler {
       documents.map((pair) => ({ text: query, pair })),
       signal,
     )
-    const lists = this.counted(
-      "input",
-      pairs.map(({ ids }) => ids),
-    )
-    checkTexts("rerank", network, lists)
+    const lists = pairs.map(({ ids }) => ids)
+    await about("documents", () => checkTexts("rerank", network, lists))
+    const total = this.counted("documents", lists)
     const scores = await this.scores.run(pairs, signal)
-    const total = countOf(lists)
     this.counts.requests++
     this.counts.promptTokens += total
     const results = documents
@@ -238,30 +237,33 @@ export class RequestHandler {
     return c.json({ model: this.name, results, usage })
   }
 
-  private checkModel(body: Readonly<Record<string, unknown>>): void {
+  private checkModel(body: Body): void {
     const model = modelOf(body)
-    if (model !== undefined && model !== this.name)
-      throw new RequestError(
-        404,
-        `the model ${JSON.stringify(model)} does not exist; this server has ${this.name}`,
-      )
+    if (model !== undefined) checkName(model, this.name)
   }
 
   private async answer(
     c: Context,
-    body: Readonly<Record<string, unknown>>,
-    prompt: Prompt,
+    body: Body,
+    { param, of }: { readonly param: string; of(body: Body): Prompt },
     logprobs: number | undefined,
     format: ResponseFormat,
     first: object | null,
   ): Promise<Response> {
     this.checkModel(body)
-    if (!this.batch) throw new RequestError(400, "the model is an encoder, which does not generate text")
-    const options = generationOf(body, this.options.maxTokens ?? 1024, this.batch.vocabulary)
+    const { batch, model } = this
+    if (!batch) throw new RequestError(400, "the model is an encoder, which does not generate text")
+    if (!model.tokenizer)
+      throw new RequestError(400, "the model has no tokenizer, without which there is no text")
+    const options = generationOf(body, this.options.maxTokens ?? 1024, batch.vocabulary)
     const [isStreamed, countsTokens] = [streams(body), includesUsage(body)]
     const controller = untilDisconnected(c.req.raw.signal)
-    const [tokens] = await this.tokensOf([prompt], "prompt", controller.signal)
-    const pieces = this.batch.stream(tokens, { ...options, logprobs, signal: controller.signal })
+    const prompt = of(body)
+    const [tokens] = await about(param, () => this.tokensOf([prompt], controller.signal))
+    this.counted(param, [tokens], model.network.maxPositions)
+    const pieces = await about(param, () =>
+      batch.stream(tokens, { ...options, logprobs, signal: controller.signal }),
+    )
     this.counts.requests++
     this.counts.promptTokens += tokens.length
     const usage = (written: number): Usage => ({
@@ -272,36 +274,40 @@ export class RequestHandler {
     const head = { id: format.id, created: Math.floor(Date.now() / 1000), model: this.name }
     if (!isStreamed) {
       const all: Piece[] = []
-      for await (const piece of pieces) all.push(piece)
-      this.counts.generatedTokens += all.length
+      for await (const piece of pieces) {
+        all.push(piece)
+        this.counts.generatedTokens++
+      }
       const text = all.map((piece) => piece.text).join("")
       const choices = [format.choice(text, all, all[all.length - 1].finish ?? "stop")]
       return c.json({ ...head, object: format.object[0], choices, usage: usage(all.length) })
     }
-    const shape = (choices: readonly object[], more: object = {}): { data: string } => ({
-      data: JSON.stringify({ ...head, object: format.object[1], choices, ...more }),
+    const shape = (choices: readonly object[], counted: Usage | null = null): object => ({
+      ...head,
+      object: format.object[1],
+      choices,
+      ...(countsTokens ? { usage: counted } : {}),
     })
-    return streamSSE(
-      c,
-      async (out) => {
-        let stalled: NodeJS.Timeout | undefined
-        out.onAbort(() => {
-          // A write to a client that has left never ends, and its timer would keep the request's memory.
-          clearTimeout(stalled)
+    return streamSSE(c, async (out) => {
+      let stalled: NodeJS.Timeout | undefined
+      out.onAbort(() => {
+        // A write to a client that has left never ends, and its timer would keep the request's memory.
+        clearTimeout(stalled)
+        disconnect(controller)
+      })
+      const send = async (data: object | string): Promise<void> => {
+        if (out.aborted) return
+        stalled = setTimeout(() => {
           disconnect(controller)
-        })
-        const send = async (event: { data: string }): Promise<void> => {
-          if (out.aborted) return
-          stalled = setTimeout(() => {
-            disconnect(controller)
-            ;(c.env as Partial<HttpBindings> | undefined)?.outgoing?.destroy()
-          }, this.options.maxStallMs ?? 60_000)
-          try {
-            await out.writeSSE(event)
-          } finally {
-            clearTimeout(stalled)
-          }
+          ;(c.env as Partial<HttpBindings> | undefined)?.outgoing?.destroy()
+        }, this.options.maxStallMs ?? 60_000)
+        try {
+          await out.writeSSE({ data: typeof data === "string" ? data : JSON.stringify(data) })
+        } finally {
+          clearTimeout(stalled)
         }
+      }
+      try {
         if (first) await send(shape([first]))
         let written = 0
         for await (const piece of pieces) {
@@ -310,16 +316,15 @@ export class RequestHandler {
           if (piece.text !== "" || piece.finish !== null || logprobs !== undefined)
             await send(shape([format.chunk(piece)]))
         }
-        if (countsTokens) await send(shape([], { usage: usage(written) }))
-        await send({ data: "[DONE]" })
-      },
-      async (error, out: SSEStreamingApi) => {
+        if (countsTokens) await send(shape([], usage(written)))
+        await send("[DONE]")
+      } catch (error) {
+        // An error that leaves this function would be written again, with its message.
         if (controller.signal.aborted) return
         if (!isExpected(error)) this.options.onError?.(error)
-        const { message, type } = asRequestError(error)
-        await out.writeSSE({ data: JSON.stringify({ error: { message, type, param: null, code: null } }) })
-      },
-    )
+        await send(asRequestError(error).body)
+      }
+    })
   }
 
   private chatLogprob(piece: Piece): object {

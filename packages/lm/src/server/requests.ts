@@ -5,23 +5,41 @@ import { isPlainObject } from "@lazuli/core/engine"
 import type { GenerateOptions } from "../generate/options"
 import type { Message } from "../text/tokenizer"
 
+/** Fields of an error for programs. */
+interface ErrorFields {
+  readonly type?: string
+  /** The parameter of the request that is wrong. */
+  readonly param?: string | null
+  readonly code?: string | null
+}
+
 /** An error response in OpenAI's format. */
 export class RequestError extends Error {
   override readonly name = "RequestError"
+  readonly fields: Required<ErrorFields>
   constructor(
-    readonly status: 400 | 401 | 404 | 413 | 429 | 500 | 503,
+    readonly status: 400 | 401 | 403 | 404 | 413 | 429 | 500 | 503,
     message: string,
-    readonly type = "invalid_request_error",
-    readonly parameter: string | null = null,
+    { type = "invalid_request_error", param = null, code = null }: ErrorFields = {},
   ) {
     super(message)
+    this.fields = { type, param, code }
+  }
+
+  /** The response's body. */
+  get body(): object {
+    return { error: { message: this.message, ...this.fields } }
   }
 }
 
-type Body = Readonly<Record<string, unknown>>
+/** The body of a request. */
+export type Body = Readonly<Record<string, unknown>>
 
-const invalid = (parameter: string, expected: string): RequestError =>
-  new RequestError(400, `${parameter} must be ${expected}`, "invalid_request_error", parameter)
+const invalid = (param: string, expected: string): RequestError =>
+  new RequestError(400, `${param} must be ${expected}`, { param })
+
+const unsupported = (name: string, param = name): RequestError =>
+  new RequestError(400, `${name} is not supported`, { param })
 
 /** A validated parameter; undefined if it is missing or null. */
 function given<T>(
@@ -46,6 +64,15 @@ const isCount = (v: unknown): boolean => Number.isSafeInteger(v) && (v as number
 
 /** The model that a request names, if it does. */
 export const modelOf = (body: Body): string | undefined => given(body, "model", "a string", isText)
+
+/** @throws RequestError unless the model that a request names is the server's */
+export function checkName(asked: string, name: string): void {
+  if (asked === name) return
+  throw new RequestError(404, `the model ${JSON.stringify(asked)} does not exist; this server has ${name}`, {
+    param: "model",
+    code: "model_not_found",
+  })
+}
 
 /** The request body. @throws RequestError if it is not an object */
 export function bodyOf(value: unknown): Body {
@@ -92,11 +119,22 @@ const KNOWN = {
   rerank: new Set(["model", "query", "documents", "top_n", "return_documents"]),
 }
 
+/** Values of other parameters that change nothing here. */
+const IDLE: Readonly<Record<string, (value: unknown) => boolean>> = {
+  tool_choice: (v) => v === "none",
+  function_call: (v) => v === "none",
+  parallel_tool_calls: isFlag,
+  service_tier: (v) => v === "auto" || v === "default",
+  modalities: (v) => Array.isArray(v) && v.every((kind) => kind === "text"),
+  safety_identifier: isText,
+  prompt_cache_key: isText,
+}
+
 /** Rejects parameters that would be ignored. */
 export function checkKnown(body: Body, kind: keyof typeof KNOWN): void {
   for (const [key, value] of Object.entries(body))
-    if (!KNOWN[kind].has(key) && !(isNothing(value) || (key === "tool_choice" && value === "none")))
-      throw new RequestError(400, `${key} is not supported`, "invalid_request_error", key)
+    if (!KNOWN[kind].has(key) && !isNothing(value) && !(Object.hasOwn(IDLE, key) && IDLE[key](value)))
+      throw unsupported(key)
   if (body.n !== undefined && body.n !== null && body.n !== 1) throw invalid("n", "1")
   if (body.best_of !== undefined && body.best_of !== null && body.best_of !== 1) throw invalid("best_of", "1")
   if (body.echo) throw invalid("echo", "false")
@@ -129,7 +167,7 @@ export function generationOf(body: Body, maxTokens: number, vocabulary: number):
       `an object of numbers by token, of ${vocabulary}`,
       isBias(vocabulary),
     ),
-    stop: given<string | string[]>(body, "stop", "a string or at most 4 of them", isStop),
+    stop: given<string | string[]>(body, "stop", "a string or at most 4 of them, none of them empty", isStop),
   }
 }
 
@@ -141,7 +179,8 @@ function topKOf(body: Body): number | undefined {
 }
 
 const isStop = (v: unknown): boolean =>
-  isText(v) || (Array.isArray(v) && v.length <= 4 && v.every((text) => isText(text)))
+  (Array.isArray(v) ? v : [v]).every((text) => isText(text) && text !== "") &&
+  !(Array.isArray(v) && v.length > 4)
 const isBias =
   (vocabulary: number) =>
   (v: unknown): boolean =>
@@ -160,13 +199,7 @@ export function includesUsage(body: Body): boolean {
   if (!options) return false
   if (!streams(body)) throw invalid("stream_options", "omitted unless stream is true")
   for (const [key, value] of Object.entries(options))
-    if (key !== "include_usage" && value)
-      throw new RequestError(
-        400,
-        `stream_options.${key} is not supported`,
-        "invalid_request_error",
-        "stream_options",
-      )
+    if (key !== "include_usage" && value) throw unsupported(`stream_options.${key}`, "stream_options")
   return given<boolean>(options, "include_usage", "true or false", isFlag) ?? false
 }
 
@@ -192,23 +225,19 @@ export const textLogprobs = (body: Body): number | undefined =>
 const isNothing = (v: unknown): boolean =>
   v === undefined || v === null || (Array.isArray(v) && v.length === 0)
 
+const ROLES = ["system", "developer", "user", "assistant"]
+
 /** The messages of a chat request, with their text parts joined. */
 export function messagesOf(body: Body): Message[] {
   const { messages } = body
   if (!Array.isArray(messages) || messages.length === 0) throw invalid("messages", "a list of messages")
   return messages.map((message: unknown, i) => {
-    const { role, content } = isPlainObject(message) ? (message as Body) : {}
-    if (typeof role !== "string") throw invalid(`messages[${i}].role`, "a string")
-    for (const [key, value] of Object.entries(message as Body))
-      if (key !== "role" && key !== "content" && !isNothing(value))
-        throw new RequestError(
-          400,
-          `messages[${i}].${key} is not supported`,
-          "invalid_request_error",
-          "messages",
-        )
+    const { role, content, ...others } = isPlainObject(message) ? (message as Body) : {}
+    for (const [key, value] of Object.entries(others))
+      if (!isNothing(value)) throw unsupported(`messages[${i}].${key}`, "messages")
+    if (!ROLES.includes(role as string)) throw invalid(`messages[${i}].role`, `one of ${ROLES.join(", ")}`)
     return {
-      role: role === "developer" ? "system" : role,
+      role: role === "developer" ? "system" : (role as string),
       content: contentOf(content, `messages[${i}].content`),
     }
   })

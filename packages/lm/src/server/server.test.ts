@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync } from "node:fs"
 import { connect } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import type * as mx from "@lazuli/core"
 import { lifetimes } from "@lazuli/core/engine"
 import * as lm from "@lazuli/lm"
 import OpenAI from "openai"
@@ -58,6 +59,8 @@ test("chat completions are the same whether streamed or not", async () => {
     text += piece.choices[0]?.delta.content ?? ""
     finish = piece.choices[0]?.finish_reason ?? finish
     usage = piece.usage ?? usage
+    // Not undefined, in chunks before the last one.
+    expect(piece.usage).toEqual(piece.choices.length > 0 ? null : whole.usage)
   }
   expect([text, finish]).toEqual([choice.message.content, choice.finish_reason])
   expect(usage).toEqual(whole.usage)
@@ -113,6 +116,13 @@ test("messages may be sent back as they came", async () => {
   expect((await client.chat.completions.create(again)).choices.length).toBe(1)
 })
 
+/** The events of a stream, each of which must be a line of data in JSON. */
+const eventsOf = (text: string): object[] =>
+  text
+    .trim()
+    .split("\n\n")
+    .map((event) => JSON.parse(/^data: (.*)$/.exec(event)![1]) as object)
+
 test("unexpected errors are reported to the server, not to the client", async () => {
   const errors: unknown[] = []
   const { app } = lm.createServer(model, { onError: (error) => errors.push(error) })
@@ -126,8 +136,15 @@ test("unexpected errors are reported to the server, not to the client", async ()
     })
   const whole = await ask(false)
   expect([whole.status, await whole.text()]).toEqual([500, expect.stringContaining("internal server error")])
-  expect(await (await ask(true)).text()).toContain("internal server error")
+  const streamed = await (await ask(true)).text()
   failing.mockRestore()
+  const error = {
+    message: "internal server error",
+    type: "server_error",
+    param: null,
+    code: null,
+  }
+  expect(eventsOf(streamed)).toEqual([{ error }])
   expect(errors.map(String)).toEqual(["TypeError: a secret", "TypeError: a secret"])
   expect((await app.request("/v1/none")).status).toBe(404)
   expect(errors.length).toBe(2)
@@ -206,7 +223,9 @@ test("models, health, metrics and the chat page", async () => {
 
 test("parameters that ask for nothing are accepted", async () => {
   const nothing = {
-    ...{ tools: [], tool_choice: "none", store: false, metadata: {}, top_k: -1 },
+    ...{ tools: [], tool_choice: "none", store: false, metadata: {}, top_k: -1, model: null },
+    ...{ function_call: "none", parallel_tool_calls: false, service_tier: "auto", modalities: ["text"] },
+    ...{ safety_identifier: "a", prompt_cache_key: "b" },
     response_format: { type: "text" },
   }
   const reply = await client.chat.completions.create({
@@ -273,6 +292,13 @@ describe("rejected are", () => {
     ["metadata of stored answers", { ...asked, metadata: { a: "b" } }, /metadata must be omitted: it is for/],
     ["a negative top_k", { ...asked, top_k: -2 }, /top_k must be an integer of at least -1/],
     ["models that have no name", { ...asked, model: { name: "llama" } }, /model must be a string/],
+    [
+      "unknown roles",
+      { ...asked, messages: [{ role: "wizard", content: "a" }] },
+      /role must be one of system/,
+    ],
+    ["empty stop strings", { ...asked, stop: ["a", ""] }, /stop must be .* none of them empty/],
+    ["other modalities", { ...asked, modalities: ["text", "audio"] }, /modalities is not supported/],
     ["a choice among tools", { ...asked, tools: [], tool_choice: "auto" }, /tool_choice is not supported/],
   ])("%s", async (_name, body, reason) => {
     const error = await client.chat.completions.create(body as never).catch((e: unknown) => e)
@@ -295,6 +321,60 @@ describe("rejected are", () => {
       expect(broken.status).toBe(400)
     }
   })
+})
+
+test("errors have OpenAI's codes and parameters", async () => {
+  const ask = (path: string, body: object, key = "secret") =>
+    fetch(`${url}/v1/${path}`, {
+      method: "POST",
+      headers: { authorization: `bearer ${key}` },
+      body: JSON.stringify(body),
+    })
+  const type = "invalid_request_error"
+  for (const [path, body, status, fields] of [
+    ["completions", { prompt: "the", model: "x" }, 404, { param: "model", code: "model_not_found" }],
+    [
+      "completions",
+      { prompt: "x".repeat(40_000) },
+      400,
+      { param: "prompt", code: "context_length_exceeded" },
+    ],
+    ["completions", { prompt: "" }, 400, { param: "prompt", code: null }],
+    ["completions", { prompt: "the", stop: "" }, 400, { param: "stop", code: null }],
+    ["embeddings", { input: "" }, 400, { param: "input", code: null }],
+    ["chat/completions", { messages: [] }, 400, { param: "messages", code: null }],
+  ] as const) {
+    const response = await ask(path, body)
+    const { error } = (await response.json()) as { error: object }
+    expect([path, response.status, error]).toEqual([
+      path,
+      status,
+      expect.objectContaining({ type, ...fields }),
+    ])
+  }
+  const refused = await ask("completions", { prompt: "the" }, "guess")
+  expect([refused.status, refused.headers.get("www-authenticate")]).toEqual([401, "Bearer"])
+  const message = "the API key is missing or wrong"
+  expect(await refused.json()).toEqual({ error: { message, type, param: null, code: "invalid_api_key" } })
+})
+
+test("damaged weights are an error of the server that a retry does not mend", async () => {
+  const broken = await lm.load(join(scratch, "llama"))
+  for (const [, module] of broken.network.namedModules())
+    if ("weight" in module) module.weight = (module.weight as mx.Array).multiply(Number.NaN)
+  const { app } = lm.createServer(broken)
+  const ask = (stream: boolean) =>
+    app.request("/v1/completions", { method: "POST", body: JSON.stringify({ prompt: "the", stream }) })
+  const whole = await ask(false)
+  expect([whole.status, whole.headers.get("retry-after")]).toEqual([500, null])
+  expect(eventsOf(await (await ask(true)).text())).toEqual([await whole.json()])
+})
+
+test("a model without a tokenizer is not asked for text", async () => {
+  const { app } = lm.createServer({ ...model, tokenizer: null })
+  const { status, body } = await answerOf(app, "completions", { prompt: [1, 2] })
+  expect([status, body.error.message]).toEqual([400, expect.stringContaining("has no tokenizer")])
+  expect((await answerOf(app, "embeddings", { input: [1, 2] })).status).toBe(200)
 })
 
 test("a client gets the error of a too large body while it is still sending", async () => {
@@ -438,9 +518,9 @@ describe("long texts", () => {
   test("that the chat template rejects are bad requests, and a closed server answers", async () => {
     const files = { ...model.tokenizer!.files, template: "{{ raise_exception('no ' + messages[0].role) }}" }
     const own = lm.createServer({ ...model, tokenizer: new lm.Tokenizer(files) })
-    const asked = { messages: [{ role: "poet", content: text }] }
+    const asked = { messages: [{ role: "user", content: text }] }
     const { status, body } = await answerOf(own.app, "chat/completions", asked)
-    expect([status, body.error.message]).toEqual([400, "the chat template rejects the conversation: no poet"])
+    expect([status, body.error.message]).toEqual([400, "the chat template rejects the conversation: no user"])
     const late = answerOf(own.app, "completions", { prompt: text })
     await own.close()
     expect((await late).status).toBe(429)

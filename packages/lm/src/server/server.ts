@@ -16,7 +16,7 @@ import { chatPage } from "./chat-page"
 import { connections, IDLE_MS } from "./connections"
 import { asRequestError, isExpected } from "./errors"
 import { type Counts, RequestHandler } from "./request-handler"
-import { bodyOf, RequestError } from "./requests"
+import { bodyOf, checkName, RequestError } from "./requests"
 import { batchOptionsOf, checkServer, type ServerOptions } from "./server-options"
 
 /** A server, listening or not. */
@@ -56,7 +56,7 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
   const counts: Counts = { requests: 0, refused: 0, promptTokens: 0, generatedTokens: 0 }
   const created = Math.floor(Date.now() / 1000)
   const app = new Hono()
-  const key = apiKey === undefined ? null : digest(`Bearer ${apiKey}`)
+  const key = apiKey === undefined ? null : digest(apiKey)
 
   app.onError((error, c) => {
     counts.refused++
@@ -68,10 +68,12 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
   app.get("/health", (c) => c.json({ status: "ok" }))
   app.get("/", (c) => c.html(chatPage(name)))
   const guard = async (c: Context, next: () => Promise<void>): Promise<void> => {
+    const [, sent = ""] = /^bearer +(.*)$/i.exec(c.req.header("authorization") ?? "") ?? []
     // Digests have equal lengths, which timingSafeEqual needs.
-    const sent = digest(c.req.header("authorization") ?? "")
-    if (key && !timingSafeEqual(sent, key))
-      throw new RequestError(401, "the API key is missing or wrong", "authentication_error")
+    if (key && !timingSafeEqual(digest(sent), key)) {
+      c.header("www-authenticate", "Bearer")
+      throw new RequestError(401, "the API key is missing or wrong", { code: "invalid_api_key" })
+    }
     await next()
   }
   app.use("/v1/*", guard)
@@ -84,8 +86,7 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
   const entry = { id: name, object: "model", created, owned_by: "local" }
   app.get("/v1/models", (c) => c.json({ object: "list", data: [entry] }))
   app.get("/v1/models/:name{.+}", (c) => {
-    if (c.req.param("name") !== name)
-      throw new RequestError(404, `the model ${c.req.param("name")} does not exist`)
+    checkName(c.req.param("name"), name)
     return c.json(entry)
   })
   const handler = new RequestHandler(model, batch, name, options, counts)
@@ -139,9 +140,9 @@ async function readBody(c: Context): Promise<Readonly<Record<string, unknown>>> 
 }
 
 function answerError(error: unknown, c: Context): Response {
-  const { status, message, type, parameter } = asRequestError(error)
+  const { status, body } = asRequestError(error)
   if (status === 429 || status === 503) c.header("retry-after", "1")
-  return c.json({ error: { message, type, param: parameter, code: null } }, status)
+  return c.json(body, status)
 }
 
 /** Metrics in Prometheus's format. */
