@@ -5,7 +5,7 @@ import * as mx from "@lazuli/core"
 import { FormatError, isPlainObject } from "@lazuli/core/engine"
 import type { Json, JsonObject } from "../models/settings"
 import type { Tokenizer } from "../text/tokenizer"
-import { SPLITS, TOKEN_TYPES, WORD } from "./gguf-tokenizer"
+import { ENDS, SPLITS, TOKEN_TYPES, WORD } from "./gguf-tokenizer"
 
 type Metadata = Record<string, mx.Array | string | string[]>
 
@@ -18,7 +18,7 @@ const list = (value: Json | undefined): readonly Json[] => (Array.isArray(value)
  * @throws FormatError for a tokenizer that llama.cpp does not support
  */
 export function tokenizerMetadata(tokenizer: Tokenizer, vocabulary: number): Metadata {
-  const { tokenizer: json, config, template } = tokenizer.files
+  const { tokenizer: json, config } = tokenizer.files
   const model = part(json.model)
   const kind = kindOf(json, model)
   const { tokens, types } = tokensOf(json, model, vocabulary)
@@ -33,37 +33,77 @@ export function tokenizerMetadata(tokenizer: Tokenizer, vocabulary: number): Met
     out["tokenizer.ggml.merges"] = mergesOf(model)
   } else if (kind === "llama") {
     out["tokenizer.ggml.scores"] = mx.array(scoresOf(model, vocabulary))
-    out["tokenizer.ggml.add_space_prefix"] = mx.array(
-      JSON.stringify(json.normalizer ?? null).includes('"Prepend"'),
-    )
+    out["tokenizer.ggml.add_space_prefix"] = mx.array(prefixes(tokenizer))
   }
-  const id = (name: string, text: Json | undefined): void => {
-    const content = isPlainObject(text) ? (text as JsonObject).content : text
-    const found = typeof content === "string" ? tokenizer.idOf(content) : undefined
-    if (found !== undefined) out[`tokenizer.ggml.${name}_token_id`] = mx.array(found, mx.uint32)
+  const { bos, eos, begins, ends } = boundsOf(tokenizer, kind)
+  const put = (name: string, id: number | undefined): void => {
+    if (id !== undefined) out[`tokenizer.ggml.${name}_token_id`] = mx.array(id, mx.uint32)
   }
-  const single = list(part(json.post_processor).single).map((item) => part(part(item).SpecialToken).id)
-  const [first, last] = kind === "bert" ? [single[0], single.at(-1)] : [config.bos_token, config.eos_token]
-  id("bos", first)
-  id("eos", last)
-  id("unknown", model.unk_token)
-  id("padding", config.pad_token)
+  put("bos", bos)
+  put("eos", eos)
+  put("unknown", idOf(tokenizer, model.unk_token))
+  put("padding", idOf(tokenizer, config.pad_token))
   if (kind === "bert") {
-    id("cls", first)
-    id("seperator", last)
+    put("cls", bos)
+    put("seperator", eos)
     const lowercase = part(json.normalizer).lowercase
     out["tokenizer.ggml.normalizer.lowercase"] = mx.array(lowercase !== false)
     out["tokenizer.ggml.token_type_count"] = mx.array(2, mx.uint32)
   } else {
-    out["tokenizer.ggml.add_bos_token"] = mx.array(typeof first === "string" && single[0] === first)
-    out["tokenizer.ggml.add_eos_token"] = mx.array(false)
+    out["tokenizer.ggml.add_bos_token"] = mx.array(begins)
+    out["tokenizer.ggml.add_eos_token"] = mx.array(ends)
   }
-  const eos = tokenizer.eosToken === null ? undefined : tokenizer.idOf(tokenizer.eosToken)
-  const other = [...tokenizer.eosIds].find((end) => end !== eos)
-  if (other !== undefined) out["tokenizer.ggml.eot_token_id"] = mx.array(other, mx.uint32)
-  const chat = template ?? (typeof config.chat_template === "string" ? config.chat_template : null)
-  if (chat !== null) out["tokenizer.chat_template"] = chat
+  // Those that readers do not find by their texts come first.
+  const known = (id: number): number => (ENDS.has(tokens[id]) ? 1 : 0)
+  const others = [...tokenizer.eosIds].filter((id) => id !== eos).sort((a, b) => known(a) - known(b))
+  if (others.slice(2).some((id) => !known(id)))
+    throw new FormatError("save", `GGUF files have no place for ${others.length + 1} end-of-text tokens`)
+  put("eot", others[0])
+  put("eom", others[1])
+  if (tokenizer.templateSource !== null) out["tokenizer.chat_template"] = tokenizer.templateSource
   return out
+}
+
+/** The id of a token of the files, which is a text or an object. */
+function idOf(tokenizer: Tokenizer, token: Json | undefined): number | undefined {
+  const content = isPlainObject(token) ? (token as JsonObject).content : token
+  return typeof content === "string" ? tokenizer.idOf(content) : undefined
+}
+
+/** True for a SentencePiece tokenizer that puts a space before texts. */
+const prefixes = (tokenizer: Tokenizer): boolean =>
+  tokenizer.textOf(tokenizer.encode("a", { special: false })[0]).startsWith(WORD)
+
+/** The first and the last token of texts; `begins` and `ends` are false where they are not added to texts. */
+interface Bounds {
+  readonly bos: number | undefined
+  readonly eos: number | undefined
+  readonly begins: boolean
+  readonly ends: boolean
+}
+
+/**
+ * The tokens that a tokenizer puts around texts, by the tokens of one, because there are many kinds of post-processors.
+ * @throws FormatError for others than GGUF files can have
+ */
+function boundsOf(tokenizer: Tokenizer, kind: "gpt2" | "llama" | "bert"): Bounds {
+  const { config } = tokenizer.files
+  const [plain, all] = [false, true].map((special) => tokenizer.encode("a", { special }))
+  const at = all.findIndex((_, from) => plain.every((id, i) => all[from + i] === id))
+  const [before, after] = [all.slice(0, at), all.slice(at + plain.length)]
+  const isBert = kind === "bert"
+  const bos = isBert ? before[0] : (idOf(tokenizer, config.bos_token) ?? before[0])
+  const eos = isBert ? after[0] : (idOf(tokenizer, config.eos_token) ?? after[0] ?? [...tokenizer.eosIds][0])
+  const fits = (found: readonly number[], token: number | undefined): boolean =>
+    found.length === 0 ? !isBert : found.length === 1 && found[0] === token
+  if (at < 0 || !fits(before, bos) || !fits(after, eos)) {
+    const text = (ids: readonly number[]): string => ids.map((id) => tokenizer.textOf(id)).join(" ")
+    throw new FormatError(
+      "save",
+      `the tokenizer puts texts between ${JSON.stringify(text(before))} and ${JSON.stringify(text(after))}, which GGUF files do not support`,
+    )
+  }
+  return { bos, eos, begins: before.length > 0, ends: after.length > 0 }
 }
 
 function kindOf(json: JsonObject, model: JsonObject): "gpt2" | "llama" | "bert" {

@@ -8,7 +8,7 @@ import type { GgufMetadata } from "./gguf-metadata"
 
 /** GGUF's token types. */
 export const TOKEN_TYPES = { normal: 1, unknown: 2, control: 3, userDefined: 4, unused: 5, byte: 6 } as const
-/** The mark before beginnings of words in BERT's vocabulary. */
+/** The mark of spaces in SentencePiece's vocabularies, and of beginnings of words in BERT's. */
 export const WORD = "▁"
 
 /** Patterns of byte-level pre-tokenizers, by llama.cpp's names. Each splits the pieces that the ones before it left. */
@@ -48,8 +48,30 @@ const SAME: Readonly<Record<string, string>> = {
   stablelm2: "qwen2",
 }
 
-/** Pre-tokenizers of vocabularies in which a whole word is a token, whatever the merges. */
-const IGNORES_MERGES = ["llama-bpe", "llama3", "llama-v3", "tekken"]
+/**
+ * Pre-tokenizers of Llama 3 and Mistral: a word that is in the vocabulary is a token, whatever the merges, and texts begin with the BOS
+ * token unless the file says otherwise.
+ */
+const LATER = ["llama-bpe", "llama3", "llama-v3", "tekken"]
+
+/**
+ * Tokens that end a generation, whatever the metadata says: converters write only one of a model's end tokens, and llama.cpp finds the
+ * others by their texts. `</s>` is not among them: Gemma writes it in HTML.
+ */
+export const ENDS: ReadonlySet<string> = new Set([
+  ...[
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end_of_text|>",
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|end|>",
+    "<end_of_turn>",
+  ],
+  ...["<EOT>", "▁<EOT>", "<end_of_utterance>", "<｜end▁of▁sentence｜>"],
+  // Of code, between files.
+  ...["<|fim_pad|>", "<fim_pad>", "<|fim_repo|>", "<|repo_name|>", "<reponame>", "<|file_sep|>"],
+])
 
 /** The tokenizer's files. */
 export function ggufTokenizer(metadata: GgufMetadata, tokens: readonly string[]): TokenizerFiles {
@@ -57,33 +79,33 @@ export function ggufTokenizer(metadata: GgufMetadata, tokens: readonly string[])
   const vocab = Object.fromEntries(tokens.map((token, id) => [token, id]))
   const types = metadata.numbers("tokenizer.ggml.token_type") ?? []
   const added = tokens.flatMap((content, id) => {
-    const special = types[id] === TOKEN_TYPES.control
+    const special = types[id] === TOKEN_TYPES.control || ENDS.has(content)
     if (!special && types[id] !== TOKEN_TYPES.userDefined) return []
     return [{ id, content, special, single_word: false, lstrip: false, rstrip: false, normalized: false }]
   })
   const id = (name: string): number | null => metadata.number(`tokenizer.ggml.${name}_token_id`)
   const [bos, eos, pad] = [id("bos"), id("eos"), id("padding")]
-  const adds = metadata.flag("tokenizer.ggml.add_bos_token") ?? kind === "llama"
+  const pre = metadata.text("tokenizer.ggml.pre") ?? "default"
+  const begins = metadata.flag("tokenizer.ggml.add_bos_token") ?? (kind === "llama" || LATER.includes(pre))
+  const ends = metadata.flag("tokenizer.ggml.add_eos_token") ?? false
   const common: JsonObject = { version: "1.0", truncation: null, padding: null, added_tokens: added }
-  const post_processor = adds && bos !== null ? beginWith(tokens[bos], bos) : null
+  const named = (add: boolean, token: number | null): Named | null =>
+    add && token !== null ? [tokens[token], token] : null
+  const post_processor = between(named(begins, bos), named(ends, eos))
   const template = metadata.text("tokenizer.chat_template")
   const config: Record<string, JsonObject[string]> = {}
   if (bos !== null) config.bos_token = tokens[bos]
   if (eos !== null) config.eos_token = tokens[eos]
   if (pad !== null) config.pad_token = tokens[pad]
   if (template !== null) config.chat_template = template
-  const ends = [eos, id("eot"), id("eom")].filter((n) => n !== null)
+  const found = tokens.flatMap((token, n) => (ENDS.has(token) ? [n] : []))
+  const eosIds = [...new Set([eos, id("eot"), id("eom"), ...found].filter((n) => n !== null))]
   if (kind === "gpt2") {
     const merges = metadata.texts("tokenizer.ggml.merges")
     if (!merges) throw metadata.error("tokenizer.ggml.merges is missing")
-    const pre = metadata.text("tokenizer.ggml.pre") ?? "default"
-    const parts = byteLevel(vocab, merges, SAME[pre] ?? pre, IGNORES_MERGES.includes(pre))
+    const parts = byteLevel(vocab, merges, SAME[pre] ?? pre, LATER.includes(pre))
     if (!parts) throw metadata.error(`the pre-tokenizer ${JSON.stringify(pre)} is not supported`)
-    return {
-      tokenizer: { ...common, post_processor, ...parts },
-      config,
-      eosIds: ends,
-    }
+    return { tokenizer: { ...common, post_processor, ...parts }, config, eosIds }
   }
   if (kind === "llama") {
     const scores = metadata.numbers("tokenizer.ggml.scores")
@@ -91,25 +113,18 @@ export function ggufTokenizer(metadata: GgufMetadata, tokens: readonly string[])
     const unknown = tokens[id("unknown") ?? 0]
     const prefix = metadata.flag("tokenizer.ggml.add_space_prefix") ?? true
     const parts = sentencePiece(vocab, mergesOf(tokens, scores, vocab), unknown, prefix)
-    return { tokenizer: { ...common, post_processor, ...parts }, config, eosIds: ends }
+    return { tokenizer: { ...common, post_processor, ...parts }, config, eosIds }
   }
   if (kind === "bert") {
     const [cls, sep] = [id("cls") ?? bos, id("seperator") ?? eos]
     if (cls === null || sep === null) throw metadata.error("the CLS or SEP token is missing")
     const lowercase = metadata.flag("tokenizer.ggml.normalizer.lowercase") ?? true
     const parts = wordPieces(tokens, types, tokens[id("unknown") ?? 100] ?? "[UNK]", lowercase)
-    const around = { post_processor: between([tokens[cls], cls], [tokens[sep], sep]) }
-    return { tokenizer: { ...common, ...around, ...parts }, config, eosIds: ends }
+    const around = between([tokens[cls], cls], [tokens[sep], sep])
+    return { tokenizer: { ...common, post_processor: around, ...parts }, config, eosIds }
   }
   throw metadata.error(`the tokenizer type ${JSON.stringify(kind)} is not supported`)
 }
-
-const beginWith = (token: string, id: number): JsonObject => ({
-  type: "TemplateProcessing",
-  single: [{ SpecialToken: { id: token, type_id: 0 } }, { Sequence: { id: "A", type_id: 0 } }],
-  pair: [{ Sequence: { id: "A", type_id: 0 } }, { Sequence: { id: "B", type_id: 1 } }],
-  special_tokens: { [token]: { id: token, ids: [id], tokens: [token] } },
-})
 
 const model = (vocab: JsonObject, merges: readonly string[], unknown: string | null): JsonObject => ({
   type: "BPE",
@@ -123,19 +138,24 @@ const model = (vocab: JsonObject, merges: readonly string[], unknown: string | n
   merges,
 })
 
-/** A post-processor that puts texts between two tokens: [CLS] A [SEP] B [SEP]. */
-function between([first, firstId]: [string, number], [last, lastId]: [string, number]): JsonObject {
-  const token = (id: string, type_id: number): JsonObject => ({ SpecialToken: { id, type_id } })
+/** A token's text and id. */
+type Named = readonly [text: string, id: number]
+
+/** A post-processor that puts texts between two tokens, such as [CLS] A [SEP] B [SEP]; null without tokens. */
+function between(first: Named | null, last: Named | null): JsonObject | null {
+  const tokens = [first, last].filter((token) => token !== null)
+  if (tokens.length === 0) return null
+  const token = (named: Named | null, type_id: number): JsonObject[] =>
+    named ? [{ SpecialToken: { id: named[0], type_id } }] : []
   const text = (id: string, type_id: number): JsonObject => ({ Sequence: { id, type_id } })
-  const known = (name: string, id: number): JsonObject => ({
-    [name]: { id: name, ids: [id], tokens: [name] },
-  })
-  const single = [token(first, 0), text("A", 0), token(last, 0)]
+  const single = [...token(first, 0), text("A", 0), ...token(last, 0)]
   return {
     type: "TemplateProcessing",
     single,
-    pair: [...single, text("B", 1), token(last, 1)],
-    special_tokens: { ...known(first, firstId), ...known(last, lastId) },
+    pair: [...single, text("B", 1), ...token(last, 1)],
+    special_tokens: Object.fromEntries(
+      tokens.map(([name, id]) => [name, { id: name, ids: [id], tokens: [name] }]),
+    ),
   }
 }
 
