@@ -71,6 +71,36 @@ function tablesOf(ranks) {
     .join("\n\n")
 }
 
+/** Backends' peers. */
+const PEERS = { ring: ["gloo", "Open MPI, TCP"], shm: ["gloo", "Open MPI"], mpi: ["Open MPI"] }
+const LARGE = 64 << 20
+
+/** The least and the most that a backend's times are of those of the better peer, of both ways. */
+function rangeOf(backends, name, isMeant) {
+  const all = Object.entries(backends[name])
+    .filter(([bytes]) => isMeant(Number(bytes)))
+    .flatMap(([bytes, its]) =>
+      its.map((time, way) => time / Math.min(...PEERS[name].map((peer) => backends[peer][bytes][way]))),
+    )
+  return `${Math.min(...all).toFixed(2)} to ${Math.max(...all).toFixed(2)}`
+}
+
+const compared = () =>
+  table(
+    ["times the better peer", ...Object.keys(PEERS).map(nameOf)],
+    machines.flatMap(({ cores, ranks: its }) =>
+      Object.entries(its).flatMap(([n, backends]) =>
+        [
+          ["to 4 MB", (bytes) => bytes < LARGE],
+          ["from 64 MB on", (bytes) => bytes >= LARGE],
+        ].map(([sizes, isMeant]) => [
+          `${n} ranks, ${cores}, ${sizes}`,
+          ...Object.keys(PEERS).map((name) => rangeOf(backends, name, isMeant)),
+        ]),
+      ),
+    ),
+  )
+
 const fitted = () =>
   table(
     ["two ranks, behind a barrier", "latency, µs", "bandwidth, GB/s", "model / measured"],
@@ -118,7 +148,7 @@ const computed = () =>
     }),
   )
 
-const parts = { measured, fitted, constants, computed }
+const parts = { measured, compared, fitted, constants, computed }
 let after = before
 for (const [name, make] of Object.entries(parts)) {
   const marks = new RegExp(`(<!-- generated: ${name} -->\\n)[\\s\\S]*?(\\n<!-- /generated -->)`)
