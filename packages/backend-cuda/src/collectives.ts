@@ -51,6 +51,7 @@ interface Params {
   readonly group: number
   readonly reduction?: keyof typeof REDUCTIONS
   readonly structure?: number
+  readonly derivative?: number
   readonly root?: number
   readonly to?: number
   readonly from?: number
@@ -119,7 +120,9 @@ export function collectivesOf(runtime: CudaRuntime): { families: Families; colle
     const between =
       kind === Kind.Send ? { from: rank, to: peer } : kind === Kind.Receive ? { from: peer, to: rank } : {}
     // A broadcast has a root, gradients a structure.
-    const detail = kind === Kind.Broadcast ? peer : (paramsOf(node).structure ?? 0)
+    const { structure = 0, derivative = 0 } = paramsOf(node)
+    const detail = kind === Kind.Broadcast ? peer : structure
+    const facts = [Math.min(kind, Kind.Send), op, detail, derivative]
     for (let i = 0; i < full.length; i += MOST_PARTS) {
       const some = full.slice(i, i + MOST_PARTS)
       const words = new Int32Array(HEAD + 3 * some.length)
@@ -146,7 +149,7 @@ export function collectivesOf(runtime: CudaRuntime): { families: Families; colle
           name,
           // Both sides of a message are the same operation.
           operations: some.map(({ elements, about }) =>
-            numberOf([Math.min(kind, Kind.Send), op, detail, ...elements, about.dtype.code, ...about.shape]),
+            numberOf([...facts, ...elements, about.dtype.code, ...about.shape]),
           ),
           ...between,
         },

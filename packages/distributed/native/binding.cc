@@ -222,7 +222,8 @@ napi_value split(Call& call) {
   return call.from(double(add_group(group_at(call.integer(0))->split(call.integer(1), call.integer(2)))));
 }
 
-// run(group, kind, reduction, dtype, in, out, count, peer, shape, name, structure): on the calling thread
+// run(group, kind, reduction, dtype, in, out, count, peer, shape, name, structure, derivative): on
+// the calling thread
 napi_value run(Call& call) {
   const auto group = group_at(call.integer(0));
   const auto in = call.bytes(4), out = call.bytes(5);
@@ -237,6 +238,7 @@ napi_value run(Call& call) {
   work.shape = uint32_t(call.number(8));
   work.name = name.c_str();
   work.structure = uint32_t(call.number(10));
+  work.derivative = uint8_t(call.integer(11));
   const size_t bytes = size_t(work.count) * size_of(work.dtype), n = size_t(group->size());
   size_t needed_in = bytes, needed_out = bytes;
   if (work.kind == Kind::allGather) needed_out *= n;

@@ -53,6 +53,8 @@ lz_status run(const lz_call* call, Kind kind) {
     Params params(*call);
     const auto group = group_at(params.integer());
     Work work{kind};
+    if (kind != Kind::send && kind != Kind::recv && kind != Kind::barrier)
+      work.derivative = uint8_t(params.integer());
     if (kind == Kind::allReduce) {
       const int64_t reduction = params.integer();
       work.reduction = Reduction(reduction);

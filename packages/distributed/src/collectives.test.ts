@@ -30,16 +30,16 @@ const inputs = [
 ]
 
 const params = {
-  allReduce: { group, reduction: "sum", structure: 0 },
-  allGather: { group, size },
-  sumScatter: { group, size },
-  allToAll: { group, size },
-  broadcast: { group, root: 0 },
+  allReduce: { group, reduction: "sum", structure: 0, derivative: 0 },
+  allGather: { group, size, derivative: 0 },
+  sumScatter: { group, size, derivative: 0 },
+  allToAll: { group, size, derivative: 0 },
+  broadcast: { group, root: 0, derivative: 0 },
   send: { group, to: 1, serial: 1 },
   recvLike: { group, from: 1, serial: 1 },
   barrier: { group, serial: 1 },
   sumGradients: { group },
-  scatterGradients: { group, size },
+  scatterGradients: { group, size, derivative: 0 },
 }
 
 test.each(Object.entries(params))("%s keeps what its definition promises", (name, its) => {
@@ -92,7 +92,7 @@ test("averages of float16 hold what their sums would not", () => {
   const x = mx.array([1, 2], mx.float16)
   const loss = (y: mx.Array): mx.Array =>
     gatherParameters
-      .all([y], { group: numberOf(twin), size })[0]
+      .all([y], { group: numberOf(twin), size, derivative: 0 })[0]
       .multiply(40_000)
       .astype(mx.float32)
       .sum()
@@ -105,13 +105,17 @@ test.each(["scatterGradients", "gatherParameters"])("%s does so for several arra
   // Of gathered parameters the gradient is the average of the members' losses, not of their sum.
   const own = name === "gatherParameters" ? ["vjp", "dtypes"] : []
   const columns = standardColumns().filter((column) => !own.includes(column.name))
-  const report = opCheck(`@lazuli/distributed/${name}`, [{ inputs, params: { group, size } }], { columns })
+  const report = opCheck(
+    `@lazuli/distributed/${name}`,
+    [{ inputs, params: { group, size, derivative: 0 } }],
+    { columns },
+  )
   expect(formatChecks(report.ok ? [] : [report])).toBe(formatChecks([]))
 })
 
 test("a number is gathered as one row, and has a gradient that is a number", () => {
-  const sum = (x: mx.Array): mx.Array => gatherParameters.all([x], { group, size })[0].sum()
-  expect(gatherParameters.all([mx.array(3)], { group, size })[0].shape).toEqual([2])
+  const sum = (x: mx.Array): mx.Array => gatherParameters.all([x], { group, size, derivative: 0 })[0].sum()
+  expect(gatherParameters.all([mx.array(3)], { group, size, derivative: 0 })[0].shape).toEqual([2])
   expect(grad(sum)(mx.array(3)).tolist()).toBe(0.5)
 })
 
@@ -119,7 +123,7 @@ test("gradients that nobody wants exchange nothing", () => {
   ran.length = 0
   const sum = (x: mx.Array): mx.Array =>
     scatterGradients
-      .all([x, inputs[1]], { group, size })
+      .all([x, inputs[1]], { group, size, derivative: 0 })
       .map((y) => y.sum())
       .reduce((a, b) => a.add(b))
   mx.eval(grad(sum)(inputs[0]))
@@ -128,7 +132,7 @@ test("gradients that nobody wants exchange nothing", () => {
 
 test("a compiled function exchanges what it does not read of several arrays, as others do that are not compiled", () => {
   const second = (x: mx.Array): mx.Array =>
-    gatherParameters.all([x, x.add(1), x.add(2)], { group, size })[1].multiply(2)
+    gatherParameters.all([x, x.add(1), x.add(2)], { group, size, derivative: 0 })[1].multiply(2)
   const expected = second(inputs[0]).tolist()
   ran.length = 0
   expect(compile(second)(inputs[0]).tolist()).toEqual(expected)

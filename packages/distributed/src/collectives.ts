@@ -26,10 +26,10 @@ function exchange(
   kind: Work["kind"],
   [input]: readonly HostArray[],
   output: HostArray,
-  extra: { reduction?: Work["reduction"]; peer?: number; structure?: number } = {},
+  extra: Partial<Pick<Work, "reduction" | "peer" | "structure" | "derivative">> = {},
 ): void {
   const about = kind === "recv" ? output : input
-  const { reduction = "sum", peer = 0, structure = 0 } = extra
+  const { reduction = "sum", peer = 0, structure = 0, derivative = 0 } = extra
   const name = kind === "allReduce" ? { sum: "allSum", max: "allMax", min: "allMin" }[reduction] : kind
   const dtype = isHalf(about.dtype) ? mx.float32 : about.dtype
   const halves = isHalf(output.dtype) ? new Float32Array(output.data.length) : null
@@ -47,6 +47,7 @@ function exchange(
       name,
       shape: kind === "barrier" ? 0 : shapeNumber(about.shape),
       structure,
+      derivative,
     })
   } catch (error) {
     throw asError(name, error)
@@ -62,30 +63,46 @@ const alike = {
   infer: ([x]: readonly Meta[]): Meta => x,
 }
 
+/** Operations of derivatives are labelled by their order, so that members that pair them with other operations find out. */
+interface Derived {
+  /** 0 for the program's own operations. */
+  readonly derivative: number
+}
+/** The parameters of an operation that differentiates another. */
+const derived = <P extends Derived>(params: P): P => ({ ...params, derivative: params.derivative + 1 })
+/** Parameters of exchanges among the members of a group of a size. */
+interface Sized extends Derived {
+  readonly group: number
+  readonly size: number
+}
+const sized = { group: "i64", derivative: "i64", size: "i64" } as const
+
 /** Σ, max or min over the members. `structure` is a number for that of a tree of gradients, which all compare; 0 for others. */
-export const allReduce: Apply<{
-  group: number
-  reduction: "sum" | "max" | "min"
-  structure: number
-}> = definePrimitive({
+export const allReduce: Apply<
+  Derived & {
+    group: number
+    reduction: "sum" | "max" | "min"
+    structure: number
+  }
+> = definePrimitive({
   name: `${PACKAGE}/allReduce`,
   api: 1,
   facts,
-  params: { group: "i64", reduction: ["sum", "max", "min"], structure: "i64" },
+  params: { group: "i64", derivative: "i64", reduction: ["sum", "max", "min"], structure: "i64" },
   ...alike,
-  reference: (inputs, [out], { group, reduction, structure }) =>
-    exchange(group, "allReduce", inputs, out, { reduction, structure }),
+  reference: (inputs, [out], { group, reduction, structure, derivative }) =>
+    exchange(group, "allReduce", inputs, out, { reduction, structure, derivative }),
   vjp: ({ inputs: [x], outputs: [y], cotangents: [g], params: { reduction } }) => [
     reduction === "sum" ? g : mx.where(x.equal(y), g, mx.zerosLike(g)),
   ],
-  jvp: ({ inputs: [x], outputs: [y], tangents: [t], params: { group, reduction } }) => {
+  jvp: ({ inputs: [x], outputs: [y], tangents: [t], params: { group, reduction, derivative } }) => {
     const mine = reduction === "sum" ? t : t && mx.where(x.equal(y), t, mx.zerosLike(t))
-    return [mine && sumOf(mine, group)]
+    return [mine && sumOf(mine, group, derivative + 1)]
   },
   vmap: ({ inputs, axes, params }) => ({ outputs: [allReduce(inputs, params)], axes }),
 })
-const sumOf = (x: mx.Array, group: number): mx.Array =>
-  allReduce([x], { group, reduction: "sum", structure: 0 })
+const sumOf = (x: mx.Array, group: number, derivative: number): mx.Array =>
+  allReduce([x], { group, derivative, reduction: "sum", structure: 0 })
 
 /** The rows of an example: a number has one. */
 const rowsOf = (x: Meta): readonly number[] => (x.shape.length === 0 ? [1] : x.shape)
@@ -105,19 +122,20 @@ const batchSecond = (x: mx.Array, axis: number | null, size: number): mx.Array =
 }
 
 /** [n, …] of each member → [size · n, …]. */
-export const allGather: Apply<{ group: number; size: number }> = definePrimitive({
+export const allGather: Apply<Sized> = definePrimitive({
   name: `${PACKAGE}/allGather`,
   api: 1,
   facts,
-  params: { group: "i64", size: "i64" },
+  params: sized,
   infer: ([x], { size }) => gathered(x, size),
-  reference: (inputs, [out], { group }) => exchange(group, "allGather", inputs, out),
+  reference: (inputs, [out], { group, derivative }) =>
+    exchange(group, "allGather", inputs, out, { derivative }),
   vjp: ({ inputs: [x], cotangents: [g], params: { group } }) => {
     const { rank } = communicatorAt(group)
     const rows = rowsOf(x)[0]
     return [g.index(mx.s(rank * rows, (rank + 1) * rows)).reshape(x.shape)]
   },
-  jvp: ({ tangents: [t], params }) => [t && allGather([t], params)],
+  jvp: ({ tangents: [t], params }) => [t && allGather([t], derived(params))],
   vmap: ({ inputs: [x], axes: [axis], params, size }) => ({
     outputs: [allGather([batchSecond(x, axis, size)], params)],
     axes: [1],
@@ -139,15 +157,16 @@ function partOf(op: string, x: Meta, size: number): Meta {
 }
 
 /** [size · n, …] of each member → [n, …]: the sum of the parts for this one. */
-export const sumScatter: Apply<{ group: number; size: number }> = definePrimitive({
+export const sumScatter: Apply<Sized> = definePrimitive({
   name: `${PACKAGE}/sumScatter`,
   api: 1,
   facts,
-  params: { group: "i64", size: "i64" },
+  params: sized,
   infer: ([x], { size }) => partOf("sumScatter", x, size),
-  reference: (inputs, [out], { group }) => exchange(group, "sumScatter", inputs, out),
-  vjp: ({ cotangents: [g], params }) => [allGather([g], params)],
-  jvp: ({ tangents: [t], params }) => [t && sumScatter([t], params)],
+  reference: (inputs, [out], { group, derivative }) =>
+    exchange(group, "sumScatter", inputs, out, { derivative }),
+  vjp: ({ cotangents: [g], params }) => [allGather([g], derived(params))],
+  jvp: ({ tangents: [t], params }) => [t && sumScatter([t], derived(params))],
   vmap: ({ inputs: [x], axes: [axis], params, size }) => ({
     outputs: [sumScatter([batchSecond(x, axis, size)], params)],
     axes: [1],
@@ -155,18 +174,19 @@ export const sumScatter: Apply<{ group: number; size: number }> = definePrimitiv
 })
 
 /** Part i of the first axis goes to rank i. */
-export const allToAll: Apply<{ group: number; size: number }> = definePrimitive({
+export const allToAll: Apply<Sized> = definePrimitive({
   name: `${PACKAGE}/allToAll`,
   api: 1,
   facts,
-  params: { group: "i64", size: "i64" },
+  params: sized,
   infer: ([x], { size }) => {
     checkParts("allToAll", x, size)
     return x
   },
-  reference: (inputs, [out], { group }) => exchange(group, "allToAll", inputs, out),
-  vjp: ({ cotangents: [g], params }) => [allToAll([g], params)],
-  jvp: ({ tangents: [t], params }) => [t && allToAll([t], params)],
+  reference: (inputs, [out], { group, derivative }) =>
+    exchange(group, "allToAll", inputs, out, { derivative }),
+  vjp: ({ cotangents: [g], params }) => [allToAll([g], derived(params))],
+  jvp: ({ tangents: [t], params }) => [t && allToAll([t], derived(params))],
   vmap: ({ inputs: [x], axes: [axis], params, size }) => ({
     outputs: [allToAll([batchSecond(x, axis, size)], params)],
     axes: [1],
@@ -174,18 +194,19 @@ export const allToAll: Apply<{ group: number; size: number }> = definePrimitive(
 })
 
 /** The array of one member. */
-export const broadcast: Apply<{ group: number; root: number }> = definePrimitive({
+export const broadcast: Apply<Derived & { group: number; root: number }> = definePrimitive({
   name: `${PACKAGE}/broadcast`,
   api: 1,
   facts,
-  params: { group: "i64", root: "i64" },
+  params: { group: "i64", derivative: "i64", root: "i64" },
   ...alike,
-  reference: (inputs, [out], { group, root }) => exchange(group, "broadcast", inputs, out, { peer: root }),
+  reference: (inputs, [out], { group, root, derivative }) =>
+    exchange(group, "broadcast", inputs, out, { peer: root, derivative }),
   // The cotangent is used on all members, so that all evaluate the same operations.
   vjp: ({ cotangents: [g], params: { group, root } }) => [
     mx.where(mx.array(communicatorAt(group).rank === root), g, mx.zerosLike(g)),
   ],
-  jvp: ({ tangents: [t], params }) => [t && broadcast([t], params)],
+  jvp: ({ tangents: [t], params }) => [t && broadcast([t], derived(params))],
   vmap: ({ inputs, axes, params }) => ({ outputs: [broadcast(inputs, params)], axes }),
 })
 
@@ -205,7 +226,8 @@ export const send: Apply<{ group: number; to: number; serial: number }> = define
   ...alike,
   reference: (inputs, [out], { group, to }) => exchange(group, "send", inputs, out, { peer: to }),
   vjp: ({ cotangents: [g] }) => [g],
-  jvp: ({ tangents: [t], params }) => [t && send([t], { ...params, serial: nextSerial() })],
+  // The receiver's array depends on nothing in its process: there is no tangent to send.
+  jvp: ({ tangents: [t] }) => [t],
   vmap: ({ inputs: [x], axes: [axis], params, size }) => ({
     outputs: [send([batchFirst(x, axis, size)], params)],
     axes: [0],
@@ -243,7 +265,7 @@ export const recvLike: Apply<{ group: number; from: number; serial: number }> = 
   ...alike,
   reference: (_, [out], { group, from }) => exchange(group, "recv", [], out, { peer: from }),
   vjp: () => [null],
-  jvp: ({ tangents: [t], params }) => [t && recvLike([t], { ...params, serial: nextSerial() })],
+  jvp: () => [null],
   vmap: ({ inputs: [x], axes: [axis], params, size }) => ({
     outputs: [recvLike([batchFirst(x, axis, size)], params)],
     axes: [0],
@@ -271,7 +293,7 @@ export const sumGradients: Apply<{ group: number }> = definePrimitive({
   params: { group: "i64" },
   ...alike,
   view: ({ offset, strides }) => ({ offset, strides }),
-  vjp: ({ cotangents: [g], params: { group } }) => [sumOf(g, group)],
+  vjp: ({ cotangents: [g], params: { group } }) => [sumOf(g, group, 1)],
   jvp: ({ tangents: [t] }) => [t],
   vmap: ({ inputs, axes, params }) => ({ outputs: [sumGradients(inputs, params)], axes }),
 })
@@ -287,16 +309,16 @@ const together = (
 }
 
 /** {@link sumScatter} of the gradients of several parameters. */
-export const scatterGradients: Apply<{ group: number; size: number }> = definePrimitive({
+export const scatterGradients: Apply<Sized> = definePrimitive({
   name: `${PACKAGE}/scatterGradients`,
   api: 1,
   facts,
-  params: { group: "i64", size: "i64" },
+  params: sized,
   infer: (inputs, { size }) => inputs.map((x) => partOf("scatterGradients", x, size)),
   decompose: (inputs, params) => inputs.map((x) => sumScatter([x], params)),
   vjp: ({ cotangents, params, wanted }) =>
-    cotangents.map((g, i) => (wanted[i] ? allGather([g], params) : null)),
-  jvp: ({ tangents, params }) => together((given) => scatterGradients.all(given, params), tangents),
+    cotangents.map((g, i) => (wanted[i] ? allGather([g], derived(params)) : null)),
+  jvp: ({ tangents, params }) => together((given) => scatterGradients.all(given, derived(params)), tangents),
   vmap: ({ inputs, axes, params, size }) => ({
     outputs: scatterGradients.all(
       inputs.map((x, i) => batchSecond(x, axes[i], size)),
@@ -307,7 +329,7 @@ export const scatterGradients: Apply<{ group: number; size: number }> = definePr
 })
 
 /** {@link scatterGradients}, divided by the number of members. Sums of float16 are float32: float16 may hold no more than the averages. */
-function averageParts(gradients: readonly mx.Array[], params: { group: number; size: number }): mx.Array[] {
+function averageParts(gradients: readonly mx.Array[], params: Sized): mx.Array[] {
   const wide = gradients.map((x) => (x.dtype === mx.float16 ? x.astype(mx.float32) : x))
   return scatterGradients
     .all(wide, params)
@@ -315,19 +337,19 @@ function averageParts(gradients: readonly mx.Array[], params: { group: number; s
 }
 
 /** {@link allGather} of the parts of several parameters; of their cotangents, the members' averages of this member's parts. */
-export const gatherParameters: Apply<{ group: number; size: number }> = definePrimitive({
+export const gatherParameters: Apply<Sized> = definePrimitive({
   name: `${PACKAGE}/gatherParameters`,
   api: 1,
   facts,
-  params: { group: "i64", size: "i64" },
+  params: sized,
   infer: (inputs, { size }) => inputs.map((x) => gathered(x, size)),
   decompose: (inputs, params) => inputs.map((x) => allGather([x], params)),
   vjp: ({ inputs, cotangents, params, wanted }) =>
     together(
-      (given) => averageParts(given, params),
+      (given) => averageParts(given, derived(params)),
       cotangents.map((g, i) => (wanted[i] ? g : null)),
     ).map((mean, i) => (mean === null ? null : mean.reshape(inputs[i].shape))),
-  jvp: ({ tangents, params }) => together((given) => gatherParameters.all(given, params), tangents),
+  jvp: ({ tangents, params }) => together((given) => gatherParameters.all(given, derived(params)), tangents),
   vmap: ({ inputs, axes, params, size }) => ({
     outputs: gatherParameters.all(
       inputs.map((x, i) => batchSecond(x, axes[i], size)),

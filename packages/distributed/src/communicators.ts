@@ -39,6 +39,8 @@ export interface Work {
   readonly shape: number
   /** For gradients, a number that is equal for trees of equal structure; 0 for others. */
   readonly structure: number
+  /** For the derivative of an operation, the order of the derivative; 0 for others. Members must not pair one with the other. */
+  readonly derivative: number
 }
 
 /** The way in which this process talks to the other members of a group. Third parties bring theirs by {@link registerCommunicators}. */
@@ -62,9 +64,34 @@ export class NativeCommunicator implements Communicator {
     this.rank = native().rank(number)
     this.size = native().size(number)
   }
-  run({ kind, reduction, dtype, input, output, count, peer, shape, name, structure }: Work): void {
+  run({
+    kind,
+    reduction,
+    dtype,
+    input,
+    output,
+    count,
+    peer,
+    shape,
+    name,
+    structure,
+    derivative,
+  }: Work): void {
     const [k, r] = [KINDS.indexOf(kind), REDUCTIONS.indexOf(reduction)]
-    native().run(this.number, k, r, dtype.code, input, output, count, peer, shape, name, structure)
+    native().run(
+      this.number,
+      k,
+      r,
+      dtype.code,
+      input,
+      output,
+      count,
+      peer,
+      shape,
+      name,
+      structure,
+      derivative,
+    )
   }
   /** Tells the others of this rank's device. */
   readonly watch: DeviceWatch = {

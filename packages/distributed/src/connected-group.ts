@@ -32,21 +32,22 @@ export class ConnectedGroup extends mx.distributed.Group {
   ): mx.Array {
     const group = this.number
     const { size } = this.communicator
+    const derivative = 0
     const inputs = x === null ? [] : [x]
     const reduction = REDUCTIONS[op]
-    if (reduction) return collectives.allReduce(inputs, { group, reduction, structure })
+    if (reduction) return collectives.allReduce(inputs, { group, reduction, structure, derivative })
     const serial = collectives.nextSerial()
     switch (op) {
       case "sumGradients":
         return collectives.sumGradients(inputs, { group })
       case "allGather":
-        return collectives.allGather(inputs, { group, size })
+        return collectives.allGather(inputs, { group, size, derivative })
       case "sumScatter":
-        return collectives.sumScatter(inputs, { group, size })
+        return collectives.sumScatter(inputs, { group, size, derivative })
       case "allToAll":
-        return collectives.allToAll(inputs, { group, size })
+        return collectives.allToAll(inputs, { group, size, derivative })
       case "broadcast":
-        return collectives.broadcast(inputs, { group, root: rank })
+        return collectives.broadcast(inputs, { group, root: rank, derivative })
       case "send":
         return collectives.send(inputs, { group, to: rank, serial })
       case "recv":
@@ -58,6 +59,10 @@ export class ConnectedGroup extends mx.distributed.Group {
     }
   }
   override gatherParameters(parts: readonly mx.Array[]): mx.Array[] {
-    return collectives.gatherParameters.all(parts, { group: this.number, size: this.communicator.size })
+    return collectives.gatherParameters.all(parts, {
+      group: this.number,
+      size: this.communicator.size,
+      derivative: 0,
+    })
   }
 }

@@ -36,6 +36,7 @@ export class DeviceCommunicator implements Communicator {
         name: "init",
         shape: 0,
         structure: 0,
+        derivative: 0,
       })
       collectives.join(numberOf(this), known, this.rank, this.size, host.watch)
     })

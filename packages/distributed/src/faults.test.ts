@@ -21,12 +21,17 @@ const faults: [fault: string, says: RegExp][] = [
   ["names", /^\[allSum\] rank 1 averages gradients of other names, shapes or dtypes than rank [02],/],
   ["types", /^\[allSum\] rank 1 averages gradients of other names, shapes or dtypes than rank [02],/],
   ["leaves", /^\[allSum\] rank 1 averages gradients of other names, shapes or dtypes than rank [02],/],
+  ["tangents", /^\[allSum\] rank 1 is at .*, and rank [02] at .*, for a derivative/],
+  ["cotangents", /^\[allGather\] rank 1 is at .*, and rank [02] at .*, for a derivative/],
   ["order", /^\[allSum\] rank 1 is at operation \d+ of the group, allMax of 1000 float32/],
 ]
 
 const cases = backends
   .flatMap((backend) => faults.map(([fault, says]) => ({ backend, fault, says })))
-  .filter(({ backend, fault }) => backend === "ring" || ["kill", "stop", "count", "names"].includes(fault))
+  .filter(
+    ({ backend, fault }) =>
+      backend === "ring" || ["kill", "stop", "count", "names", "tangents"].includes(fault),
+  )
 test.each(cases)(
   "$fault by $backend",
   async ({ backend, fault, says }) => {
@@ -35,12 +40,14 @@ test.each(cases)(
     for (const rank of [0, 2]) {
       expect(out[rank], errors.flat().join("\n")).toHaveLength(1)
       const { name, message, rank: named, op, took } = JSON.parse(out[rank][0])
-      expect({ name, op }).toEqual({ name: "DistributedError", op: "allSum" })
+      expect({ name, op }).toEqual({
+        name: "DistributedError",
+        op: fault === "cotangents" ? "allGather" : "allSum",
+      })
       // Ranks may be surprised by each other where two do different things.
       const fits = says.test(message) && named === 1
       const converse =
-        ["shape", "count", "dtype", "names", "types", "leaves", "order"].includes(fault) &&
-        /^\[allSum\] rank [02] /.test(message)
+        !["kill", "stop", "slow"].includes(fault) && /^\[(?:allSum|allGather)\] rank [02] /.test(message)
       expect(fits || converse, message).toBe(true)
       expect(took).toBeLessThan((LIMIT + 1.5) * 1000)
     }

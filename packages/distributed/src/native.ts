@@ -53,6 +53,7 @@ export interface Native {
     shape: number,
     name: string,
     structure: number,
+    derivative: number,
   ): void
   /** Notes an operation of the device, of a group or from one of its members to another; gives its place among all. */
   addDeviceWork(group: number, operation: number, from: number, to: number): number

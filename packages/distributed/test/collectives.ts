@@ -171,6 +171,21 @@ for (const [name, { f, shared }] of Object.entries(ops)) {
   same("vmap of vmap of messages", receiving, mx.stack([batchOf(before, 0), batchOf(before, 0).add(1)]))
 }
 
+// A message's tangent stays with the sender, so that later messages meet each other.
+{
+  const [one, tangent] = [mx.array([1, 2]), mx.array([5, 6])]
+  const [next, before] = [(rank + 1) % n, (rank + n - 1) % n]
+  const sending = jvp((a: mx.Array) => distributed.send(a, next), [one], [tangent])
+  const receiving = jvp((a: mx.Array) => distributed.recvLike(a, before), [one], [tangent])
+  const again = [distributed.send(one.multiply(10), next), distributed.recv([2], mx.float32, before)]
+  for (const part of [0, 1])
+    for (const each of rank % 2 === 0 ? [sending, receiving] : [receiving, sending]) mx.eval(each[part])
+  for (const each of rank % 2 === 0 ? again : again.reverse()) mx.eval(each)
+  same("tangent of send", sending[1][0], tangent)
+  same("tangent of recvLike", receiving[1][0], mx.zeros([2]))
+  same("message after tangents", again[rank % 2 === 0 ? 1 : 0], one.multiply(10))
+}
+
 // Groups of members.
 const half = group.split(rank % 2)
 same(

@@ -35,6 +35,7 @@ try {
       name: "allSum",
       shape: count,
       structure: 0,
+      derivative: 0,
     })
     const sum = (group.size * (group.size + 1)) / 2
     if (!output.every((value) => value === sum)) say({ wrong: step })

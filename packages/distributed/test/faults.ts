@@ -6,6 +6,7 @@ import "@lazuli/backend-cpu"
 import * as mx from "@lazuli/core"
 import { leave } from "@lazuli/distributed"
 import * as nn from "@lazuli/nn"
+import { grad, jvp } from "@lazuli/transforms"
 
 const [, , fault, steps = "5", total = "1000", elements = "1000"] = process.argv
 const began = performance.now()
@@ -34,6 +35,13 @@ try {
     if (due && fault === "names") mx.eval(nn.averageGradients({ [odd ? "v" : "w"]: x }))
     if (due && fault === "types") mx.eval(nn.averageGradients({ v: odd ? x.astype(mx.int32) : x }))
     if (due && fault === "leaves") mx.eval(nn.averageGradients(odd ? [x, x.add(1)] : [x]))
+    // Derivatives that exchange something on the ranks where the array depends on the input.
+    const own = (a: mx.Array): mx.Array => (odd ? mx.ones(a.shape) : a)
+    if (due && fault === "tangents") mx.eval(jvp((a: mx.Array) => mx.distributed.allSum(own(a)), [x], [x])[1])
+    if (due && fault === "cotangents") {
+      mx.eval(grad((a: mx.Array) => mx.distributed.sumScatter(own(a)).sum())(mx.ones([group.size()])))
+      mx.eval(mx.distributed.allGather(mx.ones([1])))
+    }
     const y = odd && fault === "order" ? mx.distributed.allMax(x) : mx.distributed.allSum(x)
     if (y.flatten().index(0).item() !== group.size() && !odd) throw new Error(`wrong sum in step ${step}`)
   }

@@ -26,6 +26,7 @@ struct Work {
   int peer = 0;            // the root, the destination or the source: a rank of the group
   uint32_t shape = 0;      // equal for equal shapes
   uint32_t structure = 0;  // of the tree of gradients, of which these are a part; 0 for others
+  uint8_t derivative = 0;  // the order of the derivative that it belongs to
   const char* name = "";
 };
 
@@ -35,7 +36,7 @@ struct Label {
   int64_t count;
   uint32_t group, shape;
   uint32_t detail;  // the root of a broadcast, the structure of gradients
-  uint8_t kind, reduction, dtype, reserved;
+  uint8_t kind, reduction, dtype, derivative;
 
   bool operator==(const Label&) const = default;
 };

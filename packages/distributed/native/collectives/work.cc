@@ -21,6 +21,7 @@ std::string describe(const Label& label) {
   text += " of " + std::to_string(label.count) + " " + kDtypes[label.dtype % 14] +
           (label.count == 1 ? " element" : " elements");
   if (kind == Kind::broadcast) text += " from rank " + std::to_string(label.detail);
+  if (label.derivative > 0) text += ", for a derivative";
   return text;
 }
 
@@ -38,7 +39,7 @@ Label label_of(const Work& work, uint32_t group, uint64_t sequence) {
           uint8_t(kind),
           uint8_t(work.reduction),
           uint8_t(work.dtype),
-          0};
+          work.derivative};
 }
 
 std::string difference(const Label& theirs, const Label& mine, int my_rank) {
