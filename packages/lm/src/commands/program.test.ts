@@ -91,7 +91,21 @@ test("a run of lora has the same result each time, and when it is continued", as
   const trained = async (name: string, seed: string, ...steps: string[]): Promise<Buffer> => {
     const out = join(scratch, name)
     for (const n of steps)
-      await ran(["lora", "-m", folder, "-d", data, "-o", out, "--seed", seed, "--steps", n, "--dropout", "0.1"])
+      await ran([
+        "lora",
+        "-m",
+        folder,
+        "-d",
+        data,
+        "-o",
+        out,
+        "--seed",
+        seed,
+        "--steps",
+        n,
+        "--dropout",
+        "0.1",
+      ])
     return readFileSync(join(out, "adapters.safetensors"))
   }
   const once = await trained("once", "3", "4")

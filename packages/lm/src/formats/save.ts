@@ -131,7 +131,7 @@ export function save(model: LoadedModel, place: string, options: SaveOptions = {
     return
   }
   const files = filesOf(model)
-  // What is beside `folder/` is not in it.
+  // Files beside `folder/` are not in it.
   const folder = resolve(place)
   const beside = `${folder}.${process.pid}.tmp`
   rmSync(beside, { recursive: true, force: true })
