@@ -76,6 +76,7 @@ function measure(sizes: number[]): Rows {
     peer: 0,
     shape: 0,
     structure: 0,
+    derivative: 0,
   }
   for (const bytes of sizes) {
     const [rounds, count] = [roundsOf(bytes), bytes / 4]
