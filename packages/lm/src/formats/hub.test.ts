@@ -27,13 +27,15 @@ const sha256 = (bytes: Buffer): string => createHash("sha256").update(bytes).dig
 /** Git's checksum of a file. */
 const gitSum = (bytes: Buffer): string =>
   createHash("sha1").update(`blob ${bytes.length}\0`).update(bytes).digest("hex")
-const fileOf = (path: string, bytes: Buffer) => {
-  const lfs = path.endsWith(".safetensors")
-    ? { lfs: { oid: sha256(bytes), size: bytes.length, pointerSize: 1 } }
-    : {}
+const isLarge = (path: string): boolean => /\.(safetensors|gguf)$/.test(path)
+/** A file of a repository. */
+function fileOf(path: string, bytes: Buffer) {
+  const lfs = isLarge(path) ? { lfs: { oid: sha256(bytes), size: bytes.length, pointerSize: 1 } } : {}
   return { path, bytes, entry: { type: "file", path, size: bytes.length, oid: gitSum(bytes), ...lfs } }
 }
 const files = readdirSync(folder).map((path) => fileOf(path, readFileSync(join(folder, path))))
+/** The repositories, by their names. */
+const repositories: Record<string, readonly ReturnType<typeof fileOf>[]> = { "tiny/llama": files }
 
 beforeAll(async () => {
   hub = createServer((request, response) => {
@@ -43,10 +45,13 @@ beforeAll(async () => {
       response.setHeader("content-type", "application/json")
       response.end(JSON.stringify(value))
     }
-    if (/\/api\/models\/tiny\/llama(\/revision\/main)?$/.test(pathname))
+    const [, name = ""] = /^(?:\/api\/models)?\/([\w-]+\/[\w-]+)/.exec(pathname) ?? []
+    const files = repositories[name] ?? []
+    if (name in repositories && /\/api\/models\/[\w-]+\/[\w-]+(\/revision\/\w+)?$/.test(pathname))
       return json({
         _id: "1",
-        id: "tiny/llama",
+        id: name,
+        siblings: files.map(({ path }) => ({ rfilename: path })),
         sha: COMMIT,
         private: false,
         gated: false,
@@ -55,9 +60,8 @@ beforeAll(async () => {
         lastModified: new Date().toISOString(),
       })
     if (pathname.includes("/tree/")) {
-      const isListed = (path: string): boolean =>
-        searchParams.get("recursive") === "true" || !path.includes("/")
-      return json(files.filter(({ path }) => isListed(path)).map(({ entry }) => entry))
+      const all = searchParams.get("recursive") === "true"
+      return json(files.filter(({ path }) => all || !path.includes("/")).map(({ entry }) => entry))
     }
     if (pathname.includes("/paths-info/")) {
       let body = ""
@@ -87,7 +91,7 @@ beforeAll(async () => {
     }
     const part = bytes.subarray(from, to + 1)
     response.setHeader("content-length", part.length)
-    const weights = file.path.endsWith(".safetensors") && request.method !== "HEAD" && part.length > 1
+    const weights = isLarge(file.path) && request.method !== "HEAD" && part.length > 1
     if (weights) begins.push(from)
     const cut = weights ? cuts.shift() : undefined
     if (cut === undefined) return void response.end(request.method === "HEAD" ? undefined : part)
@@ -219,6 +223,37 @@ test("a small file with a wrong checksum is rejected too", async () => {
   config.bytes = bytes
 })
 
+test("a download that was interrupted is not taken for a model, by a commit or by a branch", async () => {
+  for (const revision of [COMMIT, "main"]) {
+    const cacheDir = join(scratch, `interrupted-${revision}`)
+    const controller = new AbortController()
+    const enough = new Error("enough")
+    // After the weights, and before tokenizer.json.
+    const onProgress = (_done: number, _total: number, name: string): void => {
+      if (name === "model.safetensors.index.json") controller.abort(enough)
+    }
+    const stopped = lm.load("tiny/llama", {
+      hubUrl,
+      cacheDir,
+      revision,
+      onProgress,
+      signal: controller.signal,
+    })
+    await expect(stopped).rejects.toBe(enough)
+    const stored = readdirSync(join(cacheDir, "models--tiny--llama", "snapshots", COMMIT))
+    expect(stored).toContain("model-00002-of-00002.safetensors")
+    expect(stored).not.toContain("tokenizer.json")
+    await expect(lm.load("tiny/llama", { cacheDir, revision, offline: true })).rejects.toThrow(
+      /not in the cache/,
+    )
+    const model = await lm.load("tiny/llama", { hubUrl, cacheDir, revision })
+    expect(model.tokenizer).not.toBe(null)
+    // Other tools keep no order.
+    rmSync(join(model.source, "tokenizer.json"))
+    expect((await lm.load("tiny/llama", { hubUrl, cacheDir, revision })).tokenizer).not.toBe(null)
+  }
+})
+
 test("the pooling of an embedder is downloaded too, from its own folder", async () => {
   const steps = [
     { type: "sentence_transformers.models.Transformer", path: "" },
@@ -230,4 +265,38 @@ test("the pooling of an embedder is downloaded too, from its own folder", async 
   const model = await lm.load("tiny/llama", { hubUrl, cacheDir: join(scratch, "pooling") })
   files.splice(-2)
   expect(model.pooling).toBe("first")
+})
+
+test("a repository of GGUF files is loaded if there is one, or one is named", async () => {
+  const made = join(scratch, "made.gguf")
+  lm.save(await lm.load(folder), made)
+  const bytes = readFileSync(made)
+  const cacheDir = join(scratch, "gguf")
+  repositories["tiny/one"] = [
+    fileOf("README.md", Buffer.from("One")),
+    fileOf("llama-F32.gguf", bytes),
+    fileOf("mmproj-F16.gguf", Buffer.from("pictures")),
+  ]
+  const want = await lm.generate(await lm.load(folder), "the", { maxTokens: 5 })
+  const one = await lm.load("tiny/one", { hubUrl, cacheDir })
+  expect(one.name).toBe("tiny/one")
+  expect(one.source).toBe(join(cacheDir, "models--tiny--one", "snapshots", COMMIT, "llama-F32.gguf"))
+  expect(await lm.generate(one, "the", { maxTokens: 5 })).toBe(want)
+  expect((await lm.load("tiny/one", { cacheDir, offline: true })).source).toBe(one.source)
+  repositories["tiny/two"] = ["a-Q8_0.gguf", "b/b-Q4_0.gguf"].map((path) => fileOf(path, bytes))
+  await expect(lm.load("tiny/two", { hubUrl, cacheDir })).rejects.toThrow(
+    "tiny/two has several GGUF files: a-Q8_0.gguf, b/b-Q4_0.gguf. Name one of them, as tiny/two/a-Q8_0.gguf",
+  )
+  const two = await lm.load("tiny/two/b/b-Q4_0.gguf", { hubUrl, cacheDir })
+  expect(await lm.generate(two, "the", { maxTokens: 5 })).toBe(want)
+  expect((await lm.load("tiny/two/b/b-Q4_0.gguf", { cacheDir, offline: true })).source).toBe(two.source)
+  await expect(lm.load("tiny/two/c.gguf", { hubUrl, cacheDir })).rejects.toThrow(
+    "tiny/two has no c.gguf. It has a-Q8_0.gguf, b/b-Q4_0.gguf",
+  )
+  // A folder is loaded where there is one.
+  repositories["tiny/both"] = [...files, fileOf("llama-F32.gguf", bytes)]
+  const both = await lm.load("tiny/both", { hubUrl, cacheDir })
+  expect(both.source).toBe(join(cacheDir, "models--tiny--both", "snapshots", COMMIT))
+  repositories["tiny/none"] = [fileOf("README.md", Buffer.from("None"))]
+  await expect(lm.load("tiny/none", { hubUrl, cacheDir })).rejects.toThrow("tiny/none has no config.json")
 })

@@ -3,7 +3,15 @@
  * checksums. Cached models load offline.
  */
 import { createHash } from "node:crypto"
-import { createReadStream, createWriteStream, existsSync, readFileSync, rmSync, statSync } from "node:fs"
+import {
+  createReadStream,
+  createWriteStream,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+} from "node:fs"
 import { mkdir, rename, writeFile } from "node:fs/promises"
 import { join } from "node:path"
 import { Readable, Transform } from "node:stream"
@@ -35,36 +43,80 @@ export interface HubOptions {
   readonly offline?: boolean
 }
 
-/** True if this may be a model's name on the Hub. */
-export const isHubName = (name: string): boolean =>
-  /^\w[\w.-]*\/\w[\w.-]*$/.test(name) && !name.includes("..")
+/** A model on the Hub: a repository's name, and the GGUF file of it that is meant, if the name goes on with one. */
+interface HubModel {
+  readonly name: string
+  readonly file: string | null
+}
 
-/** True for the files of a repository that `load` reads. */
-const isNeeded = (path: string): boolean =>
+/** The model that a name means: `owner/name`, or `owner/name/file.gguf`; null if it is not of this form. */
+export function hubModel(source: string): HubModel | null {
+  const [, name, file = null] = /^(\w[\w.-]*\/\w[\w.-]*)(?:\/(\w[^\\\s\p{Cc}]*\.gguf))?$/u.exec(source) ?? []
+  return name === undefined || source.includes("..") || source.includes("//") ? null : { name, file }
+}
+
+/** True for the files of a repository that `load` reads beside weights in other formats. */
+const isOfFolder = (path: string): boolean =>
   /^\d+_Pooling\/config\.json$/.test(path) ||
   (!path.includes("/") && /\.(safetensors|json|jinja)$/.test(path) && !/^(consolidated|adapter)/.test(path))
 
-/** The cached folder of a revision, if it is complete. */
-function cached(storage: string, revision: string): string | null {
-  const ref = join(storage, "refs", revision.replaceAll("/", "--"))
-  const commit = existsSync(ref) ? readFileSync(ref, "utf8").trim() : revision
-  const folder = join(storage, "snapshots", commit)
-  if (!existsSync(join(folder, "config.json"))) return null
+/** True for GGUF files of language models: others beside them encode pictures. */
+const isGguf = (path: string): boolean => path.endsWith(".gguf") && !/(^|\/)mmproj/.test(path)
+
+/**
+ * The files that `load` reads of a repository: the GGUF file that is asked for, or a folder's, or the only GGUF file.
+ * @throws ArgumentError if there is no such file, or several
+ */
+function wantedFiles({ name, file }: HubModel, paths: readonly string[]): readonly string[] {
+  const found = paths.filter(isGguf)
+  const folder = paths.filter(isOfFolder)
+  const isFolder = folder.includes("config.json") && folder.some((path) => path.endsWith(".safetensors"))
+  const list = (names: readonly string[]): string => names.join(", ")
+  if (file !== null) {
+    if (paths.includes(file)) return [file]
+    throw new ArgumentError("load", `${name} has no ${file}`, {
+      hint: found.length > 0 ? `It has ${list(found)}` : "It has no GGUF file",
+    })
+  }
+  if (isFolder) return folder
+  if (found.length === 1) return found
+  if (found.length > 1)
+    throw new ArgumentError("load", `${name} has several GGUF files: ${list(found)}`, {
+      hint: `Name one of them, as ${name}/${found[0]}`,
+    })
+  if (!folder.includes("config.json")) throw new ArgumentError("load", `${name} has no config.json`)
+  return folder
+}
+
+/** The files in a folder of the cache, by their paths in the repository. */
+const filesIn = (folder: string): string[] =>
+  readdirSync(folder, { recursive: true }).map((path) => String(path).replaceAll("\\", "/"))
+
+/** What a cached revision has: the folder or file to load, null if it is not complete. */
+function cached(model: HubModel, folder: string): string | null {
+  if (!existsSync(folder)) return null
   try {
-    return weightFiles(folder).length > 0 ? folder : null
+    const path = placeOf(folder, wantedFiles(model, filesIn(folder)))
+    // config.json is downloaded last: with it, the other files are there.
+    return path !== folder || weightFiles(folder).length > 0 ? path : null
   } catch {
     return null
   }
 }
 
+/** What is loaded of a folder in the cache: a GGUF file, or the folder. */
+const placeOf = (folder: string, wanted: readonly string[]): string =>
+  wanted.length === 1 && isGguf(wanted[0]) ? join(folder, wanted[0]) : folder
+
 /**
- * Downloads a model unless it is cached. Resolves to its folder. If the Hub cannot be reached, this is the cached version.
+ * Downloads a model unless it is cached. Resolves to its folder or GGUF file. If the Hub cannot be reached, this is the cached version.
  * @throws ArgumentError if the model is neither cached nor available; FormatError if a checksum does not match
  */
 export async function download(
-  name: string,
+  model: HubModel,
   options: HubOptions & { onProgress?: Progress; signal?: AbortSignal } = {},
 ): Promise<string> {
+  const { name } = model
   const { revision = "main", cacheDir = getHFHubCachePath() } = options
   const hubUrl = options.hubUrl ?? process.env.HF_ENDPOINT
   const accessToken = options.token ?? process.env.HF_TOKEN
@@ -72,7 +124,9 @@ export async function download(
   if (!/^[^./\\\s][^\\\s\p{Cc}~^:?*[]*$/u.test(revision) || revision.includes(".."))
     throw new ArgumentError("load", `expected a branch, a tag or a commit, received ${describe(revision)}`)
   const storage = join(cacheDir, getRepoFolderName({ type: "model", name }))
-  const known = cached(storage, revision)
+  const snapshot = (commit: string): string => join(storage, "snapshots", commit)
+  const ref = join(storage, "refs", revision.replaceAll("/", "--"))
+  const known = cached(model, snapshot(existsSync(ref) ? readFileSync(ref, "utf8").trim() : revision))
   const offline = options.offline ?? process.env.HF_HUB_OFFLINE === "1"
   if (offline) {
     if (known) return known
@@ -80,14 +134,18 @@ export async function download(
   }
   const hub = { hubUrl, accessToken }
   let commit: string
-  let files: ListFileEntry[]
+  let wanted: readonly string[]
+  const files: ListFileEntry[] = []
   try {
-    commit = (await modelInfo({ name, revision, additionalFields: ["sha"], ...hub })).sha
-    if (known && known === join(storage, "snapshots", commit)) return known
-    files = []
+    const info = await modelInfo({ name, revision, additionalFields: ["sha", "filePaths"], ...hub })
+    commit = info.sha
+    wanted = wantedFiles(model, info.filePaths)
+    const folder = snapshot(commit)
+    if (wanted.every((path) => existsSync(join(folder, path)))) return placeOf(folder, wanted)
     for await (const file of listFiles({ repo: name, revision: commit, recursive: true, ...hub }))
-      if (file.type === "file" && isNeeded(file.path)) files.push(file)
+      if (file.type === "file" && wanted.includes(file.path)) files.push(file)
   } catch (cause) {
+    if (cause instanceof ArgumentError) throw cause
     if (known) return known
     const reason = cause instanceof Error ? cause.message : String(cause)
     throw new ArgumentError(
@@ -98,10 +156,11 @@ export async function download(
       },
     )
   }
+  // Last, so that it is there only when all others are.
+  files.sort((a, b) => Number(a.path === "config.json") - Number(b.path === "config.json"))
   const total = files.reduce((sum, file) => sum + file.size, 0)
   let done = 0
   options.onProgress?.(0, total, name)
-  let folder = ""
   for (const file of files) {
     options.signal?.throwIfAborted()
     const from = { repo: name, path: file.path, revision: commit, ...hub }
@@ -111,15 +170,13 @@ export async function download(
       onBytes: (bytes) => options.onProgress?.(before + bytes, total, file.path),
       signal: options.signal,
     })
-    const path = await downloadFileToCacheDir({ ...from, cacheDir })
-    folder = path.slice(0, -file.path.length - 1)
+    await downloadFileToCacheDir({ ...from, cacheDir })
     done += file.size
     options.onProgress?.(done, total, file.path)
   }
-  if (!existsSync(join(folder, "config.json"))) throw new ArgumentError("load", `${name} has no config.json`)
   await mkdir(join(storage, "refs"), { recursive: true })
-  await writeFile(join(storage, "refs", revision.replaceAll("/", "--")), commit)
-  return folder
+  await writeFile(ref, commit)
+  return placeOf(snapshot(commit), wanted)
 }
 
 type FileAt = Parameters<typeof downloadFile>[0]

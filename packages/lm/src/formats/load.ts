@@ -15,7 +15,7 @@ import type { Tokenizer } from "../text/tokenizer"
 import { eosIds, type Progress, readConfig, readTokenizer, readWeights } from "./folder"
 import { readGgufModel } from "./gguf"
 import type { StoredFormat } from "./gguf-stored"
-import { download, type HubOptions, isHubName } from "./hub"
+import { download, type HubOptions, hubModel } from "./hub"
 import { packedLayers, pathInFiles, weightsOf } from "./packed"
 import { readPooling } from "./pooling"
 
@@ -80,9 +80,10 @@ export async function load(source: string, options: LoadModelOptions = {}): Prom
   if (activations !== undefined && !["exact", "int8"].includes(activations))
     throw new ArgumentError("load", `activations must be exact or int8, received ${describe(activations)}`)
   if (!existsSync(source)) {
-    if (isHubName(source)) {
-      const folder = await download(source, options)
-      return { ...(await load(folder, { ...options, onProgress: undefined })), name: source }
+    const model = hubModel(source)
+    if (model) {
+      const path = await download(model, options)
+      return { ...(await load(path, { ...options, onProgress: undefined })), name: source }
     }
     throw new ArgumentError("load", `${source} is neither a folder, a file nor a name on the Hub`)
   }
