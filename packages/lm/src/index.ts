@@ -30,5 +30,12 @@ export { Detokenizer } from "./text/detokenizer"
 export { type ChatOptions, type Message, Tokenizer, type TokenizerFiles } from "./text/tokenizer"
 export { type AdapterForm, loadAdapters, saveAdapters } from "./tune/adapter-files"
 export { type DatasetOptions, type Example, readDataset } from "./tune/dataset"
-export { addAdapters, fuseAdapters, LoraLinear, type LoraOptions } from "./tune/lora"
+export {
+  addAdapters,
+  type FuseOptions,
+  type FuseReport,
+  fuseAdapters,
+  LoraLinear,
+  type LoraOptions,
+} from "./tune/lora"
 export { evaluate, type StepReport, type TrainOptions, train } from "./tune/train"

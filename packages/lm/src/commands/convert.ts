@@ -5,8 +5,7 @@ import * as mx from "@lazuli/core"
 import { type Command, Option } from "commander"
 import { GGUF_TYPES, type GgufType } from "../formats/gguf-write"
 import { checkPlace, quantize, save } from "../formats/save"
-import { fuseAdapters } from "../tune/lora"
-import { integer, loadShown, MODEL_HELP, number, refuseOwn } from "./options"
+import { fuseShown, integer, loadShown, MODEL_HELP, number, REQUANTIZE_HELP, refuseOwn } from "./options"
 import { bytesText, progressBar, type Terminal } from "./terminal"
 
 const DTYPES = { float32: mx.float32, float16: mx.float16, bfloat16: mx.bfloat16 } as const
@@ -15,6 +14,7 @@ interface Flags {
   readonly model: string
   readonly out: string
   readonly adapters?: string
+  readonly requantize?: boolean
   readonly dtype?: keyof typeof DTYPES
   readonly maxShardBytes?: number
   readonly bits?: number
@@ -29,6 +29,7 @@ export function addConvert(program: Command, terminal: Terminal): void {
       .requiredOption("-m, --model <model>", MODEL_HELP)
       .requiredOption("-o, --out <path>", "output folder or .gguf file")
       .option("--adapters <folder>", "LoRA adapters to fuse with the weights")
+      .option("--requantize", REQUANTIZE_HELP)
       .addOption(new Option("--dtype <dtype>", "dtype of the weights").choices(Object.keys(DTYPES)))
       .option("--max-shard-bytes <n>", "maximum bytes per weight file", number)
   common(
@@ -48,11 +49,11 @@ export function addConvert(program: Command, terminal: Terminal): void {
 }
 
 async function convert(flags: Flags, quantizes: boolean, terminal: Terminal): Promise<void> {
-  const { model, adapters, out, dtype, maxShardBytes, bits, groupSize, mode, type } = flags
+  const { model, adapters, requantize, out, dtype, maxShardBytes, bits, groupSize, mode, type } = flags
   refuseOwn(quantizes ? "quantize" : "convert", "--out", out, model)
   checkPlace(out, { maxShardBytes, type })
   const loaded = await loadShown({ model, adapters }, terminal, { dtype: dtype && DTYPES[dtype] })
-  if (adapters !== undefined) fuseAdapters(loaded.network)
+  if (adapters !== undefined) fuseShown(loaded.network, { requantize }, terminal)
   const made = quantizes ? quantize(loaded, { bits, groupSize, mode }) : loaded
   save(made, out, { maxShardBytes, type, onProgress: progressBar(terminal, "writing") })
   terminal.out(`${out}\n`)

@@ -9,9 +9,19 @@ import { checkPlace, save } from "../formats/save"
 import { causal } from "../generate/prompts"
 import { type AdapterForm, saveAdapters } from "../tune/adapter-files"
 import { readDataset } from "../tune/dataset"
-import { addAdapters, fuseAdapters } from "../tune/lora"
+import { addAdapters } from "../tune/lora"
 import { evaluate, train } from "../tune/train"
-import { integer, loadShown, MODEL_HELP, type ModelFlags, number, refuseOwn, tokenizerOf } from "./options"
+import {
+  fuseShown,
+  integer,
+  loadShown,
+  MODEL_HELP,
+  type ModelFlags,
+  number,
+  REQUANTIZE_HELP,
+  refuseOwn,
+  tokenizerOf,
+} from "./options"
 import { bytesText, type Terminal } from "./terminal"
 
 interface Flags {
@@ -36,6 +46,7 @@ interface Flags {
   readonly saveEvery?: number
   readonly form: AdapterForm
   readonly fuse?: string
+  readonly requantize?: boolean
 }
 
 export function addLora(program: Command, terminal: Terminal): void {
@@ -66,6 +77,7 @@ export function addLora(program: Command, terminal: Terminal): void {
     .option("--save-every <n>", "save the training state every n updates", integer)
     .addOption(new Option("--form <form>", "adapter file format").choices(["mlx", "peft"]).default("mlx"))
     .option("--fuse <folder>", "also write the model with fused adapters")
+    .option("--requantize", REQUANTIZE_HELP)
     .action((flags: Flags) => lora(flags, terminal))
   program
     .command("eval")
@@ -139,7 +151,7 @@ async function lora(flags: Flags, terminal: Terminal): Promise<void> {
   terminal.out(`${flags.out}\n`)
   terminal.err(`peak memory ${bytesText(mx.getPeakMemory())}\n`)
   if (!flags.fuse) return
-  fuseAdapters(network)
+  fuseShown(network, flags, terminal)
   save(model, flags.fuse)
   terminal.out(`${flags.fuse}\n`)
 }

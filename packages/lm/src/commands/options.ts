@@ -8,8 +8,10 @@ import { type Command, InvalidArgumentError, Option } from "commander"
 import { storedText } from "../formats/gguf-stored"
 import { type LoadedModel, type LoadModelOptions, load } from "../formats/load"
 import type { GenerateOptions } from "../generate/options"
+import type { Network } from "../models/network"
 import type { Tokenizer } from "../text/tokenizer"
 import { loadAdapters } from "../tune/adapter-files"
+import { type FuseOptions, fuseAdapters } from "../tune/lora"
 import { progressBar, type Terminal } from "./terminal"
 
 /** Parses a number. */
@@ -119,6 +121,18 @@ export const addModel = (command: Command): Command =>
       ).choices(["exact", "int8"]),
     )
     .option("--adapters <folder>", "LoRA adapters to load")
+
+export const REQUANTIZE_HELP =
+  "quantize layers with fused adapters again, which loses small changes; without it they become dense"
+
+/** Fuses adapters, and says what that changes. */
+export function fuseShown(network: Network, { requantize }: FuseOptions, terminal: Terminal): void {
+  const { layers, dequantized, lost } = fuseAdapters(network, { requantize })
+  const dense = dequantized > 0 ? `, ${dequantized} quantized layers are dense now` : ""
+  terminal.err(
+    `${layers} adapters fused${dense}; rounding changes the weights by ${(100 * lost).toFixed(1)} % of what the adapters do\n`,
+  )
+}
 
 /** Loads a model with its adapters, and shows a progress bar. */
 export async function loadShown(

@@ -92,7 +92,7 @@ function wantedFiles({ name, file }: HubModel, paths: readonly string[]): readon
 const filesIn = (folder: string): string[] =>
   readdirSync(folder, { recursive: true }).map((path) => String(path).replaceAll("\\", "/"))
 
-/** What a cached revision has: the folder or file to load, null if it is not complete. */
+/** The folder or file to load of a cached revision, null if it is not complete. */
 function cached(model: HubModel, folder: string): string | null {
   if (!existsSync(folder)) return null
   try {
@@ -104,7 +104,7 @@ function cached(model: HubModel, folder: string): string | null {
   }
 }
 
-/** What is loaded of a folder in the cache: a GGUF file, or the folder. */
+/** The path to load of a folder in the cache: a GGUF file, or the folder. */
 const placeOf = (folder: string, wanted: readonly string[]): string =>
   wanted.length === 1 && isGguf(wanted[0]) ? join(folder, wanted[0]) : folder
 

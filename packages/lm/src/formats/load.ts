@@ -6,9 +6,10 @@ import { basename, resolve } from "node:path"
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe, FormatError } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
+import { CALLBACK, checkKind, FLAG, type Kind, OBJECT, STRING, TEXT } from "../argument-kinds"
 import { checkSignal, optionsNamed } from "../arguments"
 import type { Network, Weights } from "../models/network"
-import { familyOf } from "../models/registry"
+import { familyOf, networkOf } from "../models/registry"
 import { inDtype } from "../models/replaced"
 import { type Json, type JsonObject, Settings } from "../models/settings"
 import type { Tokenizer } from "../text/tokenizer"
@@ -49,13 +50,18 @@ export interface LoadModelOptions extends HubOptions {
   readonly signal?: AbortSignal
 }
 
+const FLOATING: Kind = {
+  expected: "a floating-point dtype",
+  accepts: (value) => (value as Partial<mx.Dtype> | null)?.kind === "floating",
+}
+
 const checkNames = optionsNamed<LoadModelOptions>({
-  revision: true,
-  hubUrl: true,
-  cacheDir: true,
-  token: true,
-  offline: true,
-  onProgress: true,
+  revision: STRING,
+  hubUrl: TEXT,
+  cacheDir: TEXT,
+  token: STRING,
+  offline: FLAG,
+  onProgress: CALLBACK,
   dtype: true,
   activations: true,
   signal: true,
@@ -75,8 +81,7 @@ export async function load(source: string, options: LoadModelOptions = {}): Prom
   const { dtype, activations, signal } = options
   checkSignal("load", signal)
   signal?.throwIfAborted()
-  if (dtype !== undefined && dtype?.kind !== "floating")
-    throw new ArgumentError("load", `dtype must be a floating-point dtype, received ${describe(dtype)}`)
+  if (dtype !== undefined) checkKind("load", "dtype", dtype, FLOATING)
   if (activations !== undefined && !["exact", "int8"].includes(activations))
     throw new ArgumentError("load", `activations must be exact or int8, received ${describe(activations)}`)
   if (!existsSync(source)) {
@@ -112,8 +117,10 @@ export async function load(source: string, options: LoadModelOptions = {}): Prom
  * fromConfig(config, mx.bfloat16).network.vocabulary // => 8
  */
 export function fromConfig(config: JsonObject, dtype: mx.Dtype = mx.float32): LoadedModel {
+  checkKind("fromConfig", "the config", config, OBJECT)
+  checkKind("fromConfig", "dtype", dtype, FLOATING)
   const settings = new Settings(config, "the config")
-  const network = familyOf(settings).make(settings)
+  const network = networkOf(familyOf(settings), settings)
   network.setDtype(dtype)
   network.eval()
   // One by one, to free each float32 weight as soon as it is converted.
@@ -146,7 +153,7 @@ function setActivations(network: Network, activations: mx.ProductActivations = "
 /** Creates a config's network with these weights. */
 function assemble(config: Settings, given: Weights): Network {
   const family = familyOf(config)
-  const network = family.make(config)
+  const network = networkOf(family, config)
   const weights = family.sanitize?.(given, config) ?? given
   quantizeAs(network, config, weights)
   checkKinds(network, weights)

@@ -6,6 +6,7 @@ import { dirname, join, resolve } from "node:path"
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
+import { CALLBACK, checkKind, POSITIVE } from "../argument-kinds"
 import { checkModel, optionsNamed } from "../arguments"
 import type { Weights } from "../models/network"
 import { type JsonObject, Settings } from "../models/settings"
@@ -25,7 +26,7 @@ const checkQuantizing = optionsNamed<QuantizeModelOptions>({
   groupSize: true,
   bits: true,
   mode: true,
-  choose: true,
+  choose: CALLBACK,
 })
 
 /** A layer's format, as in config.json. */
@@ -108,7 +109,11 @@ export interface SaveOptions {
   readonly type?: GgufType
 }
 
-const checkSaving = optionsNamed<SaveOptions>({ maxShardBytes: true, onProgress: true, type: true })
+const checkSaving = optionsNamed<SaveOptions>({
+  maxShardBytes: POSITIVE,
+  onProgress: CALLBACK,
+  type: true,
+})
 
 /**
  * Saves a model as a folder for `load` and mlx-lm, or, if the name ends in `.gguf`, as a GGUF file for `load` and llama.cpp. An existing
@@ -172,15 +177,14 @@ function filesOf({ config, tokenizer, pooling }: LoadedModel): Record<string, st
 }
 
 /** @throws ArgumentError unless a model can be saved in this place with these options */
-export function checkPlace(folder: string, { maxShardBytes = 5e9, type }: SaveOptions): void {
+export function checkPlace(folder: string, { maxShardBytes, type }: SaveOptions): void {
   if (typeof folder !== "string" || folder === "")
     throw new ArgumentError("save", `expected a folder or a .gguf file, received ${describe(folder)}`)
-  if (!(maxShardBytes > 0))
-    throw new ArgumentError(
-      "save",
-      `maxShardBytes must be a positive number, received ${describe(maxShardBytes)}`,
-    )
-  if (folder.endsWith(".gguf")) return
+  if (maxShardBytes !== undefined) checkKind("save", "maxShardBytes", maxShardBytes, POSITIVE)
+  if (folder.endsWith(".gguf")) {
+    if (maxShardBytes === undefined) return
+    throw new ArgumentError("save", "maxShardBytes is only supported for folders")
+  }
   if (type !== undefined) throw new ArgumentError("save", "type is only supported for .gguf files")
   if (isOther(folder))
     throw new ArgumentError("save", `${folder} has other files than a model's, and would be replaced`, {

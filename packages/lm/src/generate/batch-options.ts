@@ -1,7 +1,8 @@
 /**
  * The options of a batch, and the checks of these and of its requests'.
  */
-import { ArgumentError, describe } from "@lazuli/core/engine"
+import { ArgumentError } from "@lazuli/core/engine"
+import { COUNT, FLAG, SIZE } from "../argument-kinds"
 import { optionsNamed } from "../arguments"
 import { CACHING, type CacheOptions } from "./caches"
 import type { GenerateOptions } from "./options"
@@ -28,12 +29,12 @@ export interface BatchOptions extends CacheOptions, StepOptions {
 /** The names of all {@link BatchOptions}. */
 export const BATCHING = {
   ...CACHING,
-  compile: true,
-  maxRows: true,
-  maxWaiting: true,
-  prefillStep: true,
-  prefixBytes: true,
-  exact: true,
+  compile: FLAG,
+  maxRows: COUNT,
+  maxWaiting: COUNT,
+  prefillStep: COUNT,
+  prefixBytes: SIZE,
+  exact: FLAG,
 } as const
 const checkNames = optionsNamed<BatchOptions>(BATCHING)
 
@@ -41,19 +42,7 @@ const checkNames = optionsNamed<BatchOptions>(BATCHING)
 const ONE_FOR_ALL = [...(Object.keys(CACHING) as (keyof CacheOptions)[]), "compile", "prefillStep"] as const
 
 /** @throws ArgumentError for unknown options, and those out of range */
-export function checkBatch(options: BatchOptions): void {
-  checkNames("batch", options)
-  for (const name of ["maxRows", "maxWaiting", "prefillStep"] as const) {
-    const { [name]: value = 1 } = options
-    if (!Number.isSafeInteger(value) || value < 1)
-      throw new ArgumentError("batch", `${name} must be a positive integer, received ${describe(value)}`)
-  }
-  for (const name of ["prefixBytes", "maxCacheBytes"] as const) {
-    const { [name]: value = 0 } = options
-    if (!(value >= 0))
-      throw new ArgumentError("batch", `${name} must be a non-negative number, received ${describe(value)}`)
-  }
-}
+export const checkBatch = (options: BatchOptions): void => checkNames("batch", options)
 
 /** Options of a batch, with defaults. */
 export type Batching = ReturnType<typeof withDefaults>

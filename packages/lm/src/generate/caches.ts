@@ -4,8 +4,10 @@
 import { createHash } from "node:crypto"
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe, FormatError, isPlainObject } from "@lazuli/core/engine"
-import { optionsNamed } from "../arguments"
+import { COUNT, checkKind, SIZE, TOKENS } from "../argument-kinds"
+import { checkCausal, optionsNamed } from "../arguments"
 import {
+  CACHE,
   type Cache,
   type CacheState,
   cacheLength,
@@ -42,10 +44,10 @@ export interface CacheOptions {
 /** The names of all {@link CacheOptions}. */
 export const CACHING = {
   cacheBits: true,
-  cacheGroupSize: true,
-  pageTokens: true,
-  maxContext: true,
-  maxCacheBytes: true,
+  cacheGroupSize: COUNT,
+  pageTokens: COUNT,
+  maxContext: COUNT,
+  maxCacheBytes: SIZE,
 } as const
 const checkNames = optionsNamed<CacheOptions>(CACHING)
 
@@ -62,6 +64,7 @@ const windowOf = ({ window }: LayerShape, { maxContext }: CacheOptions): number 
  * cacheLength(cache) // => 3
  */
 export function makeCache(network: CausalNetwork, options: CacheOptions = {}): Cache {
+  checkCausal("makeCache", network)
   checkNames("makeCache", options)
   return emptyCache(network, options)
 }
@@ -69,11 +72,6 @@ export function makeCache(network: CausalNetwork, options: CacheOptions = {}): C
 /** The same, among other options. */
 export function emptyCache(network: CausalNetwork, options: CacheOptions): Cache {
   const { cacheBits, pageTokens, maxContext } = options
-  if (maxContext !== undefined && (!Number.isSafeInteger(maxContext) || maxContext < 1))
-    throw new ArgumentError(
-      "stream",
-      `maxContext must be a positive integer, received ${describe(maxContext)}`,
-    )
   if (cacheBits !== undefined && pageTokens !== undefined)
     throw new ArgumentError("stream", "paged caches cannot be quantized: pass cacheBits or pageTokens")
   if (cacheBits !== undefined && maxContext !== undefined)
@@ -201,6 +199,8 @@ const areCounts = (numbers: object): boolean =>
  * loadPromptCache('prompt.safetensors').tokens // => [1, 2, 3]
  */
 export function savePromptCache(file: string, cache: Cache, tokens: readonly number[]): void {
+  checkKind("savePromptCache", "the cache", cache, CACHE)
+  checkKind("savePromptCache", "tokens", tokens, TOKENS)
   const length = cacheLength(cache)
   if (tokens.length !== length)
     throw new ArgumentError(

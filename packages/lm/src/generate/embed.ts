@@ -3,6 +3,7 @@
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe } from "@lazuli/core/engine"
+import { COUNT, checkKind, FLAG, STRING } from "../argument-kinds"
 import { checkModel, optionsNamed } from "../arguments"
 import type { LoadedModel } from "../formats/load"
 import { Pass } from "../models/attend"
@@ -24,7 +25,7 @@ export interface EmbedOptions {
   readonly batchSize?: number
 }
 
-const checkNames = optionsNamed<EmbedOptions>({ pooling: true, normalize: true, batchSize: true })
+const checkNames = optionsNamed<EmbedOptions>({ pooling: true, normalize: FLAG, batchSize: COUNT })
 
 /** Texts per batch by default. */
 const BATCH = 16
@@ -111,8 +112,6 @@ export async function embed(
   const encodes = network instanceof EncoderNetwork
   const { normalize = true, batchSize = BATCH } = options
   const pooling = options.pooling ?? poolingOf(model, encodes ? "mean" : "last")
-  if (!Number.isSafeInteger(batchSize) || batchSize < 1)
-    throw new ArgumentError("embed", `batchSize must be a positive integer, received ${describe(batchSize)}`)
   if (!isPooling(pooling))
     throw new ArgumentError("embed", `pooling must be mean, first or last, received ${describe(pooling)}`)
   checkList("embed", texts)
@@ -214,7 +213,11 @@ function poolNext(
  */
 export async function rerank(model: LoadedModel, query: string, texts: readonly string[]): Promise<number[]> {
   checkModel("rerank", model)
+  checkKind("rerank", "the query", query, STRING)
   checkList("rerank", texts)
+  texts.forEach((text, i) => {
+    checkKind("rerank", `text ${i}`, text, STRING)
+  })
   const { network, tokenizer } = reranker(model)
   const pairs = texts.map((text) => tokenizer.encodePair(query, text))
   checkTexts(

@@ -2,9 +2,10 @@
  * The options of a generation, and their checks.
  */
 import { ArgumentError, describe } from "@lazuli/core/engine"
+import { CALLBACK, COUNT, FLAG } from "../argument-kinds"
 import { checkModel, checkSignal, optionsNamed } from "../arguments"
 import type { LoadedModel } from "../formats/load"
-import type { Cache } from "../models/cache"
+import { CACHE, type Cache } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
 import { CACHING, type CacheOptions } from "./caches"
 import { SAMPLING, type SamplingOptions } from "./sampler"
@@ -43,15 +44,15 @@ export interface GenerateOptions extends SamplingOptions, CacheOptions, StepOpti
 const checkNames = optionsNamed<GenerateOptions>({
   ...SAMPLING,
   ...CACHING,
-  compile: true,
-  maxTokens: true,
+  compile: FLAG,
+  maxTokens: COUNT,
   stop: true,
-  ignoreEos: true,
+  ignoreEos: FLAG,
   logprobs: true,
   signal: true,
-  prefillStep: true,
-  onPrefill: true,
-  cache: true,
+  prefillStep: COUNT,
+  onPrefill: CALLBACK,
+  cache: CACHE,
   draft: true,
   draftTokens: true,
 })
@@ -61,14 +62,7 @@ export function checkOptions(options: GenerateOptions): void {
   checkNames("stream", options)
   checkSignal("stream", options.signal)
   if (options.draft !== undefined) checkModel("stream", options.draft, "draft")
-  const { maxTokens = 256, prefillStep = 512, logprobs = 0, draftTokens = 4 } = options
-  if (!Number.isSafeInteger(maxTokens) || maxTokens < 1)
-    throw new ArgumentError("stream", `maxTokens must be a positive integer, received ${describe(maxTokens)}`)
-  if (!Number.isSafeInteger(prefillStep) || prefillStep < 1)
-    throw new ArgumentError(
-      "stream",
-      `prefillStep must be a positive integer, received ${describe(prefillStep)}`,
-    )
+  const { logprobs = 0, draftTokens = 4, stop = [] } = options
   if (!Number.isSafeInteger(draftTokens) || draftTokens < 1 || draftTokens > 32)
     throw new ArgumentError("stream", `draftTokens must be from 1 to 32, received ${describe(draftTokens)}`)
   if (!Number.isSafeInteger(logprobs) || logprobs < 0)
@@ -76,16 +70,10 @@ export function checkOptions(options: GenerateOptions): void {
       "stream",
       `logprobs must be a non-negative integer, received ${describe(logprobs)}`,
     )
-  const { stop = [], maxCacheBytes = 0 } = options
   if (![stop].flat().every((text) => typeof text === "string" && text !== ""))
     throw new ArgumentError(
       "stream",
       `stop must be a string or a list of strings, none of them empty, received ${describe(stop)}`,
-    )
-  if (!(maxCacheBytes >= 0))
-    throw new ArgumentError(
-      "stream",
-      `maxCacheBytes must be a non-negative number, received ${describe(maxCacheBytes)}`,
     )
 }
 

@@ -1,7 +1,9 @@
 /**
  * A store of prompt caches by prefix: a conversation continues from its last turn, and prompts share a common beginning.
  */
+import { checkKind, SIZE, TOKENS } from "../argument-kinds"
 import {
+  CACHE,
   type Cache,
   cacheBytes,
   cacheLength,
@@ -51,7 +53,9 @@ function commonPrefix(a: readonly number[], b: readonly number[]): number {
  */
 export class PrefixStore {
   private entries: Entry[] = []
-  constructor(readonly maxBytes: number) {}
+  constructor(readonly maxBytes: number) {
+    checkKind("PrefixStore", "maxBytes", maxBytes, SIZE)
+  }
 
   /** Bytes in use. */
   get nbytes(): number {
@@ -62,6 +66,7 @@ export class PrefixStore {
    * A copy of the cache with the longest common prefix, trimmed to it and at least one token shorter than `tokens`; null if there is none.
    */
   find(tokens: readonly number[]): Cache | null {
+    checkKind("PrefixStore.find", "tokens", tokens, TOKENS)
     const candidates = this.entries
       .map((entry) => ({ entry, length: Math.min(commonPrefix(entry.tokens, tokens), tokens.length - 1) }))
       .filter(({ length }) => length > 0)
@@ -76,6 +81,8 @@ export class PrefixStore {
 
   /** Stores a copy of a cache. `tokens` must begin with the tokens in the cache. */
   add(tokens: readonly number[], cache: Cache): void {
+    checkKind("PrefixStore.add", "tokens", tokens, TOKENS)
+    checkKind("PrefixStore.add", "the cache", cache, CACHE)
     if (cacheBytes(cache) > this.maxBytes) return
     const read = tokens.slice(0, cacheLength(cache))
     const entry = { tokens: read, cache: cloneCache(cache) }

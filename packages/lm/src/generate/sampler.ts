@@ -3,6 +3,7 @@
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe, NumericError } from "@lazuli/core/engine"
+import { INTEGER, OBJECT } from "../argument-kinds"
 
 /** Sampling options. Without a temperature, decoding is greedy. */
 export interface SamplingOptions {
@@ -38,8 +39,8 @@ export const SAMPLING = {
   repetitionWindow: true,
   presencePenalty: true,
   frequencyPenalty: true,
-  logitBias: true,
-  seed: true,
+  logitBias: OBJECT,
+  seed: INTEGER,
 } as const
 
 const RANGES: Readonly<Record<string, readonly [number, number]>> = {
@@ -73,8 +74,6 @@ function checkSampling(op: string, options: SamplingOptions): void {
         op,
         `logitBias must map token ids to numbers, received ${token}: ${describe(bias)}`,
       )
-  if (options.seed !== undefined && !Number.isSafeInteger(options.seed))
-    throw new ArgumentError(op, `seed must be an integer, received ${describe(options.seed)}`)
 }
 
 /** A sampled token, with log-probabilities if requested. */

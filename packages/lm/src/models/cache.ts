@@ -4,7 +4,14 @@
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError, FormatError } from "@lazuli/core/engine"
+import { checkKind, type Kind } from "../argument-kinds"
 import { type AttentionRules, attend, masked, type Pass } from "./attend"
+
+/** A cache as an argument. */
+export const CACHE: Kind = {
+  expected: "one that makeCache or loadPromptCache made",
+  accepts: (value) => Array.isArray(value) && value.every((layer) => typeof layer?.attend === "function"),
+}
 
 /** The key-value cache of one layer. */
 export interface LayerCache {
@@ -62,14 +69,21 @@ export type Cache = readonly LayerCache[]
  * const { network } = await load('my-model')
  * cacheLength(makeCache(network)) // => 0
  */
-export const cacheLength = (cache: Cache): number => cache[0]?.offset ?? 0
+export function cacheLength(cache: Cache): number {
+  checkKind("cacheLength", "the cache", cache, CACHE)
+  return cache[0]?.offset ?? 0
+}
 /**
  * Size of a cache in bytes.
  * @example
  * const { network } = await load('my-model')
  * cacheBytes(makeCache(network)) // => 0
  */
-export const cacheBytes = (cache: Cache): number => cache.reduce((sum, layer) => sum + layer.nbytes, 0)
+export function cacheBytes(cache: Cache): number {
+  checkKind("cacheBytes", "the cache", cache, CACHE)
+  return cache.reduce((sum, layer) => sum + layer.nbytes, 0)
+}
+
 /** Size of several caches in bytes, with shared arrays counted once. */
 export function heldBytes(caches: readonly Cache[]): number {
   const seen = new Set<mx.Array>()

@@ -4,6 +4,7 @@
  */
 import * as mx from "@lazuli/core"
 import * as nn from "@lazuli/nn"
+import { checkKind, OBJECT } from "../argument-kinds"
 import type { Pass } from "./attend"
 import { type Cache, type LayerCache, type LayerShape, tidyBeside } from "./cache"
 import { Attention, type AttentionSizes, type MakeNorm } from "./layers"
@@ -128,6 +129,7 @@ export class Decoder extends CausalNetwork {
 
   constructor(plan: DecoderPlan) {
     super()
+    checkKind("Decoder", "the plan", plan, OBJECT)
     this.vocabulary = plan.vocabulary
     this.model = new Body(plan)
     if (!plan.tied) this.lmHead = new nn.Linear(plan.hidden, plan.vocabulary, plan.headBias ?? false)

@@ -7,6 +7,16 @@ import { Pass } from "./attend"
 import type { Cache, LayerShape } from "./cache"
 import type { Settings } from "./settings"
 
+/** The names of a network's layers in transformers, which adapters in PEFT's format have. */
+export interface PeftNames {
+  /** The name of a layer that is called `name` in files of `save`. */
+  nameOf(name: string): string
+  /** A name without what only some of transformers' classes put before it; by default it is as given. */
+  plain?(name: string): string
+  /** True if weights are transposed there. */
+  readonly isTransposed?: boolean
+}
+
 /**
  * A network that predicts the next token.
  * @example
@@ -45,6 +55,10 @@ export abstract class CausalNetwork extends nn.Module {
   sameUpTo(_length: number): number {
     return Infinity
   }
+  /** The names in PEFT's files, if they differ from ours. */
+  get peft(): PeftNames | null {
+    return null
+  }
   /** True if `hidden` supports `pass.position`, so that decoding steps can be compiled. */
   get takesPositions(): boolean {
     return false
@@ -72,6 +86,10 @@ export abstract class EncoderNetwork extends nn.Module {
   /** Maximum sequence length of networks with learned positions; by default there is none. */
   get maxPositions(): number {
     return Infinity
+  }
+  /** The names in PEFT's files, if they differ from ours. */
+  get peft(): PeftNames | null {
+    return null
   }
   forward(tokens: mx.Array): mx.Array {
     return this.hidden(tokens, null, null)

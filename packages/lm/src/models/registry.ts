@@ -2,6 +2,8 @@
  * The registry of model families.
  */
 import { ArgumentError } from "@lazuli/core/engine"
+import { Module } from "@lazuli/nn"
+import { CALLBACK, checkKind, OBJECT, STRINGS } from "../argument-kinds"
 import { bert } from "./families/bert"
 import { gemma } from "./families/gemma"
 import { gpt2 } from "./families/gpt2"
@@ -11,7 +13,7 @@ import { olmo2 } from "./families/olmo2"
 import { phi3 } from "./families/phi3"
 import { qwen } from "./families/qwen"
 import { roberta } from "./families/roberta"
-import type { Family } from "./network"
+import type { Family, Network } from "./network"
 import type { Settings } from "./settings"
 
 const families = new Map<string, Family>()
@@ -39,8 +41,14 @@ const families = new Map<string, Family>()
  * modelTypes().includes('mine') // => true
  */
 export function registerFamily(family: Family): void {
-  if (family.modelTypes.length === 0)
-    throw new ArgumentError("registerFamily", "modelTypes must name at least one model_type")
+  const op = "registerFamily"
+  checkKind(op, "a family", family, OBJECT, "It has modelTypes and make")
+  const { modelTypes, make, sanitize } = family
+  checkKind(op, "modelTypes", modelTypes, STRINGS)
+  if (modelTypes.length === 0 || modelTypes.includes(""))
+    throw new ArgumentError(op, "modelTypes must name at least one model_type")
+  checkKind(op, "make", make, CALLBACK)
+  if (sanitize !== undefined) checkKind(op, "sanitize", sanitize, CALLBACK)
   for (const type of family.modelTypes) families.set(type, family)
 }
 
@@ -52,6 +60,18 @@ for (const family of [bert, gemma, gpt2, llama, mixtral, olmo2, phi3, qwen, robe
  * modelTypes().includes('llama') // => true
  */
 export const modelTypes = (): string[] => [...families.keys()].sort()
+
+/** A config's network by its family. @throws ArgumentError if that makes none */
+export function networkOf(family: Family, config: Settings): Network {
+  const network = family.make(config)
+  const accepts = (value: unknown): boolean => value instanceof Module
+  const expected = "a CausalNetwork or an EncoderNetwork"
+  checkKind("load", `what make of the family "${family.modelTypes[0]}" returns`, network, {
+    expected,
+    accepts,
+  })
+  return network
+}
 
 /** The family of a config. @throws ArgumentError if its model_type is not supported */
 export function familyOf(config: Settings): Family {

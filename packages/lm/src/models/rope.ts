@@ -4,7 +4,9 @@
  */
 import * as mx from "@lazuli/core"
 import { FormatError } from "@lazuli/core/engine"
-import type { Settings } from "./settings"
+import { COUNT, checkKind, FLAG, POSITIVE, STRING } from "../argument-kinds"
+import { optionsNamed } from "../arguments"
+import { Settings } from "./settings"
 
 /** Frequencies, and a scale of the rotated features. */
 interface Frequencies {
@@ -117,6 +119,13 @@ export interface RopeChoice {
   readonly layerType?: string
 }
 
+const checkOptions = optionsNamed<RopeChoice>({
+  headDim: COUNT,
+  base: POSITIVE,
+  traditional: FLAG,
+  layerType: STRING,
+})
+
 /** RoPE parameters of a config.json. */
 interface RopeSettings {
   readonly kind: string
@@ -161,6 +170,9 @@ function chosenVariant(
  * rope.forward(mx.ones([1, 1, 2, 16]), 0).shape // => [1, 1, 2, 16]
  */
 export function ropeOf(config: Settings, choice: RopeChoice): Rope {
+  const isSettings = (value: unknown): boolean => value instanceof Settings
+  checkKind("ropeOf", "the config", config, { expected: "Settings", accepts: isSettings })
+  checkOptions("ropeOf", choice)
   const { variant, dims } = chosenVariant(config, choice)
   return new Rope(variant, dims, choice.traditional ?? false)
 }

@@ -2,6 +2,7 @@
  * Typed access to config.json: missing values and wrong types are errors that name the key.
  */
 import { describe, FormatError, isPlainObject } from "@lazuli/core/engine"
+import { checkKind, OBJECT } from "../argument-kinds"
 
 /** A JSON value. */
 export type Json = string | number | boolean | null | readonly Json[] | { readonly [key: string]: Json }
@@ -20,7 +21,9 @@ export class Settings {
     readonly values: JsonObject,
     /** The file, and part of it, for error messages. */
     readonly source = "config.json",
-  ) {}
+  ) {
+    checkKind("Settings", "values", values, OBJECT)
+  }
 
   number(key: string, otherwise?: number): number {
     return this.get(key, "a number", (v) => typeof v === "number" && Number.isFinite(v), otherwise)

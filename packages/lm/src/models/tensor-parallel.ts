@@ -4,6 +4,7 @@
  */
 import * as mx from "@lazuli/core"
 import * as nn from "@lazuli/nn"
+import { checkCausal, optionsNamed } from "../arguments"
 import { Attention, GatedFeedForward } from "./layers"
 import type { CausalNetwork } from "./network"
 
@@ -12,6 +13,8 @@ export interface ShardModelOptions {
   /** The processes; all by default. */
   group?: mx.distributed.Group | null
 }
+
+const checkOptions = optionsNamed<ShardModelOptions>({ group: true })
 
 type Layer = nn.Linear | nn.QuantizedLinear
 
@@ -24,6 +27,8 @@ type Layer = nn.Linear | nn.QuantizedLinear
  * shardModel(network) === network // => true
  */
 export function shardModel<N extends CausalNetwork>(network: N, options: ShardModelOptions = {}): N {
+  checkCausal("shardModel", network)
+  checkOptions("shardModel", options)
   const group = options.group ?? mx.distributed.init()
   if (group.size() === 1) return network
   const parts = network.modules().flatMap((part) => {

@@ -1,7 +1,7 @@
 /**
  * The options of a server, and their checks.
  */
-import { ArgumentError, describe } from "@lazuli/core/engine"
+import { CALLBACK, COUNT, TEXT } from "../argument-kinds"
 import { optionsNamed } from "../arguments"
 import { BATCHING, type BatchOptions } from "../generate/batch-options"
 
@@ -27,28 +27,17 @@ export interface ServerOptions extends BatchOptions {
 
 const checkNames = optionsNamed<ServerOptions>({
   ...BATCHING,
-  name: true,
-  apiKey: true,
-  maxBodyBytes: true,
-  maxTokens: true,
-  maxPromptTokens: true,
-  maxStallMs: true,
-  onError: true,
+  name: TEXT,
+  apiKey: TEXT,
+  maxBodyBytes: COUNT,
+  maxTokens: COUNT,
+  maxPromptTokens: COUNT,
+  maxStallMs: COUNT,
+  onError: CALLBACK,
 })
 
 /** @throws ArgumentError for unknown options, and those out of range */
-export function checkServer(options: ServerOptions): void {
-  checkNames("createServer", options)
-  for (const name of ["maxBodyBytes", "maxTokens", "maxPromptTokens", "maxWaiting", "maxStallMs"] as const) {
-    const { [name]: value = 1 } = options
-    if (!Number.isSafeInteger(value) || value < 1)
-      throw new ArgumentError(
-        "createServer",
-        `${name} must be a positive integer, received ${describe(value)}`,
-      )
-  }
-  if (options.apiKey === "") throw new ArgumentError("createServer", "apiKey must not be empty")
-}
+export const checkServer = (options: ServerOptions): void => checkNames("createServer", options)
 
 /** The options of the server's batch. */
 export function batchOptionsOf(options: ServerOptions): BatchOptions {

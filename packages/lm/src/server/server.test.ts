@@ -386,7 +386,7 @@ describe("long texts", () => {
 test("options out of range are rejected", () => {
   expect(() => lm.createServer(model, { maxTokens: 0 })).toThrow(/maxTokens must be a positive integer/)
   expect(() => lm.createServer(model, { maxBodyBytes: Number.NaN })).toThrow(/maxBodyBytes/)
-  expect(() => lm.createServer(model, { apiKey: "" })).toThrow(/apiKey must not be empty/)
+  expect(() => lm.createServer(model, { apiKey: "" })).toThrow(/apiKey must be a string that is not empty/)
 })
 
 test("a reranker sorts documents, and rejects invalid requests", async () => {

@@ -8,6 +8,7 @@ import { serve as listen, type ServerType } from "@hono/node-server"
 import * as mx from "@lazuli/core"
 import { type Context, Hono } from "hono"
 import { bodyLimit } from "hono/body-limit"
+import { checkKind, type Kind, TEXT } from "../argument-kinds"
 import { checkModel } from "../arguments"
 import type { LoadedModel } from "../formats/load"
 import { Batcher } from "../generate/batch"
@@ -28,6 +29,11 @@ export interface LanguageServer {
   listen(port?: number, host?: string): Promise<string>
   /** Stops listening, and aborts current requests. */
   close(): Promise<void>
+}
+
+const PORT: Kind = {
+  expected: "an integer from 0 to 65535",
+  accepts: (value) => Number.isSafeInteger(value) && (value as number) >= 0 && (value as number) <= 65_535,
 }
 
 const digest = (text: string): Buffer => createHash("sha256").update(text).digest()
@@ -101,6 +107,8 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
     batch,
     listen: (port = 8080, host = "127.0.0.1") =>
       new Promise((resolve, reject) => {
+        checkKind("listen", "port", port, PORT)
+        checkKind("listen", "host", host, TEXT)
         const serverOptions = { keepAliveTimeout: IDLE_MS }
         const made = listen({ fetch: app.fetch, port, hostname: host, serverOptions }, (info) =>
           resolve(`http://${host.includes(":") ? `[${host}]` : host}:${info.port}`),

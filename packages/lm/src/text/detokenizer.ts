@@ -1,6 +1,7 @@
 /**
  * Incremental detokenization that never splits a character, although tokens may be parts of one.
  */
+import { checkTokenizer } from "../arguments"
 import type { Tokenizer } from "./tokenizer"
 
 const INCOMPLETE = "\uFFFD"
@@ -26,7 +27,9 @@ export class Detokenizer {
   private last = 0
   private written = 0
 
-  constructor(private readonly tokenizer: Tokenizer) {}
+  constructor(private readonly tokenizer: Tokenizer) {
+    checkTokenizer("Detokenizer", tokenizer)
+  }
 
   /** Adds a token, and returns the text it completes; empty while a character is incomplete. */
   push(token: number): string {

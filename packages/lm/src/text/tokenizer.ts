@@ -4,6 +4,7 @@
 import { Template } from "@huggingface/jinja"
 import { Tokenizer as HubTokenizer } from "@huggingface/tokenizers"
 import { ArgumentError, FormatError, isPlainObject } from "@lazuli/core/engine"
+import { checkKind, type Kind, OBJECT, STRING, TOKENS } from "../argument-kinds"
 import type { Json, JsonObject } from "../models/settings"
 
 /** One message of a conversation. */
@@ -17,6 +18,11 @@ export const isMessage = (value: unknown): value is Message =>
   isPlainObject(value) &&
   typeof (value as { role?: unknown }).role === "string" &&
   typeof (value as { content?: unknown }).content === "string"
+
+const MESSAGES: Kind = {
+  expected: "a list of messages with a role and a text as content",
+  accepts: (value) => Array.isArray(value) && value.every(isMessage),
+}
 
 /** The bytes that characters of byte-level tokens stand for: printable ones for themselves, others from U+0100. */
 const BYTES = new Map<string, number>()
@@ -81,6 +87,7 @@ export class Tokenizer {
   private readonly template: Template | null
 
   constructor(readonly files: TokenizerFiles) {
+    checkKind("Tokenizer", "the files", files, OBJECT, "They are { tokenizer, config }")
     const { tokenizer, config, template } = files
     try {
       this.inner = new HubTokenizer(tokenizer, config)
@@ -108,11 +115,14 @@ export class Tokenizer {
 
   /** Encodes a text. `special: false` omits special tokens such as those at the beginning and end. */
   encode(text: string, { special = true }: { special?: boolean } = {}): number[] {
+    checkKind("Tokenizer.encode", "the text", text, STRING)
     return this.inner.encode(text, { add_special_tokens: special }).ids
   }
 
   /** Encodes a pair of texts, the input of rerankers; `types` gives the text that each token is from. */
   encodePair(text: string, pair: string | null): { ids: number[]; types: number[] } {
+    checkKind("Tokenizer.encodePair", "the text", text, STRING)
+    if (pair !== null) checkKind("Tokenizer.encodePair", "the second text", pair, STRING)
     const { ids, token_type_ids: types } = this.inner.encode(text, {
       text_pair: pair,
       return_token_type_ids: true,
@@ -122,6 +132,7 @@ export class Tokenizer {
 
   /** Decodes tokens, without special ones unless `special` is true. */
   decode(tokens: readonly number[], { special = false }: { special?: boolean } = {}): string {
+    checkKind("Tokenizer.decode", "tokens", tokens, TOKENS)
     if (tokens.length === 0) return ""
     return this.inner.decode([...tokens], {
       skip_special_tokens: !special,
@@ -168,6 +179,7 @@ export class Tokenizer {
     messages: readonly Message[],
     { addGenerationPrompt = true, values = {} }: ChatOptions = {},
   ): Record<string, unknown> {
+    checkKind("Tokenizer.prompt", "the conversation", messages, MESSAGES)
     if (!this.template)
       throw new ArgumentError("chat", "the model has no chat template", {
         hint: "Pass the prompt as a text",

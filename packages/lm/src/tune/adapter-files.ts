@@ -5,23 +5,46 @@ import { existsSync, mkdirSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as mx from "@lazuli/core"
 import { ArgumentError, FormatError } from "@lazuli/core/engine"
+import { checkKind, type Kind, TEXT } from "../argument-kinds"
+import { checkNetwork } from "../arguments"
 import { readJson } from "../formats/folder"
-import type { Network } from "../models/network"
+import { CausalNetwork, type Network } from "../models/network"
 import { Settings } from "../models/settings"
-import { adaptersOf, addAdapters, type LoraLinear } from "./lora"
+import { adaptersOf, addAdapters, blockOf, type LoraLinear, linearLayers } from "./lora"
 
 /** The file format of adapters. */
 export type AdapterForm = "mlx" | "peft"
+
+const FORM: Kind = { expected: "mlx or peft", accepts: (value) => value === "mlx" || value === "peft" }
 
 const PREFIX = "base_model.model."
 const FILES = { mlx: "adapters.safetensors", peft: "adapter_model.safetensors" } as const
 
 /** The part of a layer's name after the block's number. */
-const keyOf = (name: string): string => name.replace(/^.*?\.(?:layers|h)\.\d+\./, "")
+const keyOf = (name: string): string => name.replace(/^(?:.*?\.)?(?:layers|h)\.\d+\./, "")
+const lastOf = (name: string): string => name.slice(name.lastIndexOf(".") + 1)
 
-/** PEFT's name of a layer: GPT-2's have the names of transformers. */
-const peftName = (name: string): string => name.replace(/^model\.h\./, "transformer.h.")
-const ownName = (name: string): string => name.replace(/^transformer\.h\./, "model.h.")
+/** PEFT's name of a layer. */
+const peftName = ({ peft }: Network, name: string): string => peft?.nameOf(name) ?? name
+
+/** The layer's name of a name in PEFT's files, which may be that of a model with another head. */
+function ownNames(network: Network): (name: string) => string {
+  const { peft } = network
+  const plain = (name: string): string => peft?.plain?.(name) ?? name
+  const own = new Map(linearLayers(network).map((name) => [plain(peftName(network, name)), name]))
+  return (name) => own.get(plain(name)) ?? name
+}
+
+/**
+ * PEFT's `target_modules`: the ends of names, or whole names if other layers have the same ends, which would get adapters too, without
+ * weights in the file.
+ */
+function targetsOf(network: Network, adapted: ReadonlySet<string>): string[] {
+  const names = (list: readonly string[]): string[] => list.map((name) => peftName(network, name))
+  const others = new Set(names(linearLayers(network).filter((name) => !adapted.has(name))).map(lastOf))
+  const own = names([...adapted])
+  return own.some((name) => others.has(lastOf(name))) ? own : [...new Set(own.map(lastOf))]
+}
 
 /** An array with zeros after its elements, up to a size along an axis. */
 function widened(x: mx.Array, axis: 0 | 1, size: number): mx.Array {
@@ -46,6 +69,9 @@ function widened(x: mx.Array, axis: 0 | 1, size: number): mx.Array {
  * other.network.modules().filter((module) => module instanceof LoraLinear).length // => 4
  */
 export function saveAdapters(network: Network, folder: string, form: AdapterForm = "mlx"): void {
+  checkNetwork("saveAdapters", network)
+  checkKind("saveAdapters", "the folder", folder, TEXT)
+  checkKind("saveAdapters", "the form", form, FORM)
   const adapters = adaptersOf(network)
   const [first] = adapters.values()
   if (!first) throw new ArgumentError("saveAdapters", "the network has no adapters")
@@ -63,12 +89,12 @@ export function saveAdapters(network: Network, folder: string, form: AdapterForm
       arrays[`${name}.lora_a`] = a
       arrays[`${name}.lora_b`] = b
     } else {
-      arrays[`${PREFIX}${peftName(name)}.lora_A.weight`] = a.T
-      arrays[`${PREFIX}${peftName(name)}.lora_B.weight`] = b.T
+      arrays[`${PREFIX}${peftName(network, name)}.lora_A.weight`] = a.T
+      arrays[`${PREFIX}${peftName(network, name)}.lora_B.weight`] = b.T
     }
   }
   mx.saveSafetensors(join(folder, FILES[form]), arrays)
-  const blocks = new Set([...adapters.keys()].map((name) => /\.(?:layers|h)\.(\d+)\./.exec(name)?.[1]))
+  const blocks = new Set([...adapters.keys()].map(blockOf))
   const config =
     form === "mlx"
       ? {
@@ -78,17 +104,20 @@ export function saveAdapters(network: Network, folder: string, form: AdapterForm
         }
       : {
           peft_type: "LORA",
-          task_type: "CAUSAL_LM",
+          task_type: taskOf(network),
           r: rank,
           lora_alpha: common * rank,
           lora_dropout: dropout,
           bias: "none",
-          // Products of GPT-2 have transposed weights there.
-          fan_in_fan_out: [...adapters.keys()].some((name) => name !== peftName(name)),
-          target_modules: [...new Set(keys.map((key) => key.slice(key.lastIndexOf(".") + 1)))],
+          fan_in_fan_out: network.peft?.isTransposed ?? false,
+          target_modules: targetsOf(network, new Set(adapters.keys())),
         }
   writeFileSync(join(folder, "adapter_config.json"), `${JSON.stringify(config, null, 2)}\n`)
 }
+
+/** PEFT's name of what a network does. */
+const taskOf = (network: Network): string =>
+  network instanceof CausalNetwork ? "CAUSAL_LM" : network.scores ? "SEQ_CLS" : "FEATURE_EXTRACTION"
 
 /**
  * Loads adapters from a folder in mlx-lm's or PEFT's format, and adds them to a network.
@@ -103,6 +132,8 @@ export function saveAdapters(network: Network, folder: string, form: AdapterForm
  */
 export function loadAdapters(network: Network, folder: string): void {
   const op = "loadAdapters"
+  checkNetwork(op, network)
+  checkKind(op, "the folder", folder, TEXT)
   const form = (["mlx", "peft"] as const).find((each) => existsSync(join(folder, FILES[each])))
   if (!form) throw new ArgumentError(op, `${folder} has neither ${FILES.mlx} nor ${FILES.peft}`)
   const config = new Settings(
@@ -110,8 +141,8 @@ export function loadAdapters(network: Network, folder: string): void {
     join(folder, "adapter_config.json"),
   )
   const arrays = mx.load(join(folder, FILES[form]), "safetensors")
-  const pairs = pairsOf(arrays, form)
-  const { rank, dropout, layer: formOfLayer } = formOf(config, form)
+  const pairs = pairsOf(arrays, form, form === "peft" ? ownNames(network) : (name) => name)
+  const { rank, dropout, layer: formOfLayer } = formOf(config, form, network)
   const before = new Set(adaptersOf(network).keys())
   if (before.size === 0)
     addAdapters(network, { rank, dropout, keys: [...new Set([...pairs.keys()].map(keyOf))] })
@@ -156,7 +187,7 @@ interface FileForm {
 /** Initializations after which PEFT changes the model's own weights, so that its files need that model. */
 const CHANGES_BASE = /^(pissa|olora|corda|loftq)/i
 
-function peftForm(config: Settings): FileForm {
+function peftForm(config: Settings, network: Network): FileForm {
   const refuse = (what: string): never => {
     throw new FormatError("loadAdapters", `${config.source}: ${what} is not supported`)
   }
@@ -174,8 +205,9 @@ function peftForm(config: Settings): FileForm {
   const [ranks, alphas] = [patternsOf(config, "rank_pattern"), patternsOf(config, "alpha_pattern")]
   const rootScale = config.boolean("use_rslora", false)
   const layer = (name: string): LayerForm => {
-    const own = ranks(peftName(name)) ?? rank
-    return { rank: own, scale: (alphas(peftName(name)) ?? alpha) / (rootScale ? Math.sqrt(own) : own) }
+    const theirs = peftName(network, name)
+    const own = ranks(theirs) ?? rank
+    return { rank: own, scale: (alphas(theirs) ?? alpha) / (rootScale ? Math.sqrt(own) : own) }
   }
   return { rank, dropout: config.number("lora_dropout", 0), layer }
 }
@@ -210,8 +242,8 @@ function patternsOf(config: Settings, key: string): (name: string) => number | n
   }
 }
 
-function formOf(config: Settings, form: AdapterForm): FileForm {
-  if (form === "peft") return peftForm(config)
+function formOf(config: Settings, form: AdapterForm, network: Network): FileForm {
+  if (form === "peft") return peftForm(config, network)
   if (config.string("fine_tune_type", "lora") !== "lora")
     throw new FormatError("loadAdapters", `${config.source}: only adapters of type lora are supported`)
   const given = config.part("lora_parameters") ?? config
@@ -222,6 +254,7 @@ function formOf(config: Settings, form: AdapterForm): FileForm {
 function pairsOf(
   arrays: Readonly<Record<string, mx.Array>>,
   form: AdapterForm,
+  ownName: (name: string) => string,
 ): Map<string, { a?: mx.Array; b?: mx.Array }> {
   const pairs = new Map<string, { a?: mx.Array; b?: mx.Array }>()
   const pattern =
@@ -231,7 +264,7 @@ function pairsOf(
   for (const [name, array] of Object.entries(arrays)) {
     const [, given, which] = pattern.exec(name) ?? []
     if (!given) throw new FormatError("loadAdapters", `${JSON.stringify(name)} is not an adapter's weight`)
-    const layer = form === "mlx" ? given : ownName(given)
+    const layer = ownName(given)
     const pair = pairs.get(layer) ?? {}
     pair[which.toLowerCase() as "a" | "b"] = form === "mlx" ? array : mx.contiguous(array.T)
     pairs.set(layer, pair)

@@ -3,7 +3,8 @@
  */
 import { existsSync, readFileSync } from "node:fs"
 import { ArgumentError, describe, FormatError, isPlainObject } from "@lazuli/core/engine"
-import { optionsNamed } from "../arguments"
+import { checkKind, FLAG, TEXT } from "../argument-kinds"
+import { checkTokenizer, optionsNamed } from "../arguments"
 import { isMessage, type Message, type Tokenizer } from "../text/tokenizer"
 
 /** A training example. */
@@ -21,7 +22,7 @@ export interface DatasetOptions {
   readonly maxTokens?: number
 }
 
-const checkNames = optionsNamed<DatasetOptions>({ maskPrompt: true, maxTokens: true })
+const checkNames = optionsNamed<DatasetOptions>({ maskPrompt: FLAG, maxTokens: true })
 
 /**
  * Reads a file with one JSON object per line: `{"messages": […]}`, `{"prompt": …, "completion": …}` or `{"text": …}`.
@@ -31,6 +32,8 @@ const checkNames = optionsNamed<DatasetOptions>({ maskPrompt: true, maxTokens: t
  * readDataset('train.jsonl', tokenizer, { maskPrompt: true }).length // => 3
  */
 export function readDataset(file: string, tokenizer: Tokenizer, options: DatasetOptions = {}): Example[] {
+  checkKind("readDataset", "the file", file, TEXT)
+  checkTokenizer("readDataset", tokenizer)
   checkNames("readDataset", options)
   const { maxTokens = 2048 } = options
   if (!Number.isSafeInteger(maxTokens) || maxTokens < 2)

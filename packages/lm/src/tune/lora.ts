@@ -2,9 +2,10 @@
  * Low-rank adapters (LoRA): y = W x + scale · B A x, with frozen W, quantized or not. Hu et al., 2021: https://arxiv.org/abs/2106.09685
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe } from "@lazuli/core/engine"
+import { ArgumentError } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
-import { optionsNamed } from "../arguments"
+import { COUNT, checkKind, FINITE, FLAG, FRACTION, STRINGS } from "../argument-kinds"
+import { checkNetwork, optionsNamed } from "../arguments"
 import { pathInFiles } from "../formats/packed"
 import type { Network } from "../models/network"
 
@@ -23,14 +24,21 @@ export interface LoraOptions {
 }
 
 const checkNames = optionsNamed<LoraOptions>({
-  rank: true,
-  scale: true,
-  dropout: true,
-  layers: true,
-  keys: true,
+  rank: COUNT,
+  scale: FINITE,
+  dropout: FRACTION,
+  layers: COUNT,
+  keys: STRINGS,
 })
 
-const KEYS = ["self_attn.q_proj", "self_attn.v_proj", "self_attn.qkv_proj", "attn.c_attn"]
+const KEYS = [
+  "self_attn.q_proj",
+  "self_attn.v_proj",
+  "self_attn.qkv_proj",
+  "attn.c_attn",
+  "attention.query",
+  "attention.value",
+]
 
 /**
  * A linear layer with an adapter. Only `loraA` [in, rank] and `loraB` [rank, out] are trained.
@@ -47,6 +55,11 @@ export class LoraLinear extends nn.Module {
 
   constructor(linear: nn.Linear | nn.QuantizedLinear, rank: number, scale: number, dropout = 0) {
     super()
+    const expected = "an nn.Linear or nn.QuantizedLinear"
+    checkKind("LoraLinear", "the layer", linear, { expected, accepts: isLinear })
+    checkKind("LoraLinear", "rank", rank, COUNT)
+    checkKind("LoraLinear", "scale", scale, FINITE)
+    checkKind("LoraLinear", "dropout", dropout, FRACTION)
     const [out, inner] = sizesOf(linear)
     this.linear = linear
     this.scale = scale
@@ -63,23 +76,48 @@ export class LoraLinear extends nn.Module {
     return y.add(added.multiply(this.scale).astype(y.dtype))
   }
 
-  /** The linear layer with the adapter merged into its weight; quantized again if it was. */
-  fused(): nn.Module {
-    const { linear, loraA, loraB, scale } = this
-    const delta = mx.matmul(loraA, loraB).T.multiply(scale)
+  /** The adapter's share of the weight [out, in], in float32. */
+  get delta(): mx.Array {
+    const [a, b] = [this.loraA, this.loraB].map((x) => x.astype(mx.float32))
+    return mx.matmul(a, b).T.multiply(this.scale)
+  }
+
+  /**
+   * The linear layer with the adapter merged into its weight. A quantized one becomes dense, since codes of few bits cannot hold a small
+   * change, unless it is `requantized`.
+   * @param dtype - dtype of a dense weight whose layer has codes as scales
+   */
+  fused(requantized = false, dtype: mx.Dtype = mx.bfloat16): nn.Linear | nn.QuantizedLinear {
+    const { linear } = this
     const isQuantized = linear instanceof nn.QuantizedLinear
-    const weight = isQuantized ? dequantized(linear) : linear.weight
-    const dense = new nn.Linear(weight.shape[1], weight.shape[0], false)
-    dense.weight = weight.add(delta.astype(weight.dtype))
+    const [out, inner] = sizesOf(linear)
+    const dense = new nn.Linear(inner, out, false)
+    const own = (isQuantized ? linear.scales : linear.weight).dtype
+    // The sum is rounded once.
+    dense.weight = weightOf(linear)
+      .add(this.delta)
+      .astype(own.kind === "floating" ? own : dtype)
     if (linear.bias) dense.bias = linear.bias
-    if (!isQuantized) return dense
+    if (!isQuantized || !requantized) return dense
     const { groupSize, bits, mode } = linear
     return nn.QuantizedLinear.fromLinear(dense, { groupSize, bits, mode })
   }
 }
 
-function dequantized({ weight, scales, biases, groupSize, bits, mode }: nn.QuantizedLinear): mx.Array {
-  return mx.dequantize(weight, scales, biases, { groupSize, bits, mode })
+/** The dtype of a network's norms, or else of its other weights that are not quantized. */
+function denseDtype(network: Network): mx.Dtype {
+  const weights = mx.treeFlatten(network.parameters()) as [string, mx.Array][]
+  const dense = weights.filter(([path, { dtype }]) => dtype.kind === "floating" && !/lora[AB]$/.test(path))
+  return (dense.find(([path]) => /norm/i.test(path)) ?? dense[0])?.[1].dtype ?? mx.bfloat16
+}
+
+/** A layer's weight [out, in] in float32. */
+function weightOf(linear: nn.Linear | nn.QuantizedLinear): mx.Array {
+  if (!(linear instanceof nn.QuantizedLinear)) return linear.weight.astype(mx.float32)
+  const { weight, scales, biases, groupSize, bits, mode } = linear
+  const exact = (x: mx.Array): mx.Array => (x.dtype.kind === "floating" ? x.astype(mx.float32) : x)
+  const format = { groupSize, bits, mode, dtype: mx.float32 }
+  return mx.dequantize(weight, exact(scales), biases && exact(biases), format)
 }
 
 function sizesOf(linear: nn.Linear | nn.QuantizedLinear): [out: number, inner: number] {
@@ -87,11 +125,11 @@ function sizesOf(linear: nn.Linear | nn.QuantizedLinear): [out: number, inner: n
   return [out, linear instanceof nn.QuantizedLinear ? (columns * 32) / linear.bits : columns]
 }
 
-const isLinear = (module: nn.Module): module is nn.Linear | nn.QuantizedLinear =>
+const isLinear = (module: unknown): module is nn.Linear | nn.QuantizedLinear =>
   module instanceof nn.Linear || module instanceof nn.QuantizedLinear
 
 /** The block's number in a layer's name, or null. */
-function blockOf(name: string): number | null {
+export function blockOf(name: string): number | null {
   const found = /\.(?:layers|h)\.(\d+)\./.exec(`.${name}`)
   return found ? Number(found[1]) : null
 }
@@ -114,16 +152,13 @@ function replaceModules(network: Network, by: ReadonlyMap<string, nn.Module>): v
  * addAdapters(network, { rank: 4, layers: 1 }) // => ['model.layers.1.self_attn.v_proj', 'model.layers.1.self_attn.q_proj']
  */
 export function addAdapters(network: Network, options: LoraOptions = {}): string[] {
+  checkNetwork("addAdapters", network)
   checkNames("addAdapters", options)
   const { rank = 8, scale = 20, dropout = 0, layers, keys = KEYS } = options
-  if (!(dropout >= 0 && dropout < 1))
-    throw new ArgumentError("lora", `dropout must be a number in [0, 1), received ${describe(dropout)}`)
-  for (const [name, value] of Object.entries({ rank, layers }))
-    if (value !== undefined && (!Number.isSafeInteger(value) || value < 1))
-      throw new ArgumentError("lora", `${name} must be a positive integer, received ${describe(value)}`)
-  if (!Number.isFinite(scale))
-    throw new ArgumentError("lora", `scale must be a finite number, received ${describe(scale)}`)
-  network.freeze()
+  if (adaptersOf(network).size > 0)
+    throw new ArgumentError("addAdapters", "the network has adapters", {
+      hint: "Pass all keys in one call, or fuse the adapters first",
+    })
   const named = network.namedModules().map(([path, module]) => ({ path, name: pathInFiles(path), module }))
   const blocks = 1 + Math.max(-1, ...named.map(({ name }) => blockOf(name) ?? -1))
   const from = layers === undefined ? 0 : blocks - layers
@@ -137,13 +172,24 @@ export function addAdapters(network: Network, options: LoraOptions = {}): string
     names.push(name)
   }
   if (chosen.size === 0)
-    throw new ArgumentError("lora", `no linear layer's name ends in ${keys.join(", ")}`, {
+    throw new ArgumentError("addAdapters", `no linear layer's name ends in ${keys.join(", ")}`, {
       hint: "keys are ends of names, such as self_attn.q_proj",
     })
+  network.freeze()
   replaceModules(network, chosen)
   // New layers would be in training mode, where dropout is random.
   network.train(network.training)
   return names
+}
+
+/** The names in files of a network's linear layers, with adapters or without. */
+export function linearLayers(network: Network): string[] {
+  const adapted = new Set(adaptersOf(network).keys())
+  return network
+    .namedModules()
+    .filter(([, module]) => isLinear(module) || module instanceof LoraLinear)
+    .map(([path]) => pathInFiles(path))
+    .filter((name) => !adapted.has(name.replace(/\.linear$/, "")) || adapted.has(name))
 }
 
 /** The adapters of a network, by their layers' names in files. */
@@ -154,18 +200,51 @@ export function adaptersOf(network: Network): Map<string, LoraLinear> {
   return new Map(found.map(([path, layer]) => [pathInFiles(path), layer]))
 }
 
+/** Options of {@link fuseAdapters}. */
+export interface FuseOptions {
+  /** Quantize fused layers again as they were. This rounds away changes that are smaller than the codes' steps: see `lost`. */
+  readonly requantize?: boolean
+}
+
+const checkFusing = optionsNamed<FuseOptions>({ requantize: FLAG })
+
+/** The result of `fuseAdapters`. */
+export interface FuseReport {
+  /** The number of adapters. */
+  readonly layers: number
+  /** The number of their layers that were quantized and are dense now. */
+  readonly dequantized: number
+  /** The change of the fused weights by rounding, in proportion to that by the adapters: with 1, they may as well be left out. */
+  readonly lost: number
+}
+
 /**
- * Merges adapters into the weights, and removes them.
+ * Merges adapters into the weights, and removes them. Quantized layers with adapters become dense, unless `requantize` is set.
  * @example
  * const { network } = await load('my-model')
  * addAdapters(network, { rank: 4 })
- * fuseAdapters(network)
+ * fuseAdapters(network).layers // => 4
  * network.modules().some((module) => module instanceof LoraLinear) // => false
  */
-export function fuseAdapters(network: Network): void {
+export function fuseAdapters(network: Network, options: FuseOptions = {}): FuseReport {
+  checkNetwork("fuseAdapters", network)
+  checkFusing("fuseAdapters", options)
   const layers = network
     .namedModules()
     .filter((pair): pair is [string, LoraLinear] => pair[1] instanceof LoraLinear)
-  replaceModules(network, new Map(layers.map(([path, layer]) => [path, layer.fused()])))
+  const fused = new Map<string, nn.Module>()
+  const dtype = denseDtype(network)
+  let [added, missed, dequantized] = [0, 0, 0]
+  for (const [path, layer] of layers) {
+    const made = layer.fused(options.requantize, dtype)
+    fused.set(path, made)
+    if (layer.linear instanceof nn.QuantizedLinear && made instanceof nn.Linear) dequantized++
+    const { delta } = layer
+    const error = weightOf(made).subtract(weightOf(layer.linear)).subtract(delta)
+    added += delta.square().sum().item() as number
+    missed += error.square().sum().item() as number
+  }
+  replaceModules(network, fused)
   mx.eval(network.parameters())
+  return { layers: layers.length, dequantized, lost: missed === 0 ? 0 : Math.sqrt(missed / added) }
 }

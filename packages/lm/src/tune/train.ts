@@ -6,10 +6,11 @@ import { createHash } from "node:crypto"
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe, determinism, FormatError, isPlainObject } from "@lazuli/core/engine"
+import { ArgumentError, determinism, FormatError, isPlainObject } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
 import { AdamW } from "@lazuli/nn/optimizers"
-import { checkSignal, optionsNamed } from "../arguments"
+import { CALLBACK, COUNT, checkKind, FLAG, INTEGER, SIZE, TEXT, TOKENS } from "../argument-kinds"
+import { checkCausal, checkSignal, optionsNamed } from "../arguments"
 import { Pass } from "../models/attend"
 import type { CausalNetwork } from "../models/network"
 import { checkpointBlocks } from "./checkpointing"
@@ -45,16 +46,16 @@ export interface TrainOptions {
 }
 
 const checkNames = optionsNamed<TrainOptions>({
-  steps: true,
-  batchSize: true,
-  accumulate: true,
-  learningRate: true,
-  seed: true,
-  checkpointing: true,
-  deterministic: true,
-  state: true,
-  saveEvery: true,
-  onStep: true,
+  steps: COUNT,
+  batchSize: COUNT,
+  accumulate: COUNT,
+  learningRate: SIZE,
+  seed: INTEGER,
+  checkpointing: FLAG,
+  deterministic: FLAG,
+  state: TEXT,
+  saveEvery: COUNT,
+  onStep: CALLBACK,
   signal: true,
 })
 
@@ -63,6 +64,26 @@ export interface StepReport {
   readonly step: number
   readonly loss: number
   readonly tokens: number
+}
+
+/** @throws ArgumentError unless these are examples for the network */
+function checkExamples(op: string, { vocabulary }: CausalNetwork, examples: readonly Example[]): void {
+  checkKind(
+    op,
+    "examples",
+    examples,
+    { expected: "a list", accepts: Array.isArray },
+    "readDataset reads them",
+  )
+  examples.forEach((example: Partial<Example> | null, i) => {
+    const { tokens, from } = example ?? {}
+    checkKind(op, `examples[${i}].tokens`, tokens, TOKENS)
+    checkKind(op, `examples[${i}].from`, from, INTEGER)
+    if (tokens!.length < 2) throw new ArgumentError(op, `examples[${i}] has fewer than two tokens`)
+    const unknown = tokens!.find((token) => token >= vocabulary)
+    if (unknown !== undefined)
+      throw new ArgumentError(op, `examples[${i}]: the vocabulary of ${vocabulary} has no token ${unknown}`)
+  })
 }
 
 /** Examples as padded arrays, with weights of 1 for targets in the loss and 0 for others. */
@@ -99,6 +120,9 @@ export async function evaluate(
   examples: readonly Example[],
   batchSize = 4,
 ): Promise<number> {
+  checkCausal("evaluate", network)
+  checkExamples("evaluate", network, examples)
+  checkKind("evaluate", "batchSize", batchSize, COUNT)
   const training = network.training
   network.eval()
   let [sum, count] = [0, 0]
@@ -172,14 +196,12 @@ export async function train(
   examples: readonly Example[],
   options: TrainOptions,
 ): Promise<void> {
+  checkCausal("train", network)
+  checkExamples("train", network, examples)
   checkNames("train", options)
+  checkKind("train", "steps", options.steps, COUNT)
   checkSignal("train", options.signal)
   const { steps, batchSize = 4, accumulate = 1, learningRate = 1e-5, seed = 0, signal, saveEvery } = options
-  for (const name of ["steps", "batchSize", "accumulate", "saveEvery"] as const) {
-    const { [name]: value = 1 } = options
-    if (!Number.isSafeInteger(value) || value < 1)
-      throw new ArgumentError("train", `${name} must be a positive integer, received ${describe(value)}`)
-  }
   if (examples.length === 0) throw new ArgumentError("train", "there are no examples")
   if (mx.treeFlatten(network.trainableParameters()).length === 0)
     throw new ArgumentError("train", "the network has no trainable parameters", {

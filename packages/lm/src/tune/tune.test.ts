@@ -109,8 +109,35 @@ test.each([undefined, 8])("only adapters are trained, with weights of %s bits", 
     expect(distance(adapted, other.forward(TOKENS))).toBeLessThan(1e-5)
   }
   lm.fuseAdapters(network)
-  expect(distance(adapted, network.forward(TOKENS))).toBeLessThan(bits ? 0.5 : 1e-3)
+  expect(distance(adapted, network.forward(TOKENS))).toBeLessThan(1e-3)
 })
+
+test.each([{ bits: 4 }, { bits: 8 }, { mode: "mxfp4" }] as const)(
+  "small adapters are not lost when they are fused with weights of %j",
+  async (format) => {
+    const made = async () => {
+      const model = lm.quantize((await fresh()).model, format)
+      const network = model.network as lm.CausalNetwork
+      const plain = network.forward(TOKENS)
+      addOnes(network, 0.05)
+      return { model, network, plain, adapted: network.forward(TOKENS) }
+    }
+    const { model, network, plain, adapted } = await made()
+    const small = distance(plain, adapted)
+    expect(small).toBeGreaterThan(1e-5)
+    expect(lm.fuseAdapters(network)).toEqual({ layers: 4, dequantized: 4, lost: expect.closeTo(0, 2) })
+    expect(distance(adapted, network.forward(TOKENS))).toBeLessThan(0.05 * small)
+    lm.save(model, at("fused-small"))
+    const again = (await lm.load(at("fused-small"))).network as lm.CausalNetwork
+    expect(distance(network.forward(TOKENS), again.forward(TOKENS))).toBe(0)
+    // The report says that weights which are quantized again lose them.
+    const other = await made()
+    const { layers, dequantized, lost } = lm.fuseAdapters(other.network, { requantize: true })
+    expect([layers, dequantized]).toEqual([4, 0])
+    expect(lost).toBeGreaterThan(0.5)
+    expect(distance(adapted, other.network.forward(TOKENS))).toBeGreaterThan(0.3 * small)
+  },
+)
 
 test("a stopped run continues bit for bit", async () => {
   const run = async (
@@ -298,6 +325,83 @@ describe("PEFT's adapters", () => {
     const other = (await lm.load(gpt2)).network as lm.CausalNetwork
     lm.loadAdapters(other, at("gpt2-peft"))
     expect(distance(network.forward(TOKENS), other.forward(TOKENS))).toBe(0)
+  })
+})
+
+describe("PEFT's adapters of encoders", () => {
+  const encoderAt = async (name: string): Promise<lm.EncoderNetwork> =>
+    (await lm.load(writeCheckpoint(name, at(`${name}-checkpoint`)))).network as lm.EncoderNetwork
+  const namesIn = (folder: string): string[] =>
+    Object.keys(mx.load(join(folder, "adapter_model.safetensors"), "safetensors"))
+  const KEYS = ["attention.query", "attention.output", "intermediate", "output"]
+  /** Adapters that change the output. */
+  const adapt = (network: lm.EncoderNetwork): void => {
+    lm.addAdapters(network, { rank: 2, keys: KEYS })
+    for (const layer of network.modules())
+      if (layer instanceof lm.LoraLinear) layer.loraB = mx.full(layer.loraB.shape, 0.01)
+  }
+
+  test.each([
+    ["bert", "", "FEATURE_EXTRACTION"],
+    ["bert-reranker", "bert.", "SEQ_CLS"],
+    ["roberta", "", "FEATURE_EXTRACTION"],
+    ["roberta-reranker", "roberta.", "SEQ_CLS"],
+  ])("have transformers' names: %s", async (name, prefix, task) => {
+    const network = await encoderAt(name)
+    adapt(network)
+    const folder = at(`${name}-peft`)
+    lm.saveAdapters(network, folder, "peft")
+    const block = `base_model.model.${prefix}encoder.layer.1`
+    const parts = ["attention.self.query", "attention.output.dense", "intermediate.dense", "output.dense"]
+    expect(
+      namesIn(folder)
+        .filter((key) => key.startsWith(block))
+        .sort(),
+    ).toEqual(
+      parts.flatMap((part) => ["A", "B"].map((letter) => `${block}.${part}.lora_${letter}.weight`)).sort(),
+    )
+    const config = JSON.parse(readFileSync(join(folder, "adapter_config.json"), "utf8"))
+    expect([config.task_type, config.fan_in_fan_out]).toEqual([task, false])
+    const other = await encoderAt(name)
+    lm.loadAdapters(other, folder)
+    expect(distance(network.forward(TOKENS), other.forward(TOKENS))).toBe(0)
+    lm.saveAdapters(network, at(`${name}-mlx`))
+    const third = await encoderAt(name)
+    lm.loadAdapters(third, at(`${name}-mlx`))
+    expect(distance(network.forward(TOKENS), third.forward(TOKENS))).toBe(0)
+  })
+
+  test("fit an encoder with or without a head", async () => {
+    const reranker = await encoderAt("bert-reranker")
+    adapt(reranker)
+    lm.saveAdapters(reranker, at("with-head"), "peft")
+    const encoder = await encoderAt("bert")
+    lm.loadAdapters(encoder, at("with-head"))
+    expect(encoder.modules().filter((module) => module instanceof lm.LoraLinear).length).toBe(8)
+    lm.saveAdapters(encoder, at("without-head"), "peft")
+    expect(namesIn(at("without-head")).every((key) => key.startsWith("base_model.model.encoder."))).toBe(true)
+    lm.loadAdapters(await encoderAt("bert-reranker"), at("without-head"))
+  })
+
+  test("name the layers that have adapters, and no others", async () => {
+    const targets = (folder: string): string[] =>
+      JSON.parse(readFileSync(join(folder, "adapter_config.json"), "utf8")).target_modules
+    const encoder = await encoderAt("bert")
+    lm.addAdapters(encoder, { rank: 2 })
+    lm.saveAdapters(encoder, at("default"), "peft")
+    expect(targets(at("default")).sort()).toEqual(["query", "value"])
+    const other = await encoderAt("bert")
+    lm.addAdapters(other, { rank: 2, keys: ["intermediate"] })
+    lm.saveAdapters(other, at("dense"), "peft")
+    expect(targets(at("dense")).sort()).toEqual(
+      [0, 1].map((block) => `encoder.layer.${block}.intermediate.dense`),
+    )
+    const { network } = await fresh()
+    lm.addAdapters(network, { rank: 2, layers: 1 })
+    lm.saveAdapters(network, at("last"), "peft")
+    expect(targets(at("last")).sort()).toEqual(
+      ["q_proj", "v_proj"].map((name) => `model.layers.1.self_attn.${name}`),
+    )
   })
 })
 

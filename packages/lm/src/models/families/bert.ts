@@ -5,7 +5,7 @@ import * as mx from "@lazuli/core"
 import * as nn from "@lazuli/nn"
 import { attend, Pass } from "../attend"
 import { type Activation, activationOf } from "../layers"
-import { EncoderNetwork, type Family, type Weights } from "../network"
+import { EncoderNetwork, type Family, type PeftNames, type Weights } from "../network"
 import type { Settings } from "../settings"
 
 class Attention extends nn.Module {
@@ -97,8 +97,15 @@ export class Bert extends EncoderNetwork {
   pooler?: nn.Model
   classifier?: nn.Model
   private readonly positions: number
-  /** @param firstPosition - index of the first token's position embedding */
-  constructor(config: Settings, firstPosition = 0) {
+  /**
+   * @param firstPosition - index of the first token's position embedding
+   * @param prefix - the encoder's name in transformers' models with a head
+   */
+  constructor(
+    config: Settings,
+    firstPosition = 0,
+    private readonly prefix = "bert",
+  ) {
     super()
     config.only({ position_embedding_type: "absolute", is_decoder: false })
     const hidden = config.count("hidden_size")
@@ -111,6 +118,10 @@ export class Bert extends EncoderNetwork {
   }
   override get maxPositions(): number {
     return this.positions
+  }
+  override get peft(): PeftNames {
+    const head = this.scores ? `${this.prefix}.` : ""
+    return { nameOf: (name) => head + nameInTransformers(name), plain: withoutPrefix }
   }
   get scores(): boolean {
     return this.classifier !== undefined
@@ -135,9 +146,18 @@ function labelsOf(config: Settings): number {
   return labels ? Object.keys(labels.values).length : config.count("num_labels", 2)
 }
 
+/** A name without that of the encoder within a model with a head. */
+const withoutPrefix = (name: string): string => name.replace(/^(bert|roberta)\./, "")
+
+/** The name of a linear layer in transformers. */
+const nameInTransformers = (name: string): string =>
+  name
+    .replace(/^layers\./, "encoder.layer.")
+    .replace(/\.attention\.(query|key|value)$/, ".attention.self.$1")
+    .replace(/\.(intermediate|output)$/, ".$1.dense")
+
 /** Names in checkpoints, and the network's. */
 const NAMES: readonly (readonly [RegExp, string])[] = [
-  [/^(bert|roberta)\./, ""],
   [/LayerNorm\.gamma$/, "LayerNorm.weight"],
   [/LayerNorm\.beta$/, "LayerNorm.bias"],
   [/^embeddings\.LayerNorm\./, "embeddings.norm."],
@@ -157,7 +177,7 @@ const NAMES: readonly (readonly [RegExp, string])[] = [
 export function sanitizeEncoder(weights: Weights, config: Settings): Weights {
   const out: Weights = {}
   for (const [name, array] of Object.entries(weights)) {
-    const known = NAMES.reduce((text, [from, to]) => text.replace(from, to), name)
+    const known = NAMES.reduce((text, [from, to]) => text.replace(from, to), withoutPrefix(name))
     // Skips pretraining heads, buffers, and an unused pooler.
     if (/^(cls|lm_head)\./.test(known) || known.endsWith("position_ids")) continue
     if (known.startsWith("pooler.") && !classifies(config)) continue

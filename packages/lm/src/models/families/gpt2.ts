@@ -6,7 +6,7 @@ import * as nn from "@lazuli/nn"
 import { attend, type Pass } from "../attend"
 import type { Cache, LayerCache, LayerShape } from "../cache"
 import { type Activation, activationOf } from "../layers"
-import { CausalNetwork, type Family, type Weights } from "../network"
+import { CausalNetwork, type Family, type PeftNames, type Weights } from "../network"
 import { replaced } from "../replaced"
 import type { Settings } from "../settings"
 
@@ -121,6 +121,9 @@ class Gpt2 extends CausalNetwork {
   }
   override get maxPositions(): number {
     return this.positions
+  }
+  override get peft(): PeftNames {
+    return { nameOf: (name) => name.replace(/^model\.h\./, "transformer.h."), isTransposed: true }
   }
   layerShapes(): LayerShape[] {
     return this.model.h.map(() => this.shape)

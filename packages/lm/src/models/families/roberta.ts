@@ -6,6 +6,6 @@ import { Bert, sanitizeEncoder } from "./bert"
 
 export const roberta: Family = {
   modelTypes: ["roberta", "xlm-roberta"],
-  make: (config) => new Bert(config, config.number("pad_token_id", 1) + 1),
+  make: (config) => new Bert(config, config.number("pad_token_id", 1) + 1, "roberta"),
   sanitize: sanitizeEncoder,
 }
