@@ -44,6 +44,9 @@ test("what does not fit is refused", () => {
   ]
   for (const shard of [...wrong, {}, null, { axis: 0, segments: 4 }])
     expect(() => nn.partOf(x, shard as nn.Shard, new Member(0, 2))).toThrow(mx.LazuliError)
-  expect(() => nn.partOf(x, wrong[0], {} as never)).toThrow(mx.ArgumentError)
+  expect(() => nn.partOf(x, { axis: 0, segments: [4] }, {} as never)).toThrow(mx.ArgumentError)
+  for (const shard of [null, {}, wrong[2]])
+    expect(() => nn.lengthOfPart(shard as nn.Shard, 2)).toThrow(mx.ArgumentError)
+  expect(() => nn.lengthOfPart(wrong[0], 0)).toThrow(mx.ArgumentError)
   expect(() => nn.partOf(3 as never, wrong[0])).toThrow(mx.ArgumentError)
 })

@@ -2,8 +2,16 @@
  * Shards: how a parameter is split over the members of a group, and each member's part of it. The layers are in other files.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe, format, type Kind, ShapeError, withOwnHandles } from "@lazuli/core/engine"
-import { check, optional } from "../arguments"
+import {
+  ArgumentError,
+  describe,
+  format,
+  isListOf,
+  type Kind,
+  ShapeError,
+  withOwnHandles,
+} from "@lazuli/core/engine"
+import { check } from "../arguments"
 
 type Group = mx.distributed.Group
 
@@ -27,13 +35,25 @@ export function groupOf(op: string, group: unknown): Group {
   throw new ArgumentError(op, `group must come from mx.distributed.init(), received ${describe(group)}`)
 }
 
+const isLength = (n: unknown): boolean => Number.isSafeInteger(n) && (n as number) >= 0
+
+/** @throws ArgumentError unless a value describes a shard */
+function checkShard(op: string, shard: Shard): void {
+  check(op, { shard: "record" }, shard)
+  const { axis, segments } = shard
+  if (!isLength(axis) || !isListOf(segments, isLength))
+    throw new ArgumentError(op, `shard must be { axis, segments }, received ${describe(shard)}`)
+}
+
 /**
  * The length of each member's part along the axis.
  * @example
  * nn.lengthOfPart({ axis: 0, segments: [5, 2] }, 2) // => 4
  */
-export function lengthOfPart({ segments }: Shard, members: number): number {
-  return segments.reduce((sum, segment) => sum + share(segment, members), 0)
+export function lengthOfPart(shard: Shard, members: number): number {
+  checkShard("lengthOfPart", shard)
+  check("lengthOfPart", { members: "count" }, members)
+  return shard.segments.reduce((sum, segment) => sum + share(segment, members), 0)
 }
 const share = (segment: number, members: number): number => Math.ceil(segment / members)
 
@@ -45,18 +65,15 @@ const share = (segment: number, members: number): number => Math.ceil(segment / 
  * nn.partOf(mx.array([1, 2, 3]), { axis: 0, segments: [2, 1] }).tolist() // => [1, 2, 3]
  */
 export function partOf(x: mx.Array, shard: Shard, group: Group | null = null): mx.Array {
-  check("partOf", { x: "array", shard: "record", group: optional(aGroup) }, x, shard, group)
-  const { axis, segments } = shard
-  const isLength = (n: unknown): boolean => Number.isSafeInteger(n) && (n as number) >= 0
-  if (!Array.isArray(segments) || !segments.every(isLength) || !isLength(axis))
-    throw new ArgumentError("partOf", `shard must be { axis, segments }, received ${describe(shard)}`)
-  const whole = (segments as number[]).reduce((sum, n) => sum + n, 0)
-  if (x.shape[axis] !== whole)
+  check("partOf", { x: "array" }, x)
+  checkShard("partOf", shard)
+  const whole = shard.segments.reduce((sum, n) => sum + n, 0)
+  if (x.shape[shard.axis] !== whole)
     throw new ShapeError(
       "partOf",
-      `segments of ${whole} elements along axis ${axis} are not those of an array of shape ${format(x.shape)}`,
+      `segments of ${whole} elements along axis ${shard.axis} are not those of an array of shape ${format(x.shape)}`,
     )
-  return withOwnHandles(part(x, shard, group ?? mx.distributed.init()), [x])
+  return withOwnHandles(part(x, shard, groupOf("partOf", group)), [x])
 }
 
 /** The same, of arguments that fit. */
