@@ -2,6 +2,7 @@
  * GGUF architectures: how tensor names and metadata keys map to those of Hugging Face checkpoints, for reading and writing.
  * Names: https://github.com/ggml-org/llama.cpp/blob/master/src/llama-arch.cpp
  */
+import { isPlainObject } from "@lazuli/core/engine"
 import type { Json, JsonObject } from "../models/settings"
 
 /** Layer names in GGUF and in Hugging Face checkpoints; `#` is the block's number. */
@@ -27,8 +28,8 @@ export interface Architecture {
   readonly interleaved?: boolean
   /** GGUF files store 1 + weight for norms. */
   readonly offsetNorms?: boolean
-  /** Values of config.json that GGUF files cannot change, and their defaults. Models with other values cannot be saved. */
-  readonly fixed?: Readonly<Record<string, readonly [value: Json, otherwise: Json]>>
+  /** Values of config.json that GGUF files do not have. */
+  readonly implied?: JsonObject
   /** The RoPE base if config.json has none. */
   readonly ropeBase?: number
 }
@@ -45,7 +46,7 @@ const SIZES: readonly Key[] = [
 ]
 const headDim = (config: JsonObject): number | undefined =>
   number(config.head_dim) ?? Number(config.hidden_size) / Number(config.num_attention_heads)
-const ROTARY: readonly Key[] = [
+const rotary = (eps: number): readonly Key[] => [
   ...SIZES,
   { gguf: "attention.head_count_kv", hf: "num_key_value_heads", otherwise: (c) => c.num_attention_heads },
   { gguf: "attention.key_length", hf: "head_dim", otherwise: headDim },
@@ -54,10 +55,19 @@ const ROTARY: readonly Key[] = [
     gguf: "attention.layer_norm_rms_epsilon",
     hf: "rms_norm_eps",
     fraction: true,
-    otherwise: () => 1e-6,
+    otherwise: () => eps,
   },
 ]
+const ROTARY = rotary(1e-6)
+/** The RoPE base of layers with windows, as transformers 5 writes it. */
+const localBase = ({ rope_parameters: rope }: JsonObject): number | undefined => {
+  const local = isPlainObject(rope) ? (rope as JsonObject).sliding_attention : null
+  return isPlainObject(local) ? number((local as JsonObject).rope_theta) : undefined
+}
 const WINDOW: Key = { gguf: "attention.sliding_window", hf: "sliding_window", optional: true }
+const cap = (name: string, value: number): readonly Key[] => [
+  { gguf: name, hf: name, fraction: true, optional: true, otherwise: () => value },
+]
 const EXPERTS = (count: string): readonly Key[] => [
   { gguf: "expert_count", hf: count },
   { gguf: "expert_used_count", hf: "num_experts_per_tok" },
@@ -117,8 +127,8 @@ const gemma: Pick<Architecture, "tensors" | "offsetNorms"> = {
   tensors: [...ATTENTION, ...FOUR_NORMS, ...GATED],
   offsetNorms: true,
 }
-const wide: Architecture["fixed"] = { use_sliding_window: [false, false] }
-const sparse: Architecture["fixed"] = { ...wide, decoder_sparse_step: [1, 1], mlp_only_layers: [[], []] }
+const wide: JsonObject = { use_sliding_window: false }
+const sparse: JsonObject = { ...wide, decoder_sparse_step: 1, mlp_only_layers: [] }
 
 export const ARCHITECTURES: readonly Architecture[] = [
   { name: "llama", modelTypes: ["llama", "smollm"], ...dense, interleaved: true },
@@ -131,8 +141,8 @@ export const ARCHITECTURES: readonly Architecture[] = [
     interleaved: true,
     ropeBase: 1e6,
   },
-  { name: "qwen2", modelTypes: ["qwen2"], ...dense, fixed: wide },
-  { name: "qwen3", modelTypes: ["qwen3"], ...dense, fixed: wide },
+  { name: "qwen2", modelTypes: ["qwen2"], ...dense, implied: wide },
+  { name: "qwen3", modelTypes: ["qwen3"], ...dense, implied: wide },
   {
     name: "qwen2moe",
     modelTypes: ["qwen2_moe"],
@@ -153,7 +163,7 @@ export const ARCHITECTURES: readonly Architecture[] = [
       { gguf: "expert_feed_forward_length", hf: "moe_intermediate_size" },
       { gguf: "expert_shared_feed_forward_length", hf: "shared_expert_intermediate_size" },
     ],
-    fixed: { ...sparse, norm_topk_prob: [false, false] },
+    implied: { ...sparse, norm_topk_prob: false },
   },
   {
     name: "qwen3moe",
@@ -164,7 +174,7 @@ export const ARCHITECTURES: readonly Architecture[] = [
       ...EXPERTS("num_experts"),
       { gguf: "expert_feed_forward_length", hf: "moe_intermediate_size" },
     ],
-    fixed: { ...sparse, norm_topk_prob: [true, false] },
+    implied: { ...sparse, norm_topk_prob: true },
   },
   { name: "gemma", modelTypes: ["gemma"], ...dense, offsetNorms: true },
   {
@@ -173,9 +183,9 @@ export const ARCHITECTURES: readonly Architecture[] = [
     ...gemma,
     keys: [
       ...ROTARY,
-      WINDOW,
-      { gguf: "attn_logit_softcapping", hf: "attn_logit_softcapping", fraction: true, optional: true },
-      { gguf: "final_logit_softcapping", hf: "final_logit_softcapping", fraction: true, optional: true },
+      { ...WINDOW, otherwise: () => 4096 },
+      ...cap("attn_logit_softcapping", 50),
+      ...cap("final_logit_softcapping", 30),
     ],
   },
   {
@@ -186,12 +196,11 @@ export const ARCHITECTURES: readonly Architecture[] = [
     keys: [
       ...ROTARY,
       WINDOW,
-      { gguf: "attention.sliding_window_pattern", hf: "sliding_window_pattern", otherwise: () => 6 },
       {
         gguf: "rope.freq_base_swa",
         hf: "rope_local_base_freq",
         fraction: true,
-        otherwise: () => 10000,
+        otherwise: (c) => localBase(c) ?? 10000,
       },
     ],
   },
@@ -221,7 +230,7 @@ export const ARCHITECTURES: readonly Architecture[] = [
         ["post_ffw_norm", "post_feedforward_layernorm"],
       ),
     ],
-    keys: ROTARY,
+    keys: rotary(1e-5),
   },
   {
     name: "gpt2",

@@ -17,6 +17,13 @@ export class GgufMetadata {
     const value = this.values[key]
     return value instanceof mx.Array && value.size === 1 ? Number(value.item()) : null
   }
+  /** A number, which may also be given for each layer. @throws FormatError if layers differ */
+  same(key: string): number | null {
+    const [first, ...others] = this.numbers(key) ?? []
+    if (others.some((value) => value !== first))
+      throw this.error(`${key} differs by layer, which is not supported`)
+    return first ?? this.number(key)
+  }
   flag(key: string): boolean | null {
     const value = this.values[key]
     return value instanceof mx.Array && value.size === 1 ? Boolean(value.item()) : null

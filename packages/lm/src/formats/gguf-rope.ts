@@ -10,10 +10,19 @@ import type { GgufMetadata } from "./gguf-metadata"
 const list = (array: mx.Array): Json => Array.from(array.astype(mx.float32).toTypedArray() as Float32Array)
 
 /** The RoPE fields of config.json. */
-export function readRope(metadata: GgufMetadata, architecture: string, arrays: Weights): JsonObject {
+export function readRope(
+  metadata: GgufMetadata,
+  architecture: string,
+  arrays: Weights,
+  headDim: number,
+): JsonObject {
   const key = (name: string): string => `${architecture}.rope.${name}`
   const context = metadata.number(`${architecture}.context_length`) ?? 2048
-  const theta = { rope_theta: metadata.number(key("freq_base")) ?? 10000 }
+  const dims = metadata.number(key("dimension_count")) ?? headDim
+  const theta = {
+    rope_theta: metadata.number(key("freq_base")) ?? 10000,
+    ...(dims === headDim ? {} : { partial_rotary_factor: dims / headDim }),
+  }
   const trained = metadata.number(key("scaling.original_context_length"))
   const factors = arrays["rope_freqs.weight"]
   const [short, long] = [arrays["rope_factors_short.weight"], arrays["rope_factors_long.weight"]]

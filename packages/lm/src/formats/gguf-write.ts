@@ -11,11 +11,14 @@ import {
   ggufParts,
   writeBeside,
 } from "@lazuli/core/engine"
-import type { Json, JsonObject, Settings } from "../models/settings"
+import { EncoderNetwork, type Weights } from "../models/network"
+import { type Json, type JsonObject, Settings } from "../models/settings"
 import type { Progress } from "./folder"
-import { attentionScalar } from "./gguf"
-import { ARCHITECTURES, type Architecture, type Key, renameLayer } from "./gguf-architectures"
+import { ARCHITECTURES, type Architecture, type Key, type Names, renameLayer } from "./gguf-architectures"
+import { checkSame } from "./gguf-compare"
+import { ggufArchitecture, ggufConfig, POOLINGS, RANKS } from "./gguf-config"
 import { BLOCK_TYPES, type BlockType, copyBlocks, encodeBlocks, type PackedRows } from "./gguf-encode"
+import { GgufMetadata } from "./gguf-metadata"
 import { writeRope } from "./gguf-rope"
 import { tokenizerMetadata } from "./gguf-tokenizer-write"
 import type { LoadedModel } from "./load"
@@ -54,18 +57,20 @@ export function writeGgufModel(
   const heads = config.optionalCount("head_dim") ?? headDimOf(config)
   const rotates = architecture.name !== "gpt2" && architecture.name !== "bert"
   const rope = rotates ? writeRope(config, architecture.name, heads, architecture.ropeBase) : null
-  const tensors = [
-    ...Object.entries(rope?.tensors ?? {}).map(([name, array]) => plainTensor(name, array, "F32", null)),
-    ...tensorsOf(model, config, architecture, type),
-  ]
-  const metadata: Metadata = {
+  const described: Metadata = {
     "general.architecture": architecture.name,
     "general.type": "model",
     "general.quantization_version": u32(2),
     ...metadataOf(config, architecture),
+    ...poolingOf(model, architecture),
     ...rope?.metadata,
-    ...tokenizerMetadata(model.tokenizer, vocabularyOf(model)),
   }
+  checkSame(config, configWithin(model, architecture, described, rope?.tensors ?? {}))
+  const tensors = [
+    ...Object.entries(rope?.tensors ?? {}).map(([name, array]) => plainTensor(name, array, "F32", null)),
+    ...tensorsOf(model, config, architecture, type),
+  ]
+  const metadata: Metadata = { ...described, ...tokenizerMetadata(model.tokenizer, vocabularyOf(model)) }
   const total = tensors.reduce((sum, { nbytes }) => sum + nbytes, 0)
   let done = 0
   const reporting = tensors.map((tensor) => ({
@@ -89,33 +94,50 @@ function architectureOf(config: Settings): Architecture {
   const type = config.string("model_type")
   const found = ARCHITECTURES.find(({ modelTypes }) => modelTypes.includes(type))
   if (!found) throw new FormatError("save", `GGUF files do not support the model_type "${type}"`)
-  for (const [key, [value, otherwise]] of Object.entries(found.fixed ?? {}))
-    if (JSON.stringify(config.values[key] ?? otherwise) !== JSON.stringify(value))
-      throw new FormatError(
-        "save",
-        `"${key}" is ${JSON.stringify(config.values[key] ?? otherwise)}, but GGUF files of ${found.name} imply ${JSON.stringify(value)}`,
-      )
   return found
 }
 
 function metadataOf(config: Settings, architecture: Architecture): Metadata {
   const { name, keys } = architecture
   const out: Metadata = { [`${name}.vocab_size`]: u32(config.count("vocab_size")) }
-  const values: JsonObject = { ...config.values, ...patternOf(config, name) }
   for (const key of keys) {
-    const value = valueOf(values, key)
+    const value = valueOf(config.values, key)
     if (value !== null) out[`${name}.${key.gguf}`] = mx.array(value, key.fraction ? mx.float32 : mx.uint32)
   }
-  if (name === "bert") {
-    const scores = config
-      .optionalStrings("architectures")
-      ?.some((each) => each.endsWith("ForSequenceClassification"))
-    out["bert.attention.causal"] = mx.array(false)
-    // 1 is mean, 4 is rank.
-    out["bert.pooling_type"] = u32(scores ? 4 : 1)
-  }
-  if (name === "gemma2" || name === "gemma3") checkGemma(values, name)
+  if (name === "gemma3") out["gemma3.attention.sliding_window_pattern"] = u32(periodOf(config))
+  if (name === "bert") out["bert.attention.causal"] = mx.array(false)
   return out
+}
+
+/** The pooling of embeddings, which is by default the mean for encoders. */
+function poolingOf({ pooling, network }: LoadedModel, { name }: Architecture): Metadata {
+  const encodes = network instanceof EncoderNetwork
+  if (pooling === undefined && !encodes) return {}
+  const type = encodes && network.scores ? RANKS : POOLINGS[pooling ?? "mean"]
+  if (type === undefined) throw new FormatError("save", `GGUF files do not support embeddings by ${pooling}`)
+  return { [`${name}.pooling_type`]: u32(type) }
+}
+
+/** The config that loading the file would give. */
+function configWithin(
+  model: LoadedModel,
+  { tensors }: Architecture,
+  metadata: Metadata,
+  rope: Weights,
+): Settings {
+  const read = new GgufMetadata(metadata, "GGUF files")
+  const shapes = Object.fromEntries(
+    Object.entries(weightsOf(model)).map(([name, array]) => [renamed(tensors, name) ?? name, array]),
+  )
+  const architecture = ggufArchitecture(read)
+  return new Settings(ggufConfig(read, architecture, shapes, rope), `a GGUF file of ${architecture.name}`)
+}
+
+/** A weight's name in GGUF files, null if they do not have it. */
+function renamed(names: Names, weight: string): string | null {
+  const at = weight.lastIndexOf(".")
+  const layer = renameLayer(names, weight.slice(0, at), 1)
+  return layer === null ? null : layer + weight.slice(at)
 }
 
 function valueOf(config: JsonObject, { hf, otherwise, optional }: Key): number | null {
@@ -125,28 +147,11 @@ function valueOf(config: JsonObject, { hf, otherwise, optional }: Key): number |
   throw new FormatError("save", `"${hf}" is missing from the config`)
 }
 
-/** The period of Gemma's layers with full attention. */
-function patternOf(config: Settings, name: string): JsonObject {
-  const types = name.startsWith("gemma") ? config.optionalStrings("layer_types") : null
-  if (!types) return {}
-  const period = types.indexOf("full_attention") + 1 || types.length + 1
-  const regular = types.every((type, i) => (type === "full_attention") === ((i + 1) % period === 0))
-  if (!regular) throw new FormatError("save", 'GGUF files need periodic "layer_types"')
-  return { sliding_window_pattern: period }
-}
-
-/** Rejects configs for which llama.cpp would compute something else. */
-function checkGemma(config: JsonObject, name: "gemma2" | "gemma3"): void {
-  const headDim = config.head_dim ?? Number(config.hidden_size) / Number(config.num_attention_heads)
-  const scalar = attentionScalar(name, { ...config, head_dim: headDim })
-  if ((config.query_pre_attn_scalar ?? 256) !== scalar)
-    throw new FormatError("save", `"query_pre_attn_scalar" must be ${scalar} in a GGUF file`)
-  const caps = ["attn_logit_softcapping", "final_logit_softcapping"].filter((key) => config[key] != null)
-  if (caps.length !== (name === "gemma2" ? 2 : 0))
-    throw new FormatError(
-      "save",
-      `${name} ${name === "gemma2" ? "must have" : "cannot have"} soft caps in a GGUF file`,
-    )
+/** The period of Gemma 3's layers without windows. */
+function periodOf(config: Settings): number {
+  const types = config.optionalStrings("layer_types")
+  if (!types) return config.count("sliding_window_pattern", 6)
+  return types.indexOf("full_attention") + 1 || types.length + 1
 }
 
 /** Matrices that llama.cpp needs in float32. */

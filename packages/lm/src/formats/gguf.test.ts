@@ -9,7 +9,7 @@ import * as lm from "@lazuli/lm"
 import * as nn from "@lazuli/nn"
 import { afterAll, describe, expect, test } from "vitest"
 import "@lazuli/backend-cpu"
-import { tiny, writeCheckpoint } from "../../test/checkpoints"
+import { type Config, tiny, writeCheckpoint } from "../../test/checkpoints"
 import { divergence, ggufCases, logprobs, POSITIONS, writeCase } from "../../test/gguf-cases"
 import { forGguf } from "../../test/gguf-checkpoints"
 import { writeJson } from "../../test/tokenizer"
@@ -96,6 +96,103 @@ test("a packed Gemma is close to llama.cpp in its default dtype", async () => {
   const got = rows.subtract(mx.logsumexp(rows, -1, true))
   expect(divergence(recorded["gemma3-heads.Q8_0"], got)).toBeLessThan(0.01)
 })
+
+/** A model whose config.json has other values; null removes one. */
+const varied = (name: string, values: Config): Promise<lm.LoadedModel> => {
+  const made = forGguf[name] ?? tiny[name]
+  return lm.load(
+    writeCheckpoint(name, at(`varied-${name}`), 1, { ...made, config: { ...made.config, ...values } }),
+  )
+}
+/** A model's file with other metadata; null removes a value. */
+const withMetadata = (
+  model: lm.LoadedModel,
+  values: Record<string, mx.Array | null>,
+): Promise<lm.LoadedModel> => {
+  lm.save(model, at("metadata.gguf"))
+  const [arrays, metadata] = mx.load(at("metadata.gguf") as "x.gguf", { returnMetadata: true })
+  const changed = Object.entries({ ...metadata, ...values }).filter(([, value]) => value !== null)
+  mx.saveGguf(at("metadata.gguf"), arrays, Object.fromEntries(changed) as typeof metadata)
+  return lm.load(at("metadata.gguf"))
+}
+const factors = tiny["phi3-longrope"].config.rope_scaling as Record<string, number[]>
+const half = (key: string): Config => ({ [key]: factors[key].slice(0, 4) })
+
+test.each([
+  ["phi3-plain", { partial_rotary_factor: 0.5 }],
+  [
+    "phi3-longrope",
+    {
+      partial_rotary_factor: 0.5,
+      rope_scaling: { ...factors, ...half("short_factor"), ...half("long_factor") },
+    },
+  ],
+  ["gemma3-heads", { layer_types: ["sliding_attention", "full_attention", "sliding_attention"] }],
+  ["gemma3-heads", { layer_types: ["sliding_attention", "sliding_attention", "sliding_attention"] }],
+  [
+    "gemma3-heads",
+    {
+      ...{ rope_theta: null, rope_local_base_freq: null, rope_scaling: null },
+      rope_parameters: {
+        full_attention: { rope_type: "linear", factor: 8, rope_theta: 1e6 },
+        sliding_attention: { rope_type: "default", rope_theta: 5000 },
+      },
+    },
+  ],
+  ["qwen2", { use_sliding_window: true, sliding_window: 4, max_window_layers: 2 }],
+  ["olmo2", { rms_norm_eps: null }],
+  ["gpt2", { activation_function: "gelu_pytorch_tanh" }],
+] as [string, Config][])("%s with %j is unchanged as a GGUF file", async (name, values) => {
+  const want = await varied(name, values)
+  lm.save(want, at("varied.gguf"))
+  expect(distance(logits(want), logits(await lm.load(at("varied.gguf"))))).toBeLessThan(1e-5)
+})
+
+test("saving a GGUF file leaves the random state as it was", async () => {
+  const model = await lm.load(writeCheckpoint("llama", at("random")))
+  mx.random.seed(1)
+  const want = mx.random.uniform().item()
+  mx.random.seed(1)
+  lm.save(model, at("random.gguf"))
+  expect(mx.random.uniform().item()).toBe(want)
+})
+
+test("Phi 3's window of zero is none", async () => {
+  const model = await varied("phi3-plain", {})
+  const got = await withMetadata(model, { "phi3.attention.sliding_window": mx.array(0, mx.uint32) })
+  expect(distance(logits(model), logits(got))).toBeLessThan(1e-5)
+})
+
+test("Gemma 2's caps and window have llama.cpp's defaults", async () => {
+  const model = await varied("gemma2-heads", {})
+  const keys = ["attn_logit_softcapping", "final_logit_softcapping", "attention.sliding_window"]
+  const got = await withMetadata(model, Object.fromEntries(keys.map((key) => [`gemma2.${key}`, null])))
+  const { values } = got.config
+  expect([values.attn_logit_softcapping, values.final_logit_softcapping]).toEqual([50, 30])
+  expect(values.sliding_window).toBe(4096)
+})
+
+test("values may be given for each layer, if layers do not differ", async () => {
+  const model = await varied("llama", {})
+  const per = (...heads: number[]): Promise<lm.LoadedModel> =>
+    withMetadata(model, { "llama.attention.head_count_kv": mx.array(heads, mx.uint32) })
+  expect(distance(logits(model), logits(await per(2, 2)))).toBeLessThan(1e-5)
+  await expect(per(2, 4)).rejects.toThrow(/llama\.attention\.head_count_kv differs by layer/)
+})
+
+test.each(["mean", "first", "last"] as const)(
+  "the pooling %s is unchanged by a GGUF file",
+  async (pooling) => {
+    for (const name of ["bert", "qwen3"]) {
+      const model = { ...(await varied(name, {})), pooling }
+      lm.save(model, at("pooled.gguf"))
+      const got = await lm.load(at("pooled.gguf"))
+      expect(got.pooling).toBe(pooling)
+      const [[a], [b]] = await Promise.all([model, got].map((each) => lm.embed(each, ["the beginning"])))
+      expect(Math.max(...a.map((x, i) => Math.abs(x - b[i])))).toBeLessThan(1e-5)
+    }
+  },
+)
 
 describe("packed weights", () => {
   test.each(["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"] as const)(
@@ -283,11 +380,56 @@ describe("rejected are", () => {
 
   test.each([
     ["llama-dynamic", /do not support the rope_type "dynamic"/],
-    ["gemma2", /"query_pre_attn_scalar" must be 16 in a GGUF file/],
-    ["qwen3-moe", /"mlp_only_layers" is \[1\], but GGUF files of qwen3moe imply \[\]/],
+    ["gemma2", /"query_pre_attn_scalar" is 20, but would be 16 in a GGUF file of gemma2/],
+    ["qwen3-moe", /"mlp_only_layers" is \[1\], but would be \[\] in a GGUF file of qwen3moe/],
+    ["qwen2-window", /"use_sliding_window" is true, but would be false in a GGUF file of qwen2/],
   ] as const)("%s, for which llama.cpp would compute something else", async (name, reason) => {
     const model = await lm.load(writeCheckpoint(name, at(`refused-${name}`)))
     expect(() => lm.save(model, at("refused.gguf"))).toThrow(reason)
+  })
+
+  test.each([
+    ["llama", { hidden_act: "gelu" }, /"hidden_act" is "gelu", but would be missing in a GGUF file of llama/],
+    [
+      "llama",
+      { layer_types: ["sliding_attention", "full_attention"], sliding_window: 4 },
+      /"layer_types" is \["sliding_attention","full_attention"\], but would be missing/,
+    ],
+    ["llama", { rope_scaling: { rope_type: "yarn", factor: 4, beta_fast: 8, attention_factor: 2 } }, /yarn/],
+    [
+      "gemma2-heads",
+      { layer_types: ["full_attention", "full_attention"] },
+      /"layer_types" is \["full_attention"/,
+    ],
+    [
+      "gemma2-heads",
+      { final_logit_softcapping: null },
+      /"final_logit_softcapping" is missing, but would be 30 /,
+    ],
+    ["gemma3-heads", { final_logit_softcapping: 9 }, /"final_logit_softcapping" is 9, but would be missing/],
+    [
+      "gemma3-heads",
+      { layer_types: ["full_attention", "full_attention", "sliding_attention"] },
+      /"layer_types" is \["full_attention"/,
+    ],
+    ["gpt2", { activation_function: "relu" }, /"activation_function" is "relu", but would be missing/],
+    ["gpt2", { scale_attn_by_inverse_layer_idx: true }, /"scale_attn_by_inverse_layer_idx" is true/],
+    ["bert", { hidden_act: "relu" }, /"hidden_act" is "relu", but would be missing in a GGUF file of bert/],
+  ] as [string, Config, RegExp][])(
+    "%s with %j, which GGUF files would lose",
+    async (name, values, reason) => {
+      const model = await varied(name, values)
+      expect(() => lm.save(model, at("refused.gguf"))).toThrow(reason)
+    },
+  )
+
+  test("OLMo 3, and parts of files", async () => {
+    const model = await varied("olmo2", {})
+    const windows = { "olmo2.attention.sliding_window": mx.array(4, mx.uint32) }
+    await expect(withMetadata(model, windows)).rejects.toThrow(/OLMo 3, which has sliding windows, is not/)
+    await expect(withMetadata(model, { "split.count": mx.array(2, mx.uint16) })).rejects.toThrow(
+      /is one of 2 parts of a model. Join them/,
+    )
   })
 
   test("numbers of heads that do not divide the rows", async () => {

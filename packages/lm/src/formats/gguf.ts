@@ -5,13 +5,13 @@ import * as mx from "@lazuli/core"
 import { asPath, FormatError, readGguf, withFile } from "@lazuli/core/engine"
 import type { Weights } from "../models/network"
 import { inDtype, replaced } from "../models/replaced"
-import { type Json, type JsonObject, Settings } from "../models/settings"
+import { type JsonObject, Settings } from "../models/settings"
 import { Tokenizer } from "../text/tokenizer"
 import { type Progress, reportReading } from "./folder"
-import { ARCHITECTURES, type Architecture, renameLayer } from "./gguf-architectures"
+import { type Architecture, renameLayer } from "./gguf-architectures"
 import { blockFormats } from "./gguf-blocks"
+import { ggufArchitecture, ggufConfig, ggufPooling } from "./gguf-config"
 import { GgufMetadata } from "./gguf-metadata"
-import { readRope } from "./gguf-rope"
 import { commonDtype, type StoredFormat, storedFormats } from "./gguf-stored"
 import { ggufTokenizer } from "./gguf-tokenizer"
 
@@ -21,6 +21,7 @@ export interface GgufModel {
   readonly weights: Weights
   readonly tokenizer: Tokenizer
   readonly stored: readonly StoredFormat[]
+  readonly pooling: string | undefined
 }
 
 /**
@@ -38,6 +39,7 @@ export function readGgufModel(
   const { arrays, metadata: values } = withFile("load", asPath("load", file), (open) => {
     reportReading(open, (done) => onProgress?.(done, open.size, file))
     return readGguf(open, blockFormats, (all, metadata) => {
+      refuseParts(new GgufMetadata(metadata, file))
       const tensors = all.filter(({ name }) => !name.startsWith(ROPE))
       const dtype = given ?? commonDtype(tensors, String(metadata["general.architecture"]))
       stored = storedFormats(tensors, dtype)
@@ -48,10 +50,10 @@ export function readGgufModel(
     })
   })
   const metadata = new GgufMetadata(values, file)
-  const architecture = architectureOf(metadata)
+  const architecture = ggufArchitecture(metadata)
   const tokens = metadata.texts("tokenizer.ggml.tokens")
   if (!tokens) throw metadata.error("tokenizer.ggml.tokens is missing")
-  const base = configOf(metadata, architecture, arrays)
+  const base = ggufConfig(metadata, architecture, arrays, arrays)
   const weights = convertTensors(arrays, architecture, base)
   const quantization = quantizationOf(weights)
   return {
@@ -59,63 +61,22 @@ export function readGgufModel(
     weights,
     tokenizer: new Tokenizer(ggufTokenizer(metadata, tokens)),
     stored,
+    pooling: ggufPooling(metadata, architecture),
   }
+}
+
+/** @throws FormatError for a file that has a part of the tensors */
+function refuseParts(metadata: GgufMetadata): void {
+  const parts = metadata.number("split.count") ?? 1
+  if (parts > 1)
+    throw metadata.error(
+      `the file is one of ${parts} parts of a model`,
+      "Join them with llama-gguf-split --merge",
+    )
 }
 
 /** The beginning of names of tensors with factors of frequencies. */
 const ROPE = "rope_"
-
-/** The architecture of a file. Families that share a name differ in their metadata. */
-function architectureOf(metadata: GgufMetadata): Architecture {
-  const name = metadata.text("general.architecture")
-  const named = ARCHITECTURES.filter((each) => each.name === name)
-  if (named.length === 0)
-    throw metadata.error(
-      `the architecture ${JSON.stringify(name)} is not supported in GGUF files`,
-      `Supported: ${[...new Set(ARCHITECTURES.map((each) => each.name))].join(", ")}; load others from folders in Hugging Face format`,
-    )
-  const has = (key: string): boolean => (metadata.number(`${name}.${key}`) ?? 0) > 0
-  const type = has("expert_count") ? "mixtral" : has("attention.sliding_window") ? "mistral" : "llama"
-  return name === "llama" ? named.find(({ modelTypes }) => modelTypes.includes(type))! : named[0]
-}
-
-function configOf(metadata: GgufMetadata, architecture: Architecture, arrays: Weights): JsonObject {
-  const { name, keys, fixed = {} } = architecture
-  const config: Record<string, Json> = { model_type: architecture.modelTypes[0] }
-  for (const { gguf, hf, otherwise, optional } of keys) {
-    const value = metadata.number(`${name}.${gguf}`) ?? otherwise?.(config) ?? null
-    if (value === null && !optional) throw metadata.error(`${name}.${gguf} is missing`)
-    if (value !== null) config[hf] ??= value
-  }
-  for (const [key, [value]] of Object.entries(fixed)) config[key] = value
-  config.vocab_size = arrays["token_embd.weight"]?.shape[0] ?? 0
-  if (name === "gpt2") return config
-  if (name === "bert") return { ...config, ...bertConfig(arrays) }
-  if (name === "gemma2" || name === "gemma3") config.query_pre_attn_scalar = attentionScalar(name, config)
-  const pattern = metadata.numbers(`${name}.attention.sliding_window_pattern`)
-  if (pattern) config.layer_types = pattern.map((slides) => (slides ? "sliding_attention" : "full_attention"))
-  return {
-    ...config,
-    tie_word_embeddings: !("output.weight" in arrays),
-    attention_bias: "blk.0.attn_q.bias" in arrays,
-    mlp_bias: "blk.0.ffn_up.bias" in arrays,
-    ...readRope(metadata, name, arrays),
-  }
-}
-
-function bertConfig(arrays: Weights): JsonObject {
-  const labels = arrays["cls.output.weight"]?.shape[0]
-  return {
-    type_vocab_size: arrays["token_types.weight"]?.shape[0] ?? 2,
-    ...(labels ? { architectures: ["BertForSequenceClassification"], num_labels: labels } : {}),
-  }
-}
-
-/** Gemma's query_pre_attn_scalar, which llama.cpp derives for the largest models from their number of layers. */
-export function attentionScalar(architecture: "gemma2" | "gemma3", config: JsonObject): number {
-  const largest = config.num_hidden_layers === (architecture === "gemma2" ? 46 : 62)
-  return largest ? Number(config.hidden_size) / Number(config.num_attention_heads) : Number(config.head_dim)
-}
 
 /** Separate tensors of experts, in older files. */
 const SINGLE = /^blk\.(\d+)\.ffn_(gate|up|down)\.(\d+)$/

@@ -32,7 +32,7 @@ export interface LoadedModel<N extends Network = Network> {
   readonly name: string
   /** The folder or file that it was loaded from. */
   readonly source: string
-  /** The pooling that its folder asks for, for embeddings: "mean", "first", "last", or the name of one that `embed` does not support. */
+  /** The pooling of embeddings that its files ask for: "mean", "first", "last", or the name of one that `embed` does not support. */
   readonly pooling?: string
   /** For a GGUF file: which types of tensors are held as they are stored, and which were converted. */
   readonly stored?: readonly StoredFormat[]
@@ -137,13 +137,13 @@ function loadGguf(source: string, { dtype, activations, onProgress, signal }: Lo
     throw new ArgumentError("load", `${source} is neither a folder nor a .gguf file`)
   const total = statSync(source).size
   onProgress?.(0, total, source)
-  const { config, weights, tokenizer, stored } = readGgufModel(source, dtype, onProgress, () =>
+  const { config, weights, tokenizer, stored, pooling } = readGgufModel(source, dtype, onProgress, () =>
     signal?.throwIfAborted(),
   )
   const network = assemble(config, weights)
   setActivations(network, activations)
   onProgress?.(total, total, source)
-  return { network, tokenizer, config, name: nameOf(source), source, stored }
+  return { network, tokenizer, config, name: nameOf(source), source, stored, pooling }
 }
 
 function setActivations(network: Network, activations: mx.ProductActivations = "exact"): void {

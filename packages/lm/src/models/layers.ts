@@ -143,20 +143,22 @@ export function activationOf(name: string): Activation {
   if (!found) throw new mx.FormatError("load", `config.json: the activation "${name}" is not supported`)
   return found
 }
-const ACTIVATIONS: Readonly<Record<string, Activation>> = {
-  silu: (x) => nn.silu(x),
-  swish: (x) => nn.silu(x),
-  relu: (x) => nn.relu(x),
-  gelu: (x) => nn.gelu(x),
-  gelu_new: (x) => tanhGelu(x),
-  gelu_pytorch_tanh: (x) => tanhGelu(x),
-  tanh: (x) => x.tanh(),
-}
-
 /** ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))). */
 const tanhGelu: Activation = (x) => {
   const inner = x.add(x.multiply(x).multiply(x).multiply(0.044715)).multiply(Math.sqrt(2 / Math.PI))
   return x.multiply(0.5).multiply(inner.tanh().add(1))
+}
+const silu: Activation = (x) => nn.silu(x)
+
+// Names of one function have the same, by which GGUF files compare networks.
+const ACTIVATIONS: Readonly<Record<string, Activation>> = {
+  silu,
+  swish: silu,
+  relu: (x) => nn.relu(x),
+  gelu: (x) => nn.gelu(x),
+  gelu_new: tanhGelu,
+  gelu_pytorch_tanh: tanhGelu,
+  tanh: (x) => x.tanh(),
 }
 
 /** Gated feed-forward network: down(activation(gate(x)) · up(x)). */

@@ -148,7 +148,8 @@ export function ropeSettings(
   const partial =
     rope?.optionalPositive("partial_rotary_factor") ?? config.positive("partial_rotary_factor", 1)
   const kind = rope?.string("rope_type", rope.string("type", "default")) ?? "default"
-  return { kind, theta, dims: 2 * Math.floor((headDim * partial) / 2), rope }
+  // The part may be a quotient, such as 30/44, whose product with the divisor is less than the dividend.
+  return { kind, theta, dims: 2 * Math.floor((headDim * partial) / 2 + 1e-6), rope }
 }
 
 /** The scaling type of a config.json. */
@@ -248,6 +249,17 @@ export class Rope {
   /** The longest sequence with the same frequencies as one of this length. */
   sameUpTo(length: number): number {
     return this.variant(length).bound
+  }
+
+  /** True if this rotates as another does, within the precision of float32. */
+  isLike(other: Rope): boolean {
+    if (this.dims !== other.dims || this.traditional !== other.traditional) return false
+    const near = (a: number, b: number): boolean => Math.abs(a - b) <= 1e-5 * Math.abs(b)
+    const bounds = [this.sameUpTo(1), other.sameUpTo(1)]
+    return [1, ...bounds, ...bounds.map((length) => length + 1)].every((length) => {
+      const [a, b] = [this.variant(length), other.variant(length)]
+      return near(a.factor, b.factor) && a.freqs.every((freq, i) => near(freq, b.freqs[i]))
+    })
   }
 
   /** The cached arrays. */
