@@ -19,6 +19,8 @@ export class OtherProcesses {
   private readonly watches = new Map<number, DeviceWatch>()
   /** The last one that was added. */
   private last: Place = { place: 0, op: "allSum" }
+  /** The last that is known to be done: work behind it is this process's own. */
+  private done = 0
   /** Waits of which the others were told. */
   private waits = 0
 
@@ -39,6 +41,8 @@ export class OtherProcesses {
   leave(): void {
     this.watches.clear()
     this.waits = 0
+    this.last = { place: 0, op: "allSum" }
+    this.done = 0
   }
   /** Notes collectives that are added. */
   add({ group, name: op, operations, from, to }: ExchangeNote): void {
@@ -48,17 +52,19 @@ export class OtherProcesses {
   }
 
   /** A wait until a collective is done, of which the others are told from the first time it tells on. */
-  private wait({ place, op }: Place): { tell(): void; end(): void } {
+  private wait({ place, op }: Place): { tell(): void; end(isDone: boolean): void } {
     const watch = this.ofJob as DeviceWatch
     let isTold = false
     return {
       /** @throws DistributedError where another process has failed */
       tell: () => {
+        if (place <= this.done) return
         if (!isTold) this.waits++
         isTold = true
         watch.wait(place, op)
       },
-      end: () => {
+      end: (isDone) => {
+        if (isDone && watch === this.ofJob) this.done = Math.max(this.done, place)
         // Nothing is to be told of a job that this process has left.
         if (isTold && watch === this.ofJob) watch.end(--this.waits > 0)
         isTold = false
@@ -66,19 +72,26 @@ export class OtherProcesses {
     }
   }
 
-  /** Waits until `look`, which waits for {@link CHECK_EVERY}, has an answer; gives the error where another process fails meanwhile. */
-  await<T>(look: () => T | undefined, wait = this.wait(this.last)): T | Error {
+  /**
+   * Waits until `look`, which waits for {@link CHECK_EVERY}, has an answer; gives the error where another process fails meanwhile. `isAll`
+   * says whether all collectives are done then.
+   */
+  await<T>(look: () => T | undefined, isAll: boolean, wait = this.wait(this.last)): T | Error {
+    let isDone = false
     try {
       for (;;) {
         const outcome = look()
-        if (outcome !== undefined) return outcome
+        if (outcome !== undefined) {
+          isDone = isAll
+          return outcome
+        }
         wait.tell()
       }
     } catch (error) {
       this.giveUp()
       return error as Error
     } finally {
-      wait.end()
+      wait.end(isDone)
     }
   }
 
@@ -95,7 +108,7 @@ export class OtherProcesses {
     const wait = this.wait(this.last)
     let next = performance.now() + CHECK_EVERY
     const answered = (outcome: boolean | Error): boolean => {
-      wait.end()
+      wait.end(outcome === true)
       return conclude(outcome)
     }
     return {
@@ -113,9 +126,9 @@ export class OtherProcesses {
           return answered(error as Error)
         }
       },
-      wait: () => answered(this.await(() => look(CHECK_EVERY) ?? undefined, wait)),
+      wait: () => answered(this.await(() => look(CHECK_EVERY) ?? undefined, false, wait)),
       release() {
-        wait.end()
+        wait.end(false)
         free()
       },
     }

@@ -262,7 +262,7 @@ export class CudaRuntime implements GpuRuntime {
   private awaitWork(stream: number): string | Error | null {
     const { native, others } = this
     if (!others.exist) return native.synchronize(stream)
-    return others.await(() => native.synchronize(stream, CHECK_EVERY))
+    return others.await(() => native.synchronize(stream, CHECK_EVERY), stream === ALL)
   }
   private graphs: ((words: BigInt64Array) => number | null) | null | undefined
   /** Prepares a graph of operations for cuDNN, and gives its number; null where that is not there, or is of a version with known faults. */

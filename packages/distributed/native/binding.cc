@@ -194,7 +194,7 @@ napi_value add_device_work(Call& call) {
     lane.to = group->world_rank(call.integer(3));
     members = {lane.from, lane.to};
   } else {
-    for (int i = 0; i < group->size(); i++) members.push_back(group->world_rank(i));
+    members = group->members();
   }
   const auto operation = uint32_t(int64_t(call.number(1)));
   return call.from(double(group->world().add_device_work(lane, members, operation)));
@@ -203,7 +203,7 @@ napi_value add_device_work(Call& call) {
 // await_device(group, place, name)
 napi_value await_device(Call& call) {
   const auto group = group_at(call.integer(0));
-  group->world().await_device(call.text(2).c_str(), uint64_t(call.number(1)));
+  group->world().await_device(call.text(2).c_str(), uint64_t(call.number(1)), group->members());
   return nullptr;
 }
 

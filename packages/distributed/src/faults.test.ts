@@ -115,6 +115,8 @@ test("the time in which a process is stopped is no part of its wait for a device
 test.each([
   { what: "ahead", ends: false },
   { what: "apart", ends: false },
+  { what: "idle", ends: false },
+  { what: "outside", ends: false },
   { what: "different", ends: true },
   { what: "crossed", ends: true },
   { what: "around", ends: true },
@@ -125,7 +127,7 @@ test.each([
       backend: "ring",
       timeLimit: LIMIT,
     })
-    expect(code, errors.flat().join("\n")).toBe(ends ? 3 : 0)
+    expect(code, [...out, ...errors].flat().join("\n")).toBe(ends ? 3 : 0)
     for (const [line] of out) {
       const { message } = JSON.parse(line)
       if (what === "different")

@@ -70,6 +70,16 @@ test.each([
   },
   60_000,
 )
+test("what a rank sent before it left may be late", async () => {
+  const relay = await startRelay("lag", 1, 0)
+  const { code, errors } = await runJob([program, "none", "5", "3"], 2, {
+    backend: "ring",
+    timeLimit: 2,
+    env: { LAZULI_PROXY: `127.0.0.1:${relay.port}` },
+  })
+  relay.close()
+  expect(code, errors.flat().join("\n")).toBe(0)
+}, 60_000)
 
 test("a connection cut while the ranks connect: the waiting rank hears of it before its limit", async () => {
   const limit = 10

@@ -81,6 +81,17 @@ test("noise, a wrong secret and a wrong size do not join; the right rank does af
   const late = await Promise.all([waiting, rankOf(program, 1, silent)])
   expect(late.map(({ out }) => JSON.parse(out).name)).toEqual(["none", "none"])
 
+  // Of the right first words, and no more.
+  const begun = Array.from({ length: 40 }, () => new Socket())
+  onTestFinished(() => {
+    for (const each of begun) each.destroy()
+  })
+  const asked = rankOf(program, 0, silent)
+  await Promise.all(begun.map((each) => knock(each, port)))
+  for (const each of begun) each.write(`LAZULI/1${"x".repeat(32)}`)
+  const heard = await Promise.all([asked, rankOf(program, 1, silent)])
+  expect(heard.map(({ out }) => JSON.parse(out).name)).toEqual(["none", "none"])
+
   const sizes = await Promise.all([rankOf(program, 0, job), rankOf(program, 1, { ...job, LAZULI_SIZE: "3" })])
   for (const { out } of sizes)
     expect(JSON.parse(out)).toMatchObject({ name: "DistributedError", op: "init", rank: 1 })

@@ -6,7 +6,7 @@ import type { DistributedError } from "@lazuli/core"
 import { connectBy } from "../src/backends"
 import type { NativeCommunicator } from "../src/communicators"
 import { jobOf } from "../src/job"
-import type { JoinOptions } from "../src/native"
+import { type JoinOptions, native } from "../src/native"
 
 const sleep = (ms: number): void => void Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms)
 // A relay is for what the last rank alone does.
@@ -21,6 +21,18 @@ const { rank, size } = group
 const CASES: Record<string, () => void> = {
   stopped() {
     if (rank === 1) sleep(20_000)
+    add(group, 1)
+  },
+  // What all have added is for their devices alone to do.
+  idle() {
+    add(group, 1)
+    if (rank === 1) end(4000)
+  },
+  // Of others no matter.
+  outside() {
+    const half = group.split(Math.floor((2 * rank) / size), -1)
+    add(half, 1)
+    if (rank < 2) end(0)
   },
   // As a rank that compiles is ahead of one that does not.
   ahead: () => add(group, 10 - 2 * rank),
@@ -43,6 +55,12 @@ const CASES: Record<string, () => void> = {
     CASES.crossed()
   },
   around: () => group.watch.add(1, "send", rank, (rank + 1) % size),
+}
+function end(after: number): never {
+  sleep(after)
+  console.log(JSON.stringify({ message: null }))
+  native().leave()
+  process.exit()
 }
 function add({ watch }: NativeCommunicator, count: number, other = -1): void {
   for (let i = 0; i < count; i++) watch.add(i === other ? 1000 : i, "allSum")

@@ -74,6 +74,7 @@ class Group {
   Group(std::shared_ptr<World> world, std::vector<int> members, uint32_t id);
   int rank() const { return rank_; }
   int size() const { return int(members_.size()); }
+  const std::vector<int>& members() const { return members_; }  // ranks of the world
   int world_rank(int rank) const { return members_[size_t(rank)]; }
   int members_here() const;     // on this host
   int processors_here() const;  // that one of those or another may use

@@ -257,7 +257,7 @@ class SharedMemory : public Transport {
     theirs.sleepers.fetch_add(1, std::memory_order_seq_cst);
     try {
       while (!there()) {
-        group.world().check(group.world_rank(int(rank)), since);
+        group.world().check(group.world_rank(int(rank)), since, true);
         const uint32_t seen = theirs.rounds.load(std::memory_order_seq_cst);
         if (!there()) futex(&theirs.rounds, FUTEX_WAIT, seen, &slice);
       }

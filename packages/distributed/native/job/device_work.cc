@@ -69,14 +69,17 @@ uint32_t DeviceWork::difference(const DeviceProgress& theirs, int rank) const {
   return 0;
 }
 
-bool DeviceWork::is_ahead(const DeviceProgress& theirs, uint64_t place, int rank) const {
+Part DeviceWork::part_of(const DeviceProgress& theirs, uint64_t place, int rank) const {
+  Part part = Part::none;
   for (const Operations& each : lanes_) {
-    if (!each.has(rank)) continue;
+    const uint32_t mine = each.has(rank) ? each.up_to(place) : 0;
+    if (mine == 0) continue;
+    part = Part::added;
     const LaneProgress* their = theirs.of(each.lane);
     if (!their && !theirs.is_all) continue;
-    if (each.up_to(place) > (their ? their->added : 0)) return true;
+    if (mine > (their ? their->added : 0)) return Part::behind;
   }
-  return false;
+  return part;
 }
 
 }  // namespace lazuli::dist

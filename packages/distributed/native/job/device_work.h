@@ -36,6 +36,9 @@ struct DeviceProgress {
   const LaneProgress* of(const Lane& lane) const;
 };
 
+// In what this rank waits for, another has none, has added all, or has not yet.
+enum class Part { none, added, behind };
+
 class DeviceWork {
  public:
   // Adds an operation of the members of a lane. Returns its place among all.
@@ -45,8 +48,8 @@ class DeviceWork {
   // The number in its lane of an operation that another rank has added, where it or one before it is not this
   // one's; 0 where all are the same as far as both have come.
   uint32_t difference(const DeviceProgress& theirs, int rank) const;
-  // True if this rank, which waits for what it added up to a place, waits for what another has not added yet.
-  bool is_ahead(const DeviceProgress& theirs, uint64_t place, int rank) const;
+  // The part of another rank in what this one waits for, which it added up to a place.
+  Part part_of(const DeviceProgress& theirs, uint64_t place, int rank) const;
 
  private:
   // Operations of which a lane remembers what came before: a rank may be so far ahead of another.

@@ -2,27 +2,15 @@
 
 #include <cstring>
 
-#include "wire/digest.h"
-
 namespace lazuli::dist {
 namespace {
 
 constexpr char kMagic[8] = {'L', 'A', 'Z', 'U', 'L', 'I', '/', '1'};
 
-struct Challenge {
-  char magic[8];
-  char nonce[32];
-};
-static_assert(sizeof(Challenge) == kFirstWords);
 struct Answer {
   Challenge challenge;
   Digest proof;
 };
-struct Introduction {
-  Hello hello;
-  Digest proof;
-};
-
 std::string text_of(const void* data, size_t bytes) {
   return std::string(static_cast<const char*>(data), bytes);
 }
@@ -49,22 +37,29 @@ void introduce(const Socket& socket, const std::string& secret, const Hello& hel
   socket.write(&introduction, sizeof introduction, deadline);
 }
 
-bool meet(const Socket& socket, const std::string& secret, Hello& hello, Instant deadline) {
+bool answer_challenge(const Socket& socket, const std::string& secret, std::string& challenges,
+                      Instant deadline) {
   try {
     Challenge theirs;
     socket.read(&theirs, sizeof theirs, deadline);
     if (std::memcmp(theirs.magic, kMagic, sizeof kMagic) != 0) return false;
     const Challenge mine = make_challenge();
-    const std::string both = text_of(&theirs, sizeof theirs) + text_of(&mine, sizeof mine);
-    const Answer answer{mine, hmac(secret, "server" + both)};
+    challenges = text_of(&theirs, sizeof theirs) + text_of(&mine, sizeof mine);
+    const Answer answer{mine, hmac(secret, "server" + challenges)};
     socket.write(&answer, sizeof answer, deadline);
+    return true;
+  } catch (const SocketError&) {
+    return false;
+  }
+}
+
+bool hear_introduction(const Socket& socket, const std::string& secret, const std::string& challenges,
+                       Hello& hello, Instant deadline) {
+  try {
     Introduction introduction;
     socket.read(&introduction, sizeof introduction, deadline);
-    if (!same(introduction.proof,
-              hmac(secret, "client" + both + text_of(&introduction.hello, sizeof introduction.hello))))
-      return false;
     hello = introduction.hello;
-    return true;
+    return same(introduction.proof, hmac(secret, "client" + challenges + text_of(&hello, sizeof hello)));
   } catch (const SocketError&) {
     return false;
   }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "wire/digest.h"
 #include "wire/sockets.h"
 
 namespace lazuli::dist {
@@ -25,12 +26,22 @@ struct Hello {
   char host[64] = {};  // equal for processes that can share memory
 };
 
-// Bytes that whoever connects says first.
-constexpr int kFirstWords = 40;
+// What whoever connects says: a challenge, and behind the answer who it is, with its proof.
+struct Challenge {
+  char magic[8];
+  char nonce[32];
+};
+struct Introduction {
+  Hello hello;
+  Digest proof;
+};
 // @throws SocketError where the other end does not know the secret
 void introduce(const Socket& socket, const std::string& secret, const Hello& hello, Instant deadline);
-// False where the other end does not know the secret, or says nothing in time.
-bool meet(const Socket& socket, const std::string& secret, Hello& hello, Instant deadline);
+// The other end's part, in two steps, before each of which the bytes are there. Both are false for strangers.
+bool answer_challenge(const Socket& socket, const std::string& secret, std::string& challenges,
+                      Instant deadline);
+bool hear_introduction(const Socket& socket, const std::string& secret, const std::string& challenges,
+                       Hello& hello, Instant deadline);
 
 }  // namespace lazuli::dist
 

@@ -15,7 +15,7 @@ namespace {
 // A connection that has not said whose it is in this time is dropped.
 constexpr auto kPatience = std::chrono::milliseconds(1500);
 
-// Those who come to a listener. They wait beside each other until they have said the first words, so that
+// Those who come to a listener. They wait beside each other until what they say next is there, so that
 // silent ones keep nobody waiting.
 class Door {
  public:
@@ -24,7 +24,8 @@ class Door {
   // The next that knows the secret; an empty socket where nobody came before the deadline.
   Socket admit(Hello& hello, Instant deadline) {
     for (;;) {
-      fds_.assign(1, {listener_.fd(), POLLIN, 0});
+      // Others come in when some have gone.
+      fds_.assign(1, {guests_.size() < kMostGuests ? listener_.fd() : -1, POLLIN, 0});
       Instant next = deadline;
       for (const Guest& guest : guests_) {
         fds_.push_back({guest.socket.fd(), POLLIN, 0});
@@ -36,15 +37,23 @@ class Door {
       for (size_t i = guests_.size(); i-- > 0;) {
         const bool speaks = fds_[i + 1].revents != 0;
         if (!speaks && now < guests_[i].until) continue;
-        Socket socket = std::move(guests_[i].socket);
+        Guest guest = std::move(guests_[i]);
         guests_.erase(guests_.begin() + ptrdiff_t(i));
-        wake_by(socket, 1);
-        if (speaks && meet(socket, secret_, hello, now + kPatience)) return socket;
+        if (!speaks) continue;
+        const Instant soon = now + kPatience;
+        if (guest.challenges.empty()) {
+          if (!answer_challenge(guest.socket, secret_, guest.challenges, soon)) continue;
+          wake_by(guest.socket, sizeof(Introduction));
+          guests_.push_back({std::move(guest.socket), soon, std::move(guest.challenges)});
+        } else if (hear_introduction(guest.socket, secret_, guest.challenges, hello, soon)) {
+          wake_by(guest.socket, 1);
+          return std::move(guest.socket);
+        }
       }
       if (fds_[0].revents)
         if (Socket socket = accept_from(listener_, now)) {
-          wake_by(socket, kFirstWords);
-          guests_.push_back({std::move(socket), now + kPatience});
+          wake_by(socket, sizeof(Challenge));
+          guests_.push_back({std::move(socket), now + kPatience, ""});
         }
       if (Clock::now() >= deadline) return Socket();
     }
@@ -54,7 +63,9 @@ class Door {
   struct Guest {
     Socket socket;
     Instant until;
+    std::string challenges;  // empty before its own
   };
+  static constexpr size_t kMostGuests = 256;
   // The bytes with which one may be read from.
   static void wake_by(const Socket& socket, int bytes) {
     setsockopt(socket.fd(), SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);

@@ -38,6 +38,9 @@ Clock::duration seconds(double s) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s));
 }
 
+// So long what a rank wrote before its goodbye may take to be seen.
+constexpr Clock::duration kGoodbye = std::chrono::milliseconds(200);
+
 std::string in_words(double s) {
   char text[32];
   snprintf(text, sizeof text, "%g s", s);
@@ -114,7 +117,7 @@ uint64_t World::add_device_work(const Lane& lane, const std::vector<int>& member
   return device_.add(lane, members, operation);
 }
 
-void World::await_device(const char* name, uint64_t place) {
+void World::await_device(const char* name, uint64_t place, const std::vector<int>& members) {
   begin(name, 0, place);
   Instant since;
   {
@@ -125,7 +128,10 @@ void World::await_device(const char* name, uint64_t place) {
     if (!device_since_) device_since_ = now();
     since = *device_since_;
   }
-  check_others(since, Busy::device);
+  check_others(since, Busy::device, [&](int r) {
+    if (place > 0) return device_.part_of(members_[r]->device, place, r);
+    return std::find(members.begin(), members.end(), r) == members.end() ? Part::none : Part::behind;
+  });
 }
 
 void World::end_device(bool is_waiting) {
@@ -137,7 +143,7 @@ void World::end_device(bool is_waiting) {
 // The first rank that has not added what this one's device waits for; −1 where all have.
 int World::first_behind() const {
   for (int r = 0; r < size(); r++)
-    if (r != rank() && device_.is_ahead(members_[r]->device, device_place_, r)) return r;
+    if (r != rank() && device_.part_of(members_[r]->device, device_place_, r) == Part::behind) return r;
   return -1;
 }
 
@@ -190,7 +196,7 @@ void World::ended(int peer) {
   fail(Failure(peer, left ? "left the job" : "was lost: a connection to it has ended"));
 }
 
-void World::check(int peer, Instant since) {
+void World::check(int peer, Instant since, bool is_seen_at_once) {
   if (failed_.load(std::memory_order_acquire)) {
     std::lock_guard lock(guard_);
     throw *failure_;
@@ -202,7 +208,7 @@ void World::check(int peer, Instant since) {
     status_.waiting_for = peer;
     left = members_[peer]->left;
   }
-  if (left && waited > std::chrono::milliseconds(200)) fail(Failure(peer, "left the job"));
+  if (left && waited > (is_seen_at_once ? kGoodbye : seconds(limit()))) fail(Failure(peer, "left the job"));
   if (waited > seconds(limit())) suspect(peer);
 }
 
@@ -223,7 +229,12 @@ std::string World::other_operation(int r) const {
          ": all ranks must do the same in the same order";
 }
 
-void World::check_others(Instant since, Busy mine) {
+void World::check_all(Instant since) {
+  check_others(since, Busy::host, [](int) { return Part::behind; });
+}
+
+// `part_of` tells of another rank's part in what this one waits for.
+void World::check_others(Instant since, Busy mine, const std::function<Part(int)>& part_of) {
   int culprit = -1;
   std::string text;
   const auto waited = now() - since;
@@ -244,16 +255,18 @@ void World::check_others(Instant since, Busy mine) {
     // to be blamed.
     look_for([&](int r) -> std::string {
       const Member& member = *members_[r];
-      if (member.left && waited > std::chrono::milliseconds(200)) return "left the job";
-      if (!late || now - member.heard <= seconds(limit() / 2)) return "";
+      // The device of one that has left may have yet to do what it added.
+      const bool is_due = late || (mine == Busy::device && part_of(r) == Part::behind && waited > kGoodbye);
+      if (member.left && is_due && part_of(r) != Part::none) return "left the job";
+      if (!late || member.left || now - member.heard <= seconds(limit() / 2)) return "";
       return "has not been heard of for " + in_words(limit()) + ": it was stopped, or cannot be reached";
     });
     if (late) {
       look_for([&](int r) -> std::string {
-        if (members_[r]->status.busy != Busy::no) return "";
+        if (members_[r]->status.busy != Busy::no || part_of(r) != Part::behind) return "";
         return "has not reached this operation within " + in_words(limit());
       });
-      look_for([&](int r) { return other_operation(r); });
+      look_for([&](int r) { return part_of(r) == Part::behind ? other_operation(r) : ""; });
     }
     if (culprit < 0 && late && mine == Busy::host) {
       culprit = rank() == 0 ? 1 : 0;

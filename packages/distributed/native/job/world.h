@@ -4,6 +4,7 @@
 #define LAZULI_DISTRIBUTED_WORLD_H
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -32,8 +33,8 @@ struct JoinOptions {
   std::string proxy;       // host:port of a relay through which ranks reach each other
 };
 
-struct Seat {  // what the rendezvous tells of a rank
-  char address[48];
+struct Seat {         // what the rendezvous tells of a rank
+  char address[256];  // as long as names of hosts may be
   int32_t port;
   int64_t pid;
   char host[64];
@@ -78,16 +79,17 @@ class World {
   void begin(const char* name, uint32_t group, uint64_t sequence);
   void end();
   // Called while nothing comes from (or goes to) a rank: throws when that has gone on for too long, since a
-  // moment by now().
-  void check(int peer, Instant since);
+  // moment by now(). What a rank has sent may come after its goodbye, so one that has left is given time too,
+  // but where all that it wrote is seen before that.
+  void check(int peer, Instant since, bool is_seen_at_once = false);
   // The same while it is not known who keeps this one waiting.
-  void check_all(Instant since) { check_others(since, Busy::host); }
+  void check_all(Instant since);
   // Adds an operation of this rank's device. Returns its place among all.
   uint64_t add_device_work(const Lane& lane, const std::vector<int>& members, uint32_t operation);
   // Called while this rank waits for its device to pass a place, which may take longer than the limit where
-  // all are at it. The wait lasts from the first call until end_device(), which says if there are other
-  // waits.
-  void await_device(const char* name, uint64_t place);
+  // all have added what it waits for; place 0 is behind what all members of a group must come to. The wait
+  // lasts from the first call until end_device(), which says if there are other waits.
+  void await_device(const char* name, uint64_t place, const std::vector<int>& members);
   void end_device(bool is_waiting);
   bool has_failed() const { return failed_.load(std::memory_order_acquire); }
   // A connection for data has ended.
@@ -101,7 +103,7 @@ class World {
   std::mutex turn;
 
  private:
-  void check_others(Instant since, Busy mine);
+  void check_others(Instant since, Busy mine, const std::function<Part(int)>& part_of);
   std::string other_operation(int rank) const;
   int first_behind() const;
   bool waits_for_me(int rank) const;

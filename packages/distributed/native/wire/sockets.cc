@@ -188,6 +188,10 @@ Socket accept_from(const Socket& listener, Instant deadline) {
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) {
       if (!wait_for(listener.fd(), false, deadline)) return Socket();
+    } else if (errno == EMFILE || errno == ENFILE) {
+      // Others may have gone by the next time.
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      return Socket();
     } else if (errno != EINTR && errno != ECONNABORTED) {
       throw SocketError{reason()};
     }
