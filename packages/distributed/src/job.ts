@@ -54,15 +54,16 @@ export function jobOf(env: Environment): JoinOptions | null {
       `${found[0]}=${env[found[0]]} and ${found[1]}=${env[found[1]]} do not name a rank of a job`,
     )
   const [address, port] = rendezvous(env, found[0])
+  const joinLimit = numberOf(env, "LAZULI_JOIN_LIMIT", 60)
   return {
     rank,
     size,
     address,
     port,
     listener: rank === 0 ? numberOf(env, "LAZULI_LISTENER", -1) : -1,
-    secret: secretOf(env),
+    secret: secretOf(env, rank, joinLimit),
     limit: limitSet ?? numberOf(env, "LAZULI_TIME_LIMIT", 5),
-    joinLimit: numberOf(env, "LAZULI_JOIN_LIMIT", 60),
+    joinLimit,
     connections: connectionsOf(env),
     proxy: env.LAZULI_PROXY ?? "",
     parent: numberOf(env, "LAZULI_PARENT", 0),
@@ -102,14 +103,48 @@ function rendezvous(env: Environment, from: string): [address: string, port: num
   })
 }
 
-/** The secret that all ranks share: under mpirun and torchrun, where nobody gave one, their name for the job. */
-function secretOf(env: Environment): string {
-  return (
-    env.LAZULI_SECRET ??
-    env.TORCHELASTIC_RUN_ID ??
-    env.PMIX_NAMESPACE ??
-    env.OMPI_MCA_ess_base_jobid ??
-    env.OMPI_MCA_orte_hnp_uri ??
-    ""
-  )
+/**
+ * The secret that all ranks share: that of the launcher or the user; under torchrun its name for the job; under mpirun one that rank 0 puts
+ * where only this user may read, since mpirun's names can be guessed.
+ */
+function secretOf(env: Environment, rank: number, seconds: number): string {
+  const given = env.LAZULI_SECRET ?? env.TORCHELASTIC_RUN_ID
+  if (given !== undefined) return given
+  const job = env.PMIX_NAMESPACE ?? env.OMPI_MCA_ess_base_jobid
+  const folder = env.PMIX_SERVER_TMPDIR ?? env.OMPI_MCA_orte_jobfam_session_dir
+  if (job && folder && !env.LAZULI_ADDRESS) return secretIn(folder, job, rank, seconds)
+  const [host] = env.LAZULI_ADDRESS?.split(":") ?? []
+  if (host !== undefined && host !== "127.0.0.1" && host !== "localhost")
+    throw new ArgumentError("init", "LAZULI_ADDRESS is set, but LAZULI_SECRET is not: anybody could join", {
+      hint: "Set LAZULI_SECRET to the same random text on all ranks",
+    })
+  return ""
+}
+
+/** The secret in a folder of this user's own, which mpirun makes for a job and removes with it; rank 0 makes one where there is none. */
+function secretIn(folder: string, job: string, rank: number, seconds: number): string {
+  const fs = process.getBuiltinModule("node:fs")
+  const { uid, mode } = fs.statSync(folder)
+  if (uid !== process.getuid?.() || (mode & 0o077) !== 0)
+    throw new ArgumentError(
+      "init",
+      `others may read mpirun's folder "${folder}", where the job's secret would be`,
+      {
+        hint: "Set LAZULI_SECRET to the same random text on all ranks: mpirun -x LAZULI_SECRET …",
+      },
+    )
+  const path = `${folder}/lazuli-secret-${job}`
+  if (rank === 0 && !fs.existsSync(path)) {
+    const secret = process.getBuiltinModule("node:crypto").randomBytes(32).toString("hex")
+    fs.writeFileSync(`${path}.new`, secret, { mode: 0o600 })
+    // Whole or not there.
+    fs.renameSync(`${path}.new`, path)
+  }
+  const end = performance.now() + seconds * 1000
+  while (!fs.existsSync(path)) {
+    if (performance.now() > end)
+      throw new ArgumentError("init", `rank 0 has put no secret into "${folder}" within ${seconds} s`)
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 5)
+  }
+  return fs.readFileSync(path, "utf8")
 }

@@ -1,7 +1,7 @@
 /** Jobs that others start: torchrun by its variables, ssh by its command; and a rank of another version. */
 import { spawn } from "node:child_process"
 import { createHmac, randomBytes } from "node:crypto"
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs"
 import { connect, createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { delimiter, join } from "node:path"
@@ -74,10 +74,74 @@ test("a number of connections is an integer", () => {
     expect(() => jobOf({ ...job, LAZULI_CONNECTIONS: count })).toThrow(ArgumentError)
 })
 
+test("under mpirun ranks share a secret that its folder keeps, and its names do not tell", () => {
+  const session = mkdtempSync(join(folder, "session-"))
+  const env = {
+    OMPI_COMM_WORLD_SIZE: "2",
+    OMPI_COMM_WORLD_LOCAL_SIZE: "2",
+    PMIX_NAMESPACE: "1502740481",
+    PMIX_SERVER_TMPDIR: session,
+  }
+  const secrets = ["0", "1", "0"].map((rank) => jobOf({ ...env, OMPI_COMM_WORLD_RANK: rank })?.secret)
+  expect(secrets).toEqual(new Array(3).fill(expect.stringMatching(/^[0-9a-f]{64}$/)))
+  expect(new Set(secrets).size).toBe(1)
+  const [file] = readdirSync(session)
+  expect(statSync(join(session, file)).mode & 0o777).toBe(0o600)
+  const other = { ...env, PMIX_NAMESPACE: "1502740482", OMPI_COMM_WORLD_RANK: "1", LAZULI_JOIN_LIMIT: "0.1" }
+  expect(() => jobOf(other)).toThrow("rank 0 has put no secret into")
+  chmodSync(session, 0o755)
+  expect(() => jobOf({ ...env, OMPI_COMM_WORLD_RANK: "0" })).toThrow("others may read mpirun's folder")
+})
+
+test("an address that others reach needs a secret", () => {
+  const env = { LAZULI_RANK: "0", LAZULI_SIZE: "2" }
+  expect(() => jobOf({ ...env, LAZULI_ADDRESS: "0.0.0.0:1234" })).toThrow("LAZULI_SECRET is not")
+  expect(jobOf({ ...env, LAZULI_ADDRESS: "127.0.0.1:1234" })?.secret).toBe("")
+  expect(jobOf({ ...env, LAZULI_ADDRESS: "0.0.0.0:1234", LAZULI_SECRET: "own" })?.secret).toBe("own")
+})
+
+test("rank 0's host may have a long name", async () => {
+  const job = {
+    LAZULI_SIZE: "2",
+    LAZULI_SECRET: "own",
+    LAZULI_BACKEND: "ring",
+    LAZULI_ADDRESS: `${"0".repeat(50)}177.0.0.1:${await freePort()}`,
+  }
+  const outputs = await Promise.all([0, 1].map((rank) => outputOf({ ...job, LAZULI_RANK: String(rank) })))
+  expect(outputs.map((out) => JSON.parse(out).name)).toEqual(["none", "none"])
+}, 60_000)
+
+test("a rank on another host that does not end is killed there", async () => {
+  const ssh = join(folder, "ssh")
+  writeFileSync(ssh, '#!/bin/sh\nexec sh -c "$5"\n')
+  chmodSync(ssh, 0o755)
+  vi.stubEnv("PATH", `${folder}${delimiter}${process.env.PATH}`)
+  const stays =
+    "process.on('SIGTERM', () => console.log('asked')); setInterval(() => {}, 1000); console.log(process.pid)"
+  const stop = new AbortController()
+  let pid = 0
+  await runJob(["-e", stays], 1, {
+    hosts: ["127.0.0.2"],
+    signal: stop.signal,
+    print(line) {
+      pid ||= Number(line)
+      stop.abort()
+    },
+  })
+  const isThere = (): boolean => {
+    try {
+      return process.kill(pid, 0)
+    } catch {
+      return false
+    }
+  }
+  await vi.waitUntil(() => !isThere(), { timeout: 15_000, interval: 100 })
+}, 30_000)
+
 test("ssh starts ranks on other hosts, with the secret by its input", async () => {
   // A stand-in for ssh, which runs the command here.
   const ssh = join(folder, "ssh")
-  writeFileSync(ssh, `#!/bin/sh\necho "$@" >> ${folder}/asked\nexec sh -c "$4"\n`)
+  writeFileSync(ssh, `#!/bin/sh\necho "$@" >> ${folder}/asked\nexec sh -c "$5"\n`)
   chmodSync(ssh, 0o755)
   vi.stubEnv("PATH", `${folder}${delimiter}${process.env.PATH}`)
   vi.stubEnv("LAZULI_CONNECTIONS", "2")
