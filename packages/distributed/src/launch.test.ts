@@ -241,3 +241,8 @@ function numbersIn(list: string): number[] {
     return Array.from({ length: last - first + 1 }, (_, i) => first + i)
   })
 }
+
+test("a job ends when nobody reads any more what it prints", async () => {
+  setTimeout(() => process.stdout.emit("error", new Error("write EPIPE")), 300)
+  expect(await runCommand(["launch", "-n", "1", "--", "-e", "setInterval(() => {}, 1000)"])).toBe(130)
+})

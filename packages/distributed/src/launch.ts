@@ -40,7 +40,7 @@ export interface LaunchOptions {
 const GRACE = 1500
 /** So long they may take to end. */
 const PATIENCE = 2000
-/** The same where Ctrl-C has told them so, and they may save what they have. */
+/** The same where somebody ends the job, and they may save what they have. */
 const SAVING = 10_000
 /** So long what a rank has printed is read once it has ended: processes that it started may keep its output open. */
 const DRAIN = 200
@@ -156,7 +156,7 @@ async function attemptTo(options: LaunchOptions, attempt: number): Promise<End> 
   })
   // Rank 0 has it now.
   server?.close()
-  return await endOf(children, options.print ?? showIn(process.stdout, process.stderr), signal)
+  return await endOf(children, options.print, signal)
 }
 
 /**
@@ -222,8 +222,13 @@ function startThere(
     `read -r LAZULI_SECRET; export LAZULI_SECRET; exec 3<&0; cd ${quoted(process.cwd())} || exit 1; ` +
     `threads=$(($(getconf _NPROCESSORS_ONLN) / ${ranks})); export LAZULI_NUM_THREADS=$((threads > 0 ? threads : 1)); ` +
     `env ${words.join(" ")} ${program} </dev/null 3<&- & child=$!; ` +
-    `{ cat <&3; kill $child; } >/dev/null 2>&1 & wait $child`
-  const child = spawn("ssh", ["-o", "BatchMode=yes", host, script], { stdio: ["pipe", "pipe", "pipe"] })
+    `{ cat <&3; kill $child; sleep ${SAVING / 1000}; kill -9 $child; } >/dev/null 2>&1 & guard=$!; ` +
+    "wait $child; code=$?; kill $guard; exit $code"
+  // In a group of its own: a terminal's Ctrl-C would end ssh, and what the rank prints while it saves would be lost.
+  const child = spawn("ssh", ["-o", "BatchMode=yes", "--", host, script], {
+    stdio: ["pipe", "pipe", "pipe"],
+    detached: true,
+  })
   // It may have ended by then, and says why by itself.
   child.stdin?.once("error", () => {})
   child.stdin?.write(`${secret}\n`)
@@ -233,47 +238,60 @@ function startThere(
 /** The end of ranks, by rank, once all have ended: when one fails the others are ended. */
 function endOf(
   children: readonly ChildProcess[],
-  print: NonNullable<LaunchOptions["print"]>,
+  given: LaunchOptions["print"],
   signal: AbortSignal | undefined,
 ): Promise<End> {
+  const streams = given ? [] : [process.stdout, process.stderr]
+  const print = given ?? showIn(process.stdout, process.stderr)
   return new Promise<End>((resolve) => {
     let code = 0
     let running = children.length
     let interrupted = false
     let ending = false
-    const end = (first: NodeJS.Signals): void => {
-      if (ending) return
-      ending = true
-      const kill = (name: NodeJS.Signals): void => {
-        for (const child of children)
-          if (child.exitCode === null && child.signalCode === null) child.kill(name)
+    const kill = (name: NodeJS.Signals): void => {
+      for (const child of children) {
+        if (child.exitCode !== null || child.signalCode !== null) continue
+        // The end of its input ends a rank on another machine.
+        if (child.stdin && name !== "SIGKILL") child.stdin.end()
+        else child.kill(name)
       }
-      kill(first)
+    }
+    const end = (patience: number): void => {
+      if (!ending) kill("SIGTERM")
+      ending = true
       // A stopped process takes no other signal.
-      setTimeout(() => kill("SIGKILL"), PATIENCE).unref()
+      setTimeout(() => kill("SIGKILL"), patience).unref()
     }
     const interrupt = (name: NodeJS.Signals): void => {
       code ||= 128 + signalNumber(name)
       // A terminal tells all of its processes.
       const isKnown = name === "SIGINT" && !interrupted && process.stdin.isTTY === true
+      if (interrupted) end(PATIENCE)
+      else if (!isKnown) end(SAVING)
+      else {
+        for (const child of children) child.stdin?.end()
+        setTimeout(() => end(PATIENCE), SAVING).unref()
+      }
       interrupted = true
-      if (isKnown) setTimeout(() => end("SIGTERM"), SAVING).unref()
-      else end("SIGTERM")
     }
     // Unlike a terminal's Ctrl-C, the processes know nothing of it.
     const abort = (): void => {
       code ||= 128 + signalNumber("SIGINT")
       interrupted = true
-      end("SIGTERM")
+      end(PATIENCE)
     }
     const names = ["SIGINT", "SIGTERM"] as const
     const finish = (): void => {
       for (const name of names) process.off(name, interrupt)
       signal?.removeEventListener("abort", abort)
+      // Lines printed last may fail yet.
+      setTimeout(() => streams.map((stream) => stream.off("error", abort)), DRAIN).unref()
       resolve({ code, interrupted })
     }
     for (const name of names) process.on(name, interrupt)
     signal?.addEventListener("abort", abort)
+    // The reader of what is printed has gone.
+    for (const stream of streams) stream.on("error", abort)
     if (signal?.aborted) abort()
     children.forEach((child, rank) => {
       for (const stream of [child.stdout, child.stderr])
@@ -287,7 +305,7 @@ function endOf(
         if (failed && !ending && !interrupted) {
           code ||= status ?? 128 + signalNumber(killedBy)
           print(killedBy ? `was ended by ${killedBy}` : `ended with code ${status}`, rank, true)
-          setTimeout(() => end("SIGTERM"), GRACE).unref()
+          setTimeout(() => end(PATIENCE), GRACE).unref()
         }
         if (--running === 0) finish()
       })

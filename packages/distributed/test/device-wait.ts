@@ -23,7 +23,7 @@ const CASES: Record<string, () => void> = {
     if (rank === 1) sleep(20_000)
     add(group, 1)
   },
-  // What all have added is for their devices alone to do.
+  // Operations that all have added are for their devices alone to do.
   idle() {
     add(group, 1)
     if (rank === 1) end(4000)

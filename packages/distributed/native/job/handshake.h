@@ -26,7 +26,7 @@ struct Hello {
   char host[64] = {};  // equal for processes that can share memory
 };
 
-// What whoever connects says: a challenge, and behind the answer who it is, with its proof.
+// Words of whoever connects: a challenge, and behind the answer who it is, with its proof.
 struct Challenge {
   char magic[8];
   char nonce[32];
