@@ -134,7 +134,7 @@ describe.each(cases)("$q", ({ q, dtypes }) => {
         const packed = mx.quantize(noise([37, k], 5).astype(dtype), q)
         const stored = mx.dequantize(packed[0], packed[1], packed[2], { ...q, dtype: mx.float32 })
         const each = dtype === mx.bfloat16 ? 2 ** -8 : dtype === mx.float16 ? 2 ** -10 : 2 ** -20
-        for (let rows = 1; rows <= 9; rows++) {
+        for (let rows = 1; rows <= 17; rows++) {
           const x = noise([rows, k], 6).astype(dtype)
           const got = wide(mx.quantizedMatmul(x, packed[0], packed[1], packed[2], q))
           const bound = wide(x).abs().matmul(stored.abs().T).multiply(each)

@@ -100,7 +100,7 @@ struct FewRows {
   const PackedJob* job;
   int64_t begin = 0, end = 0;
 };
-inline constexpr int64_t kFewRows = 8;
+inline constexpr int64_t kFewRows = 16;
 
 // y = x Wᵀ for few rows of x and one or more W: rows of these are read once. They are alike but for their
 // weights, columns and results.

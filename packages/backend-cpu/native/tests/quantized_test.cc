@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/quantized.h"
 #include "simd/quantized.h"
 #include "tests/harness.h"
 
@@ -65,9 +66,9 @@ void products(const Format& f, int32_t dtype, int64_t k, int64_t n) {
   const Code code = affine ? Code::integer : f.bits == 4 ? Code::e2m1 : Code::e4m3;
   const CodeFormat format{int(f.bits), code, f.group};
   const bool alike = quantized_table().takes_bytes(format) || quantized_table().takes_bfloat16(format);
-  const Array all = random_array(dtype, {9, k});
+  const Array all = random_array(dtype, {kFewRows + 1, k});
   Array before;
-  for (int64_t rows = 1; rows <= 9; rows++) {
+  for (int64_t rows = 1; rows <= kFewRows + 1; rows++) {
     Array x = all;
     x.shape[0] = rows;
     x = cut(x);
@@ -79,7 +80,7 @@ void products(const Format& f, int32_t dtype, int64_t k, int64_t n) {
     if (affine) in.push_back(biases);
     check_ok(run("quantizedMatmul", in, {y}, {1, f.group, f.bits, f.mode, 0}), what);
     // A row does not depend on those beside it.
-    for (int64_t i = 0; alike && rows > 1 && rows <= 8 && i < before.size(); i++)
+    for (int64_t i = 0; alike && rows > 1 && rows <= kFewRows && i < before.size(); i++)
       check(y.get(i) == before.get(i), what + " beside fewer rows");
     before = y;
     const double each = dtype == LZ_FLOAT32 ? 0x1p-20 : 0x1p-8;
