@@ -4,9 +4,10 @@
  * and the same beside a program that only computes. "Lazuli int8" rounds activations to 8 bits, as llama.cpp does. Contestants are
  * processes of their own and take turns.
  *
- *   npm run bench:lm -- [--short] [--only REGEX] [--rounds N] [--beside N] [--long N] [--pause] [--folder FOLDER] [--json FILE]
+ *   npm run bench:lm -- [--short] [--only REGEX] [--rounds N] [--streams N] [--beside N] [--long N] [--pause] [--folder FOLDER]
+ *     [--json FILE]
  *
- * `--pause` waits for a line of standard input before each round and the streams, and tells every measurement: reading the contexts takes
+ * `--pause` waits for a line of standard input before each round, and tells every measurement: reading the contexts takes
  * minutes that need no quiet machine.
  */
 import { type ChildProcess, spawn } from "node:child_process"
@@ -27,6 +28,7 @@ const { values } = parseArgs({
     short: { type: "boolean", default: false },
     only: { type: "string", default: "^(llama.cpp|Lazuli bfloat16|Lazuli int8)$" },
     rounds: { type: "string", default: "3" },
+    streams: { type: "string", default: "1" },
     beside: { type: "string", default: "1" },
     long: { type: "string", default: "4000" },
     pause: { type: "boolean", default: false },
@@ -37,6 +39,7 @@ const { values } = parseArgs({
 const { short } = values
 const sizes = short ? SMALL : BILLION
 const rounds = short ? 1 : Number(values.rounds)
+const streamRounds = short ? 1 : Number(values.streams)
 const besideRounds = short ? 1 : Number(values.beside)
 const [PROMPT, DECODED] = short ? [64, 8] : [512, 24]
 const CONTEXTS = short ? [300, 128] : [Number(values.long), 128]
@@ -210,16 +213,19 @@ for (let i = 0; i < rounds; i++) {
     await one.measure(`prompt of ${BESIDE_PROMPT}`, { kind: "prompt", tokens: BESIDE_PROMPT })
   log(`round ${i + 1} of ${rounds}`)
 }
-await pause("the streams")
-for (const streams of STREAMS) {
-  for (const one of running)
-    await one.measure(`${streams} at once, after ${READ}`, {
-      kind: "streams",
-      streams,
-      context: READ,
-      tokens: WRITTEN,
-    })
-  log(`${streams} at once`)
+for (let i = 0; i < streamRounds; i++) {
+  await pause(`round ${i + 1} of the streams`)
+  for (const streams of STREAMS)
+    for (const one of running) {
+      await one.measure(`${streams} at once, after ${READ}`, {
+        kind: "streams",
+        streams,
+        context: READ,
+        tokens: WRITTEN,
+      })
+      await reading.measure("reading", { kind: "read" })
+    }
+  log(`round ${i + 1} of ${streamRounds} of the streams`)
 }
 for (let i = 0; i < besideRounds; i++) {
   await pause(`round ${i + 1} beside a loop`)
