@@ -47,8 +47,20 @@ test("serve listens until it is interrupted", async () => {
     controller.abort()
     return running
   }
-  expect(await run(["serve", "--model", folder, "--port", "0"], terminal)).toBe(0)
+  const serve = [
+    "serve",
+    "--model",
+    folder,
+    "--port",
+    "0",
+    "--allowed-origins",
+    "https://a.org, https://b.org",
+  ]
+  expect(await run(serve, terminal)).toBe(0)
   expect(status).toBe(200)
+  expect(terminal.written.err).toBe("")
+  expect(await run([...serve, "--host", "0.0.0.0"], terminal)).toBe(0)
+  expect(terminal.written.err).toMatch(/^anyone who can reach 0.0.0.0 may use the server: --api-key/)
 })
 
 /** Runs a command that must end with this status. */

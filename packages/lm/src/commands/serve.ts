@@ -2,6 +2,7 @@
  * `lazuli-lm serve`: a server with OpenAI's API.
  */
 import { type Command, InvalidArgumentError } from "commander"
+import { isLocal } from "../server/origins"
 import { createServer } from "../server/server"
 import { addModel, integer, loadShown, type ModelFlags } from "./options"
 import type { Terminal } from "./terminal"
@@ -11,6 +12,9 @@ interface Flags extends ModelFlags {
   readonly port: number
   readonly name?: string
   readonly apiKey?: string
+  readonly allowedOrigins?: string[]
+  readonly graceMs: number
+  readonly maxStallMs: number
   readonly maxRows: number
   readonly maxWaiting: number
   readonly maxTokens: number
@@ -30,6 +34,8 @@ function portOf(text: string): number {
   return port
 }
 
+const list = (text: string): string[] => text.split(",").map((origin) => origin.trim())
+
 export function addServe(program: Command, terminal: Terminal): void {
   addModel(
     program.command("serve").description("serve a model with an OpenAI-compatible API and a chat page"),
@@ -38,6 +44,7 @@ export function addServe(program: Command, terminal: Terminal): void {
     .option("--port <n>", "port; 0 for any free one", portOf, 8080)
     .option("--name <name>", "model name in the API")
     .option("--api-key <key>", "API key that clients must send; or set LAZULI_LM_API_KEY")
+    .option("--allowed-origins <list>", "origins of web pages that may use the server, or *", list)
     .option("--max-rows <n>", "maximum number of requests in the batch", integer, 16)
     .option("--max-waiting <n>", "maximum number of queued requests", integer, 256)
     .option("--max-tokens <n>", "maximum number of generated tokens per request", integer, 1024)
@@ -52,6 +59,8 @@ export function addServe(program: Command, terminal: Terminal): void {
     .option("--cache-bits <n>", "quantize keys and values to 6 or 8 bits", integer)
     .option("--max-context <n>", "limit attention to the last n tokens", integer)
     .option("--page-tokens <n>", "store keys and values in pages of n tokens, shared by prompts", integer)
+    .option("--max-stall-ms <n>", "time after which a stream that is not read ends", integer, 60_000)
+    .option("--grace-ms <n>", "time that requests have to end after Ctrl-C or SIGTERM", integer, 10_000)
     .option("--exact", "make outputs bit-for-bit independent of concurrent requests; slower")
     .action(
       async ({
@@ -61,6 +70,7 @@ export function addServe(program: Command, terminal: Terminal): void {
         host,
         port,
         apiKey = process.env.LAZULI_LM_API_KEY,
+        graceMs,
         ...options
       }: Flags) => {
         const loaded = await loadShown({ model, activations, adapters }, terminal)
@@ -69,13 +79,15 @@ export function addServe(program: Command, terminal: Terminal): void {
           apiKey,
           onError: (error) => terminal.err(`${error instanceof Error ? error.stack : error}\n`),
         })
+        if (apiKey === undefined && !isLocal(host))
+          terminal.err(`anyone who can reach ${host} may use the server: --api-key asks for a key\n`)
         const url = await server.listen(port, host)
         terminal.out(`listening on ${url}\n`)
         await terminal.interruptible(
           (signal) =>
             new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true })),
         )
-        await server.close()
+        await server.close(graceMs)
       },
     )
 }

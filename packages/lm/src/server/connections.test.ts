@@ -7,9 +7,10 @@ import { join } from "node:path"
 import { serve } from "@hono/node-server"
 import * as lm from "@lazuli/lm"
 import { Hono } from "hono"
-import { afterAll, beforeAll, describe, expect, test } from "vitest"
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest"
 import "@lazuli/backend-cpu"
 import { writeCheckpoint } from "../../test/checkpoints"
+import { BODIES } from "./bodies"
 import { connections } from "./connections"
 
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-connections-"))
@@ -128,4 +129,61 @@ test("the connection of a client that never stops sending is closed", async () =
   await closed
   clearInterval(drip)
   await new Promise((resolve) => bare.close(resolve))
+})
+
+describe("bodies that are being received", () => {
+  test("have a limit together, and others are answered", async () => {
+    const model = await lm.load(join(scratch, "llama"))
+    const own = lm.createServer(model, { maxBodyBytes: 1000, maxTokens: 1 })
+    const address = await own.listen(0)
+    const start = `POST /v1/completions HTTP/1.1\r\nhost: localhost\r\n`
+    const held = await Promise.all(
+      Array.from({ length: BODIES + 6 }, async (_, i) => {
+        const socket = connect(Number(new URL(address).port), "127.0.0.1")
+        await send(socket, `${start}${i % 2 ? "content-length: 1000" : "transfer-encoding: chunked"}\r\n\r\n`)
+        return socket
+      }),
+    )
+    const refused = await Promise.all(
+      held.map((socket) => Promise.race([answer(socket).catch(() => ""), pause(4000).then(() => "")])),
+    )
+    expect(
+      refused.filter((text) => /^HTTP\/1.1 429 .*too many requests are being sent/s.test(text)).length,
+    ).toBe(6)
+    const ask = (): Promise<number> =>
+      fetch(`${address}/v1/completions`, { method: "POST", body: '{"prompt": "the"}' }).then((r) => r.status)
+    expect((await fetch(`${address}/health`)).status).toBe(200)
+    expect(await ask()).toBe(429)
+    for (const socket of held) socket.destroy()
+    await vi.waitFor(async () => expect(await ask()).toBe(200))
+    await own.close()
+  }, 20_000)
+})
+
+describe("a server that closes", () => {
+  const begin = async (graceMs: number, stream: boolean): Promise<string> => {
+    const model = await lm.load(join(scratch, "llama"))
+    const own = lm.createServer(model)
+    const address = await own.listen(0)
+    const body = JSON.stringify({
+      prompt: "the",
+      max_tokens: 300,
+      temperature: 0,
+      stream,
+      logit_bias: { 257: -100 },
+    })
+    const response = fetch(`${address}/v1/completions`, { method: "POST", body }).then((r) => r.text())
+    await vi.waitFor(() => expect(own.batch?.stats().active).toBe(1))
+    await own.close(graceMs)
+    await expect(fetch(`${address}/health`)).rejects.toThrow()
+    return response
+  }
+  test("answers its requests first", async () => {
+    expect(await begin(30_000, true)).toContain("[DONE]")
+    expect(await begin(30_000, false)).toContain('"finish_reason":"length"')
+  })
+  test("tells the clients of those that it aborts", async () => {
+    expect(await begin(0, true)).toMatch(/data: \{"error":\{"message":"the server is shutting down"/)
+    expect(await begin(0, false)).toMatch(/the server is shutting down/)
+  })
 })

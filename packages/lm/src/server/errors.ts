@@ -11,8 +11,10 @@ export const isExpected = (error: unknown): boolean =>
   error instanceof RequestError || error instanceof BusyError || error instanceof LazuliError
 
 /** Maps an error to one for the client, which does not see the messages of unexpected ones. */
-export function asRequestError(error: unknown): RequestError {
+export function asRequestError(error: unknown, isClosing = false): RequestError {
   if (error instanceof RequestError) return error
+  if (error instanceof BusyError && isClosing)
+    return new RequestError(503, "the server is shutting down", { type: "server_error" })
   if (error instanceof BusyError)
     return new RequestError(429, error.message, { type: "rate_limit_error", code: "rate_limit_exceeded" })
   if (error instanceof ArgumentError) return new RequestError(400, factOf(error))

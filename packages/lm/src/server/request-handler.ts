@@ -14,7 +14,9 @@ import type { Message } from "../text/tokenizer"
 import type { Encoded } from "../text/tokenizer-thread"
 import { Encoder } from "./encoder"
 import { about, asRequestError, isExpected } from "./errors"
+import { chatLogprobsOf, textLogprobsOf } from "./log-probabilities"
 import { MergingQueue } from "./merging-queue"
+import type { Counts } from "./metrics"
 import {
   type Body,
   chatLogprobs,
@@ -33,14 +35,6 @@ import {
   textLogprobs,
 } from "./requests"
 import type { ServerOptions } from "./server-options"
-
-/** Numbers for the metrics. */
-export interface Counts {
-  requests: number
-  refused: number
-  promptTokens: number
-  generatedTokens: number
-}
 
 /** The response format of an endpoint. */
 interface ResponseFormat {
@@ -83,6 +77,8 @@ export class RequestHandler {
   private readonly embeddings: MergingQueue<readonly number[], Float32Array>
   private readonly scores: MergingQueue<Encoded, number>
   private readonly encoder: Encoder | null
+  /** True once the server is shutting down. */
+  isClosing = false
   constructor(
     private readonly model: LoadedModel,
     private readonly batch: Batcher | null,
@@ -129,9 +125,7 @@ export class RequestHandler {
     checkKnown(body, "chat")
     const logprobs = chatLogprobs(body)
     const logprobsOf = (pieces: readonly Piece[]): object | null =>
-      logprobs === undefined
-        ? null
-        : { content: pieces.map((piece) => this.chatLogprob(piece)), refusal: null }
+      logprobs === undefined ? null : chatLogprobsOf(this.model.tokenizer!, pieces)
     const format: ResponseFormat = {
       id: `chatcmpl-${randomUUID()}`,
       object: ["chat.completion", "chat.completion.chunk"],
@@ -163,7 +157,7 @@ export class RequestHandler {
         length += [...text].length
         return from
       })
-      return this.textLogprob(pieces, offsets)
+      return textLogprobsOf(this.model.tokenizer!, pieces, offsets)
     }
     const format: ResponseFormat = {
       id: `cmpl-${randomUUID()}`,
@@ -322,34 +316,10 @@ export class RequestHandler {
         // An error that leaves this function would be written again, with its message.
         if (controller.signal.aborted) return
         if (!isExpected(error)) this.options.onError?.(error)
-        await send(asRequestError(error).body)
+        const answer = asRequestError(error, this.isClosing)
+        this.counts.addError(answer.status)
+        await send(answer.body)
       }
     })
-  }
-
-  private chatLogprob(piece: Piece): object {
-    const one = (
-      token: number,
-      logprob: number,
-    ): { token: string; logprob: number; bytes: number[] | null } => {
-      const text = this.model.tokenizer?.decode([token], { special: true }) ?? ""
-      return { token: text, logprob, bytes: this.model.tokenizer?.bytesOf(token) ?? null }
-    }
-    return {
-      ...one(piece.token, piece.logprob ?? 0),
-      top_logprobs: piece.top.map(({ token, logprob }) => one(token, logprob)),
-    }
-  }
-
-  private textLogprob(pieces: readonly Piece[], offsets: readonly number[]): object {
-    const text = (token: number): string => this.model.tokenizer?.decode([token], { special: true }) ?? ""
-    return {
-      tokens: pieces.map(({ token }) => text(token)),
-      token_logprobs: pieces.map(({ logprob }) => logprob),
-      top_logprobs: pieces.map(({ top }) =>
-        Object.fromEntries(top.map(({ token, logprob }) => [text(token), logprob])),
-      ),
-      text_offset: offsets,
-    }
   }
 }

@@ -1,7 +1,7 @@
 /**
  * The options of a server, and their checks.
  */
-import { CALLBACK, COUNT, TEXT } from "../argument-kinds"
+import { CALLBACK, COUNT, type Kind, TEXT } from "../argument-kinds"
 import { optionsNamed } from "../arguments"
 import { BATCHING, type BatchOptions } from "../generate/batch-options"
 
@@ -11,6 +11,8 @@ export interface ServerOptions extends BatchOptions {
   readonly name?: string
   /** Required from clients as a bearer token. */
   readonly apiKey?: string
+  /** Origins of web pages that may use the server, beside its own; `*` is all. None by default. */
+  readonly allowedOrigins?: readonly string[]
   /** Maximum size of a request body in bytes; 1 MiB by default. */
   readonly maxBodyBytes?: number
   /** Maximum number of generated tokens per request; 1024 by default. */
@@ -25,10 +27,19 @@ export interface ServerOptions extends BatchOptions {
   readonly onError?: (error: unknown) => void
 }
 
+const isOrigin = (text: unknown): boolean =>
+  typeof text === "string" && (text === "*" || text === "null" || /^[\w.+-]+:\/\/[^/\s]+$/.test(text))
+
+const ORIGINS: Kind = {
+  expected: "a list of origins such as https://example.com, or *",
+  accepts: (value) => Array.isArray(value) && value.every(isOrigin),
+}
+
 const checkNames = optionsNamed<ServerOptions>({
   ...BATCHING,
   name: TEXT,
   apiKey: TEXT,
+  allowedOrigins: ORIGINS,
   maxBodyBytes: COUNT,
   maxTokens: COUNT,
   maxPromptTokens: COUNT,
@@ -41,6 +52,16 @@ export const checkServer = (options: ServerOptions): void => checkNames("createS
 
 /** The options of the server's batch. */
 export function batchOptionsOf(options: ServerOptions): BatchOptions {
-  const { name, apiKey, maxBodyBytes, maxTokens, maxPromptTokens, maxStallMs, onError, ...batch } = options
+  const {
+    name,
+    apiKey,
+    allowedOrigins,
+    maxBodyBytes,
+    maxTokens,
+    maxPromptTokens,
+    maxStallMs,
+    onError,
+    ...batch
+  } = options
   return batch
 }

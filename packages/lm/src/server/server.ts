@@ -3,20 +3,26 @@
  * share one batch.
  */
 import { createHash, timingSafeEqual } from "node:crypto"
+import type { Server } from "node:http"
 import { freemem, platform, totalmem } from "node:os"
-import { serve as listen, type ServerType } from "@hono/node-server"
+import { setTimeout } from "node:timers/promises"
+import { serve as listen } from "@hono/node-server"
 import * as mx from "@lazuli/core"
 import { type Context, Hono } from "hono"
 import { bodyLimit } from "hono/body-limit"
+import { cors } from "hono/cors"
 import { checkKind, type Kind, TEXT } from "../argument-kinds"
 import { checkModel } from "../arguments"
 import type { LoadedModel } from "../formats/load"
 import { Batcher } from "../generate/batch"
 import { EncoderNetwork } from "../models/network"
+import { ARRIVAL_MS, bodyBudget } from "./bodies"
 import { chatPage } from "./chat-page"
 import { connections, IDLE_MS } from "./connections"
 import { asRequestError, isExpected } from "./errors"
-import { type Counts, RequestHandler } from "./request-handler"
+import { Counts } from "./metrics"
+import { isLocal, origins } from "./origins"
+import { RequestHandler } from "./request-handler"
 import { bodyOf, checkName, RequestError } from "./requests"
 import { batchOptionsOf, checkServer, type ServerOptions } from "./server-options"
 
@@ -27,8 +33,8 @@ export interface LanguageServer {
   readonly batch: Batcher | null
   /** Starts listening. Resolves to the URL. */
   listen(port?: number, host?: string): Promise<string>
-  /** Stops listening, and aborts current requests. */
-  close(): Promise<void>
+  /** Stops listening, and aborts requests that do not end in `graceMs`, 0 by default. */
+  close(graceMs?: number): Promise<void>
 }
 
 const PORT: Kind = {
@@ -51,7 +57,7 @@ const digest = (text: string): Buffer => createHash("sha256").update(text).diges
 export function createServer(model: LoadedModel, options: ServerOptions = {}): LanguageServer {
   checkModel("createServer", model)
   checkServer(options)
-  const { name = model.name, apiKey, maxBodyBytes = 2 ** 20 } = options
+  const { name = model.name, apiKey, maxBodyBytes = 2 ** 20, allowedOrigins = [] } = options
   const generates = !(model.network instanceof EncoderNetwork)
   const batch = generates
     ? new Batcher(model, {
@@ -59,18 +65,28 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
         maxCacheBytes: options.maxCacheBytes ?? Math.floor(freeMemory() / 2),
       })
     : null
-  const counts: Counts = { requests: 0, refused: 0, promptTokens: 0, generatedTokens: 0 }
+  const counts = new Counts()
   const created = Math.floor(Date.now() / 1000)
+  const handler = new RequestHandler(model, batch, name, options, counts)
   const app = new Hono()
+  /** The host to listen on. */
+  let address = ""
   const key = apiKey === undefined ? null : digest(apiKey)
 
   app.onError((error, c) => {
-    counts.refused++
     if (!isExpected(error)) options.onError?.(error)
-    return answerError(error, c)
+    return answerError(asRequestError(error, handler.isClosing), c, counts)
   })
-  app.notFound((c) => answerError(new RequestError(404, `${c.req.method} ${c.req.path} not found`), c))
+  app.notFound((c) => {
+    throw new RequestError(404, `${c.req.method} ${c.req.path} not found`)
+  })
   app.use(connections())
+  app.use(async (c, next) => {
+    if (handler.isClosing) c.header("connection", "close")
+    await next()
+  })
+  app.use(origins(allowedOrigins, () => !key && isLocal(address)))
+  if (allowedOrigins.length > 0) app.use("/v1/*", cors({ origin: allowedFor(allowedOrigins), maxAge: 600 }))
   app.get("/health", (c) => c.json({ status: "ok" }))
   app.get("/", (c) => c.html(chatPage(name)))
   const guard = async (c: Context, next: () => Promise<void>): Promise<void> => {
@@ -87,21 +103,21 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
   const tooLarge = (): never => {
     throw new RequestError(413, `the request body is larger than ${maxBodyBytes} bytes`)
   }
+  app.use("/v1/*", bodyBudget(maxBodyBytes))
   app.use("/v1/*", bodyLimit({ maxSize: maxBodyBytes, onError: tooLarge }))
-  app.get("/metrics", (c) => c.text(metrics(counts, batch)))
+  app.get("/metrics", (c) => c.text(counts.page(batch)))
   const entry = { id: name, object: "model", created, owned_by: "local" }
   app.get("/v1/models", (c) => c.json({ object: "list", data: [entry] }))
   app.get("/v1/models/:name{.+}", (c) => {
     checkName(c.req.param("name"), name)
     return c.json(entry)
   })
-  const handler = new RequestHandler(model, batch, name, options, counts)
   app.post("/v1/chat/completions", async (c) => handler.chat(c, await readBody(c)))
   app.post("/v1/completions", async (c) => handler.complete(c, await readBody(c)))
   app.post("/v1/embeddings", async (c) => handler.embed(c, await readBody(c)))
   app.post("/v1/rerank", async (c) => handler.rerank(c, await readBody(c)))
 
-  let server: ServerType | null = null
+  let server: Server | null = null
   return {
     app,
     batch,
@@ -109,21 +125,47 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
       new Promise((resolve, reject) => {
         checkKind("listen", "port", port, PORT)
         checkKind("listen", "host", host, TEXT)
-        const serverOptions = { keepAliveTimeout: IDLE_MS }
+        const serverOptions = { keepAliveTimeout: IDLE_MS, requestTimeout: ARRIVAL_MS }
+        address = host
         const made = listen({ fetch: app.fetch, port, hostname: host, serverOptions }, (info) =>
           resolve(`http://${host.includes(":") ? `[${host}]` : host}:${info.port}`),
         )
         made.once("error", reject)
-        server = made
+        server = made as Server
       }),
-    close: async () => {
-      batch?.close()
-      const closed = server && new Promise<void>((resolve) => server?.close(() => resolve()))
-      if (server && "closeAllConnections" in server) server.closeAllConnections()
-      await Promise.all([closed, handler.close()])
+    close: async (graceMs = 0) => {
+      handler.isClosing = true
+      const abort = async (): Promise<void> => {
+        batch?.close()
+        await handler.close()
+      }
+      await (server ? ended(server, graceMs, abort) : abort())
     },
   }
 }
+
+/** Milliseconds in which clients can receive the error of a request that was aborted. */
+const FAREWELL_MS = 500
+
+/** Stops listening, and ends connections: those of requests when they are answered, or aborted after `graceMs`. */
+async function ended(server: Server, graceMs: number, abort: () => Promise<void>): Promise<void> {
+  const closed = new Promise<void>((resolve) => server.close(() => resolve()))
+  const idle = setInterval(() => server.closeIdleConnections(), 20)
+  const within = (ms: number): Promise<unknown> =>
+    Promise.race([closed, setTimeout(ms, null, { ref: false })])
+  await within(graceMs)
+  await abort()
+  await within(FAREWELL_MS)
+  server.closeAllConnections()
+  clearInterval(idle)
+  await closed
+}
+
+/** The value of Access-Control-Allow-Origin for an origin. */
+const allowedFor =
+  (allowed: readonly string[]) =>
+  (origin: string): string | null =>
+    allowed.includes("*") ? "*" : allowed.includes(origin) ? origin : null
 
 /** Bytes of the default device's memory that are not in use. */
 function freeMemory(): number {
@@ -147,27 +189,8 @@ async function readBody(c: Context): Promise<Readonly<Record<string, unknown>>> 
   return bodyOf(value)
 }
 
-function answerError(error: unknown, c: Context): Response {
-  const { status, body } = asRequestError(error)
+function answerError({ status, body }: RequestError, c: Context, counts: Counts): Response {
+  counts.addError(status)
   if (status === 429 || status === 503) c.header("retry-after", "1")
   return c.json(body, status)
-}
-
-/** Metrics in Prometheus's format. */
-function metrics(counts: Counts, batch: Batcher | null): string {
-  const { active = 0, waiting = 0, cacheBytes = 0, prefixBytes = 0 } = batch?.stats() ?? {}
-  const rows: [string, string, number][] = [
-    ["requests_total", "counter", counts.requests],
-    ["refused_total", "counter", counts.refused],
-    ["prompt_tokens_total", "counter", counts.promptTokens],
-    ["generated_tokens_total", "counter", counts.generatedTokens],
-    ["active_requests", "gauge", active],
-    ["waiting_requests", "gauge", waiting],
-    ["cache_bytes", "gauge", cacheBytes],
-    ["prefix_bytes", "gauge", prefixBytes],
-    ["memory_bytes", "gauge", mx.getActiveMemory()],
-  ]
-  return rows
-    .map(([name, type, value]) => `# TYPE lazuli_lm_${name} ${type}\nlazuli_lm_${name} ${value}\n`)
-    .join("")
 }

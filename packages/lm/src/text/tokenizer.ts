@@ -85,6 +85,8 @@ export class Tokenizer {
   readonly templateSource: string | null
   private readonly inner: HubTokenizer
   private readonly template: Template | null
+  /** Tokens of a letter, after which {@link pieceOf} decodes others. */
+  private before: readonly number[] | null = null
 
   constructor(readonly files: TokenizerFiles) {
     checkKind("Tokenizer", "the files", files, OBJECT, "They are { tokenizer, config }")
@@ -145,9 +147,17 @@ export class Tokenizer {
     return this.inner.id_to_token(token) ?? ""
   }
 
-  /** The token's bytes, which may be a part of a character; null if it has none. */
+  /** The token's text inside a longer one: decoders drop a space at the beginning. U+FFFD is a part of a character. */
+  pieceOf(token: number): string {
+    this.before ??= this.encode("a", { special: false })
+    const before = this.decode(this.before, { special: true })
+    const text = this.decode([...this.before, token], { special: true })
+    return text.startsWith(before) ? text.slice(before.length) : this.decode([token], { special: true })
+  }
+
+  /** The token's bytes, which may be a part of a character; null if it has none. Those of all tokens combine to the text. */
   bytesOf(token: number): number[] | null {
-    const text = this.decode([token], { special: true })
+    const text = this.pieceOf(token)
     if (!text.includes("\uFFFD")) return [...Buffer.from(text)]
     const entry = this.textOf(token)
     const [, hex] = /^<0x([0-9A-F]{2})>$/.exec(entry) ?? []
