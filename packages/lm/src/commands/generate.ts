@@ -1,14 +1,16 @@
 /**
  * `lazuli-lm generate`: generates text after a prompt.
  */
+import { ArgumentError } from "@lazuli/core/engine"
 import type { Command } from "commander"
 import { type Prompt, promptTokens } from "../generate/prompts"
 import { stream } from "../generate/stream"
 import {
   addGeneration,
   addModel,
+  checkedGeneration,
+  draftOf,
   type GenerationFlags,
-  generationOf,
   loadShown,
   type ModelFlags,
 } from "./options"
@@ -26,25 +28,34 @@ export function addGenerate(program: Command, terminal: Terminal): void {
     .option("--system <text>", "system message")
     .option("--raw", "use the prompt as given, without the chat template")
   addGeneration(command).action(async (flags: Flags) => {
+    const generation = checkedGeneration(flags)
+    if (flags.system !== undefined && flags.raw)
+      throw new ArgumentError("generate", "--raw uses no chat template, in which --system would be")
     const model = await loadShown(flags, terminal)
     const chats = model.tokenizer?.chats === true && !flags.raw
-    const system = flags.system ? [{ role: "system", content: flags.system }] : []
+    if (flags.system !== undefined && !chats)
+      throw new ArgumentError("generate", "the model has no chat template, in which --system would be")
+    const system = flags.system === undefined ? [] : [{ role: "system", content: flags.system }]
     const content = flags.prompt === "-" ? await terminal.input() : flags.prompt
     const prompt: Prompt = chats ? [...system, { role: "user", content }] : content
     const tokens = promptTokens(model, prompt)
-    const generation = await generationOf(flags, terminal)
+    const draft = await draftOf(flags, terminal)
     const meter = new Meter(tokens.length)
+    const end = (): void => {
+      terminal.out("\n")
+      terminal.err(`${meter.summary()}\n`)
+    }
     await terminal.interruptible(async (signal) => {
       try {
-        for await (const piece of stream(model, tokens, { ...generation, signal })) {
+        for await (const piece of stream(model, tokens, { ...generation, draft, signal })) {
           meter.count()
           terminal.out(piece.text)
         }
       } catch (error) {
-        if (!(error instanceof Interrupted)) throw error
+        if (error instanceof Interrupted) end()
+        throw error
       }
     })
-    terminal.out("\n")
-    terminal.err(`${meter.summary()}\n`)
+    end()
   })
 }

@@ -2,6 +2,7 @@
  * `lazuli-lm lora` and `lazuli-lm eval`: train adapters, and measure a model's loss.
  */
 import { existsSync, statSync } from "node:fs"
+import { resolve } from "node:path"
 import * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
 import { type Command, Option } from "commander"
@@ -10,7 +11,7 @@ import { causal } from "../generate/prompts"
 import { type AdapterForm, saveAdapters } from "../tune/adapter-files"
 import { readDataset } from "../tune/dataset"
 import { addAdapters } from "../tune/lora"
-import { evaluate, train } from "../tune/train"
+import { checkTraining, evaluate, type TrainOptions, train } from "../tune/train"
 import {
   fuseShown,
   integer,
@@ -102,12 +103,27 @@ export function addLora(program: Command, terminal: Terminal): void {
     })
 }
 
+const trainingOf = (flags: Flags): TrainOptions => ({
+  steps: flags.steps,
+  batchSize: flags.batchSize,
+  accumulate: flags.accumulate,
+  learningRate: flags.learningRate,
+  seed: flags.seed,
+  checkpointing: flags.checkpointing,
+  deterministic: flags.deterministic,
+  saveEvery: flags.saveEvery,
+  state: flags.out,
+})
+
 async function lora(flags: Flags, terminal: Terminal): Promise<void> {
   const { rank, scale, dropout, layers, keys, maskPrompt, maxTokens } = flags
   if (flags.fuse !== undefined) {
     refuseOwn("lora", "--fuse", flags.fuse, flags.model)
     checkPlace(flags.fuse, {})
   }
+  checkTraining(trainingOf(flags))
+  if (flags.fuse !== undefined && resolve(flags.fuse) === resolve(flags.out))
+    throw new ArgumentError("lora", "--fuse and --out are the same folder", { hint: "Choose another place" })
   if (existsSync(flags.out) && !statSync(flags.out).isDirectory())
     throw new ArgumentError("lora", `--out ${flags.out} is a file, expected a folder`)
   const model = await loadShown({ model: flags.model }, terminal)
@@ -124,17 +140,9 @@ async function lora(flags: Flags, terminal: Terminal): Promise<void> {
   await report("before")
   const begin = performance.now()
   let [updates, tokens] = [0, 0]
-  await terminal.interruptible((signal) =>
-    train(network, examples, {
-      steps: flags.steps,
-      batchSize: flags.batchSize,
-      accumulate: flags.accumulate,
-      learningRate: flags.learningRate,
-      seed: flags.seed,
-      checkpointing: flags.checkpointing,
-      deterministic: flags.deterministic,
-      saveEvery: flags.saveEvery,
-      state: flags.out,
+  const stopped = await terminal.interruptible(async (signal): Promise<unknown> => {
+    await train(network, examples, {
+      ...trainingOf(flags),
       signal,
       onStep: (step) => {
         updates++
@@ -142,8 +150,15 @@ async function lora(flags: Flags, terminal: Terminal): Promise<void> {
         const rate = tokens / ((performance.now() - begin) / 1000)
         terminal.out(`step ${step.step}: loss ${step.loss.toFixed(4)}, ${rate.toFixed(0)} tokens/s\n`)
       },
-    }),
-  )
+    })
+    return signal.reason
+  })
+  if (stopped) {
+    saveAdapters(network, flags.out, flags.form)
+    const fuse = flags.fuse === undefined ? "" : " --fuse is left out."
+    terminal.err(`stopped, and saved in ${flags.out}: the same command goes on.${fuse}\n`)
+    throw stopped
+  }
   if (updates === 0)
     terminal.err(`${flags.out} already has ${flags.steps} updates or more: pass more --steps to go on\n`)
   await report("after")

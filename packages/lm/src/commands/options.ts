@@ -7,7 +7,7 @@ import { ArgumentError } from "@lazuli/core/engine"
 import { type Command, InvalidArgumentError, Option } from "commander"
 import { storedText } from "../formats/gguf-stored"
 import { type LoadedModel, type LoadModelOptions, load } from "../formats/load"
-import type { GenerateOptions } from "../generate/options"
+import { checkOptions, type GenerateOptions } from "../generate/options"
 import type { Network } from "../models/network"
 import type { Tokenizer } from "../text/tokenizer"
 import { loadAdapters } from "../tune/adapter-files"
@@ -49,6 +49,18 @@ export interface GenerationFlags {
   readonly draftTokens?: number
 }
 
+/** Refuses a flag that is given twice, of which only the last one would count. */
+export function refuseRepeats(command: Command): void {
+  for (const option of command.options) {
+    if (option.isBoolean() || option.variadic || option.parseArg === collect) continue
+    let isGiven = false
+    command.on(`option:${option.name()}`, () => {
+      if (isGiven) command.error(`error: --${option.name()} is given twice`)
+      isGiven = true
+    })
+  }
+}
+
 /** Adds the generation options to a command. */
 export const addGeneration = (command: Command): Command =>
   command
@@ -68,8 +80,22 @@ export const addGeneration = (command: Command): Command =>
     .option("--draft <model>", "smaller model with the same tokenizer, for speculative decoding")
     .option("--draft-tokens <n>", "tokens to draft at a time", integer)
 
-/** The options of `stream`. Loads the draft model. */
-export const generationOf = async (flags: GenerationFlags, terminal: Terminal): Promise<GenerateOptions> => ({
+/** The options of `stream`, but for the draft model. @throws ArgumentError for those out of range */
+export function checkedGeneration(flags: GenerationFlags): GenerateOptions {
+  const options = generationOf(flags)
+  checkOptions(options)
+  return options
+}
+
+/** The draft model, if there is one. */
+export async function draftOf(
+  { draft }: GenerationFlags,
+  terminal: Terminal,
+): Promise<LoadedModel | undefined> {
+  return draft === undefined ? undefined : loadShown({ model: draft }, terminal)
+}
+
+const generationOf = (flags: GenerationFlags): GenerateOptions => ({
   maxTokens: flags.maxTokens,
   temperature: flags.temperature,
   topK: flags.topK,
@@ -83,7 +109,6 @@ export const generationOf = async (flags: GenerationFlags, terminal: Terminal): 
   ignoreEos: flags.ignoreEos,
   cacheBits: flags.cacheBits,
   maxContext: flags.maxContext,
-  draft: flags.draft === undefined ? undefined : await loadShown({ model: flags.draft }, terminal),
   draftTokens: flags.draftTokens,
 })
 

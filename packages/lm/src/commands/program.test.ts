@@ -36,31 +36,27 @@ test("chat answers each line of a conversation", async () => {
   expect(terminal.written.out.split("\n").length).toBeGreaterThan(2)
 })
 
-test("serve listens until it is interrupted", async () => {
-  const terminal = captured()
-  let status = 0
-  terminal.interruptible = async (body) => {
-    const controller = new AbortController()
-    const running = body(controller.signal)
-    const url = /listening on (\S+)/.exec(terminal.written.out)?.[1]
-    status = (await fetch(`${url}/health`)).status
-    controller.abort()
-    return running
+test("serve listens until it is interrupted, and says who may use it", async () => {
+  const served = async (...args: string[]): Promise<string> => {
+    const terminal = captured()
+    let status = 0
+    terminal.interruptible = async (body) => {
+      const controller = new AbortController()
+      const running = body(controller.signal)
+      const url = /listening on (\S+)/.exec(terminal.written.out)?.[1]
+      status = (await fetch(`${url}/health`)).status
+      controller.abort()
+      return running
+    }
+    expect(await run(["serve", "--model", folder, "--port", "0", ...args], terminal)).toBe(0)
+    expect(status).toBe(200)
+    return terminal.written.err
   }
-  const serve = [
-    "serve",
-    "--model",
-    folder,
-    "--port",
-    "0",
-    "--allowed-origins",
-    "https://a.org, https://b.org",
-  ]
-  expect(await run(serve, terminal)).toBe(0)
-  expect(status).toBe(200)
-  expect(terminal.written.err).toBe("")
-  expect(await run([...serve, "--host", "0.0.0.0"], terminal)).toBe(0)
-  expect(terminal.written.err).toMatch(/^anyone who can reach 0.0.0.0 may use the server: --api-key/)
+  expect(await served("--allowed-origins", "https://a.org, https://b.org")).toBe("")
+  expect(await served("--host", "0.0.0.0")).toMatch(
+    /^anyone who can reach 0.0.0.0 may use the server: --api-key/,
+  )
+  expect(await served("--host", "0.0.0.0", "--api-key", "secret")).toBe("")
 })
 
 /** Runs a command that must end with this status. */
@@ -138,7 +134,8 @@ test("commands say which types of a GGUF file are converted", async () => {
 test("drafts do not change the output, and a prompt may come from standard input", async () => {
   const plain = await generated()
   expect(await generated("--draft", folder, "--draft-tokens", "3")).toBe(plain)
-  expect((await ran(["generate", "--model", folder, ...asked, "--prompt", "-"], 0, ["the"])).out).toBe(plain)
+  const typed = asked.map((arg) => (arg === "the" ? "-" : arg))
+  expect((await ran(["generate", "--model", folder, ...typed], 0, ["the"])).out).toBe(plain)
   const model = await lm.load(folder)
   const text = await lm.generate(model, [{ role: "user", content: "the" }], {
     maxTokens: 12,

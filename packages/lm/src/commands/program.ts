@@ -11,8 +11,9 @@ import { addChat } from "./chat"
 import { addConvert } from "./convert"
 import { addGenerate } from "./generate"
 import { addLora } from "./lora"
+import { refuseRepeats } from "./options"
 import { addServe } from "./serve"
-import { processTerminal, type Terminal } from "./terminal"
+import { Interrupted, processTerminal, type Terminal } from "./terminal"
 
 /** True for errors of files and addresses, which a user can fix and which are shown without a stack trace, as ours are. */
 const isOfSystem = (error: Error): boolean => "code" in error && "syscall" in error
@@ -28,11 +29,13 @@ export async function run(args: readonly string[], terminal: Terminal = processT
     .exitOverride()
     .configureOutput({ writeOut: (text) => terminal.out(text), writeErr: (text) => terminal.err(text) })
   for (const add of [addGenerate, addChat, addServe, addConvert, addLora, addBench]) add(program, terminal)
+  for (const command of program.commands) refuseRepeats(command)
   try {
     await program.parseAsync([...args], { from: "user" })
     return 0
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode
+    if (error instanceof Interrupted) return error.status
     const text = !(error instanceof Error)
       ? String(error)
       : error instanceof LazuliError

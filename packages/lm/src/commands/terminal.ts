@@ -13,12 +13,47 @@ export interface Terminal {
   input(): Promise<string>
   /** Lines of input, with a prompt before each. */
   lines(prompt: string): AsyncIterable<string>
-  /** Runs `body` with a signal that Ctrl-C or SIGTERM aborts. A second one exits the process. */
+  /**
+   * Runs `body` with a signal that aborts, with {@link Interrupted}, at Ctrl-C, SIGTERM, the end of the terminal, and when nobody reads the
+   * output. A second one exits the process.
+   */
   interruptible<T>(body: (signal: AbortSignal) => Promise<T>): Promise<T>
 }
 
+/** Exit statuses of shells for commands that a signal ends. */
+const STATUS = { SIGHUP: 129, SIGINT: 130, SIGPIPE: 141, SIGTERM: 143 } as const
+
+/** The abort reason after Ctrl-C and its like. */
+export class Interrupted extends Error {
+  override readonly name = "Interrupted"
+  readonly status: number
+  constructor(readonly signal: keyof typeof STATUS = "SIGINT") {
+    super("interrupted")
+    this.status = STATUS[signal]
+  }
+}
+
+/** Interrupts the body that runs, if one does. */
+let interrupt: ((reason: Interrupted) => void) | null = null
+let hasReader = true
+
+/** Ends the command, or interrupts its body, when its output can no longer be written, and says why unless the reader has left. */
+export function watchOutput(): void {
+  process.stderr.on("error", () => {})
+  process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+    if (!hasReader) return
+    hasReader = false
+    if (error.code !== "EPIPE") process.stderr.write(`the output cannot be written: ${error.message}\n`)
+    const reason = new Interrupted("SIGPIPE")
+    if (interrupt) interrupt(reason)
+    else process.exit(reason.status)
+  })
+}
+
 export const processTerminal: Terminal = {
-  out: (text) => void process.stdout.write(text),
+  out: (text) => {
+    if (hasReader) process.stdout.write(text)
+  },
   err: (text) => void process.stderr.write(text),
   get interactive() {
     return process.stderr.isTTY === true
@@ -29,7 +64,13 @@ export const processTerminal: Terminal = {
     const reader = createInterface({ input: process.stdin, output: process.stderr, prompt })
     // In raw mode the reader gets Ctrl-C instead of the process.
     reader.on("SIGINT", () => {
-      if (!process.emit("SIGINT")) reader.close()
+      if (process.emit("SIGINT")) return
+      const isEmpty = reader.line === ""
+      process.stderr.write("\n")
+      if (isEmpty) return reader.close()
+      reader.write(null, { ctrl: true, name: "e" })
+      reader.write(null, { ctrl: true, name: "u" })
+      reader.prompt()
     })
     reader.prompt()
     for await (const line of reader) {
@@ -39,26 +80,21 @@ export const processTerminal: Terminal = {
   },
   async interruptible(body) {
     const controller = new AbortController()
-    const stop = (): void => {
-      if (controller.signal.aborted) process.exit(130)
-      controller.abort(new Interrupted())
+    const stop = (reason: Interrupted): void => {
+      if (controller.signal.aborted) process.exit(reason.status)
+      controller.abort(reason)
     }
-    const signals = ["SIGINT", "SIGTERM"] as const
-    for (const name of signals) process.on(name, stop)
+    const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const
+    const listeners = signals.map((name) => [name, () => stop(new Interrupted(name))] as const)
+    for (const [name, listener] of listeners) process.on(name, listener)
+    interrupt = stop
     try {
       return await body(controller.signal)
     } finally {
-      for (const name of signals) process.removeListener(name, stop)
+      interrupt = null
+      for (const [name, listener] of listeners) process.removeListener(name, listener)
     }
   },
-}
-
-/** The abort reason after Ctrl-C. */
-export class Interrupted extends Error {
-  override readonly name = "Interrupted"
-  constructor() {
-    super("interrupted")
-  }
 }
 
 const UNITS = ["bytes", "KB", "MB", "GB", "TB"]
@@ -72,11 +108,13 @@ export function bytesText(n: number): string {
 
 /** A progress bar that redraws itself; none if the terminal is not interactive. */
 export function progressBar(terminal: Terminal, title: string): (done: number, total: number) => void {
+  let isFull = false
   return (done, total) => {
-    if (!terminal.interactive) return
+    if (!terminal.interactive || isFull) return
     const share = total > 0 ? done / total : 1
+    isFull = share >= 1
     const bar = "#".repeat(Math.round(share * 24)).padEnd(24, ".")
-    terminal.err(`\r${title} [${bar}] ${Math.round(share * 100)}%${share >= 1 ? "\n" : ""}`)
+    terminal.err(`\r${title} [${bar}] ${Math.round(share * 100)}%${isFull ? "\n" : ""}`)
   }
 }
 

@@ -8,7 +8,7 @@ import type { LoadedModel } from "../formats/load"
 import { CACHE, type Cache } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
 import { CACHING, type CacheOptions } from "./caches"
-import { SAMPLING, type SamplingOptions } from "./sampler"
+import { checkSampling, SAMPLING, type SamplingOptions } from "./sampler"
 import type { StepOptions } from "./steps"
 
 /** Options of `stream` and `generate`. */
@@ -60,6 +60,7 @@ const checkNames = optionsNamed<GenerateOptions>({
 /** @throws ArgumentError for unknown options, and those out of range */
 export function checkOptions(options: GenerateOptions): void {
   checkNames("stream", options)
+  checkSampling("stream", options)
   checkSignal("stream", options.signal)
   if (options.draft !== undefined) checkModel("stream", options.draft, "draft")
   const { logprobs = 0, draftTokens = 4, stop = [] } = options

@@ -55,7 +55,7 @@ const RANGES: Readonly<Record<string, readonly [number, number]>> = {
 }
 
 /** @throws ArgumentError for options out of range */
-function checkSampling(op: string, options: SamplingOptions): void {
+export function checkSampling(op: string, options: SamplingOptions): void {
   for (const [name, [min, max]] of Object.entries(RANGES)) {
     const value = options[name as keyof SamplingOptions]
     if (value === undefined) continue
@@ -91,10 +91,11 @@ export interface Proposal {
 }
 
 /** The error of a model's results that are NaN. */
-export const notNumbers = (op = "stream", results = "logits"): NumericError =>
-  new NumericError(op, `the ${results} are not numbers`, {
-    hint: "The weights are damaged, or too large for their dtype: try float32",
-  })
+export const notNumbers = (
+  op = "stream",
+  results = "logits",
+  hint = "The weights are damaged, or too large for their dtype: try float32",
+): NumericError => new NumericError(op, `the ${results} are not numbers`, { hint })
 
 /** Tokens chosen from logits [..., vocabulary], or −1 for those whose logit is NaN, as all are in a damaged state. */
 function checked(chosen: mx.Array, logits: mx.Array): mx.Array {
@@ -126,7 +127,6 @@ export class Sampler {
     prompt: readonly number[],
     private readonly top: number | null = null,
   ) {
-    checkSampling("stream", options)
     this.seen = [...prompt]
     this.bias = Object.entries(options.logitBias ?? {}).map(([token, value]) => [Number(token), value])
     const { temperature = 0 } = options

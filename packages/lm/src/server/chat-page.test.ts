@@ -90,6 +90,28 @@ describe.skipIf(browser === null)("the chat page (without a Chromium it is not t
     await page.value("document.getElementById('text').value = ''")
   })
 
+  test("does not send when Enter ends the input of a word", async () => {
+    await page.type("東京")
+    await page.value(`text.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", isComposing: true }))`)
+    await page.value(`text.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", keyCode: 229 }))`)
+    expect([await texts("user"), await page.value("text.value")]).toEqual([[], "東京"])
+    await page.value("text.value = ''")
+  })
+
+  test("asks for the key and goes on, and says that an answer is cut off", async () => {
+    const own = lm.createServer(model, { apiKey: "secret", maxTokens: 5 })
+    const other = await Page.open(browser!, await own.listen(0))
+    await other.value("void (window.prompt = () => 'secret')")
+    await other.type("in the beginning")
+    await other.press("Enter")
+    await other.until("document.querySelector('.note, .error') !== null")
+    expect(await other.value("document.querySelector('.error')")).toBe(null)
+    expect(await other.value("document.querySelector('.note').textContent")).toMatch(/cut off at the maximum/)
+    expect(await other.value("document.querySelector('.assistant').ariaBusy")).toBe("false")
+    await other.close()
+    await own.close()
+  }, 60_000)
+
   test("says that a server does not answer", async () => {
     await server.close()
     await send("is anybody there?")

@@ -25,6 +25,7 @@ export const chatPage = (name: string): string => `<!doctype html>
   .assistant { align-self: start; background: var(--theirs); border: 1px solid var(--line) }
   .assistant:empty::before { content: "…"; opacity: .6 }
   .error { color: var(--red) }
+  .note { opacity: .7; font-size: .9rem }
   form { display: flex; gap: .5rem; align-items: stretch; position: sticky; bottom: 0; padding: .8rem 0 1rem; background: var(--back) }
   textarea { flex: 1; min-width: 0; font: inherit; color: inherit; background: var(--theirs); padding: .5rem .7rem; border: 1px solid var(--line); border-radius: .5rem; resize: vertical }
   :focus-visible { outline: 2px solid var(--blue); outline-offset: 1px }
@@ -37,7 +38,7 @@ export const chatPage = (name: string): string => `<!doctype html>
 <header><h1>${escaped(name)}</h1><button id="new" hidden>New chat</button></header>
 <div id="log" aria-live="polite"></div>
 <form id="form">
-  <textarea id="text" rows="2" aria-label="Message" placeholder="Message" title="Enter to send, Shift + Enter for a new line"></textarea>
+  <textarea id="text" rows="2" dir="auto" aria-label="Message" placeholder="Message" title="Enter to send, Shift + Enter for a new line"></textarea>
   <button id="send">Send</button>
   <button id="stop" type="button" hidden>Stop</button>
 </form>
@@ -55,6 +56,7 @@ export const chatPage = (name: string): string => `<!doctype html>
   const show = (role, content) => {
     const p = document.createElement("p")
     p.className = role
+    p.dir = "auto"
     p.textContent = content
     following(() => log.append(p))
     return p
@@ -72,7 +74,8 @@ export const chatPage = (name: string): string => `<!doctype html>
     text.focus()
   }
   text.onkeydown = (event) => {
-    if (event.key === "Enter" && !event.shiftKey) {
+    // The Enter that ends the input of a Chinese or Japanese word is a part of it; in Safari it comes later, as key 229.
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.keyCode !== 229) {
       event.preventDefault()
       form.requestSubmit()
     }
@@ -82,18 +85,21 @@ export const chatPage = (name: string): string => `<!doctype html>
     const content = text.value.trim()
     if (!content || running) return
     text.value = ""
-    for (const old of log.querySelectorAll(".error")) old.remove()
+    for (const old of log.querySelectorAll(".error, .note")) old.remove()
     messages.push({ role: "user", content })
     const question = show("user", content)
     const p = show("assistant", "")
+    // Screen readers read the answer once it is complete.
+    p.ariaBusy = "true"
     window.scrollTo(0, document.documentElement.scrollHeight)
     running = new AbortController()
     busy(true)
     let answer = ""
     let failure = null
-    try {
+    let finish = null
+    const ask = () => {
       const key = sessionStorage.getItem("key")
-      const response = await fetch("/v1/chat/completions", {
+      return fetch("/v1/chat/completions", {
         method: "POST",
         signal: running.signal,
         headers: { "content-type": "application/json", ...(key ? { authorization: "Bearer " + key } : {}) },
@@ -101,7 +107,14 @@ export const chatPage = (name: string): string => `<!doctype html>
       }).catch((error) => {
         throw error.name === "AbortError" ? error : new Error("The server does not answer.")
       })
-      if (response.status === 401) sessionStorage.setItem("key", prompt("API key") ?? "")
+    }
+    try {
+      let response = await ask()
+      const key = response.status === 401 && prompt("API key")
+      if (key) {
+        sessionStorage.setItem("key", key)
+        response = await ask()
+      }
       if (!response.ok) throw new Error((await response.json()).error.message)
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader()
       let held = ""
@@ -115,13 +128,17 @@ export const chatPage = (name: string): string => `<!doctype html>
           if (!line.startsWith("data: ") || line === "data: [DONE]") continue
           const event = JSON.parse(line.slice(6))
           if (event.error) throw new Error(event.error.message)
-          answer += event.choices[0]?.delta?.content ?? ""
-          following(() => (p.textContent = answer))
+          const [choice] = event.choices
+          const text = choice?.delta?.content ?? ""
+          finish = choice?.finish_reason ?? finish
+          answer += text
+          following(() => p.append(text))
         }
       }
     } catch (error) {
       if (error.name !== "AbortError") failure = error.message
     }
+    p.ariaBusy = "false"
     // A partial answer stays in the conversation; a question without an answer goes back to the text field.
     if (answer) messages.push({ role: "assistant", content: answer })
     else {
@@ -130,6 +147,7 @@ export const chatPage = (name: string): string => `<!doctype html>
       question.remove()
       text.value ||= content
     }
+    if (finish === "length") show("note", "The answer was cut off at the maximum length.")
     if (failure) show("error", failure)
     running = null
     busy(false)

@@ -409,6 +409,8 @@ test("a reranker sorts documents, and rejects invalid requests", async () => {
     })),
   )
   expect((await ask({ query: "the", documents: [{ text: "a" }] })).status).toBe(200)
+  // Its root has no page that could only fail.
+  expect((await app.request("/")).status).toBe(404)
   for (const wrong of [
     { documents },
     { query: "the" },

@@ -88,7 +88,10 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
   app.use(origins(allowedOrigins, () => !key && isLocal(address)))
   if (allowedOrigins.length > 0) app.use("/v1/*", cors({ origin: allowedFor(allowedOrigins), maxAge: 600 }))
   app.get("/health", (c) => c.json({ status: "ok" }))
-  app.get("/", (c) => c.html(chatPage(name)))
+  app.get("/", (c) => {
+    if (batch && model.tokenizer?.chats) return c.html(chatPage(name))
+    throw new RequestError(404, "there is no chat page: the model has no chat template")
+  })
   const guard = async (c: Context, next: () => Promise<void>): Promise<void> => {
     const [, sent = ""] = /^bearer +(.*)$/i.exec(c.req.header("authorization") ?? "") ?? []
     // Digests have equal lengths, which timingSafeEqual needs.

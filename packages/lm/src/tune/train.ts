@@ -11,6 +11,7 @@ import * as nn from "@lazuli/nn"
 import { AdamW } from "@lazuli/nn/optimizers"
 import { CALLBACK, COUNT, checkKind, FLAG, INTEGER, SIZE, TEXT, TOKENS } from "../argument-kinds"
 import { checkCausal, checkSignal, optionsNamed } from "../arguments"
+import { notNumbers } from "../generate/sampler"
 import { Pass } from "../models/attend"
 import type { CausalNetwork } from "../models/network"
 import { checkpointBlocks } from "./checkpointing"
@@ -58,6 +59,13 @@ const checkNames = optionsNamed<TrainOptions>({
   onStep: CALLBACK,
   signal: true,
 })
+
+/** @throws ArgumentError for unknown options, and those out of range */
+export function checkTraining(options: TrainOptions): void {
+  checkNames("train", options)
+  checkKind("train", "steps", options.steps, COUNT)
+  checkSignal("train", options.signal)
+}
 
 /** The result of an update. */
 export interface StepReport {
@@ -142,6 +150,7 @@ export async function evaluate(
     throw new ArgumentError("evaluate", "no example has a token in the loss", {
       hint: "Prompts may be masked and completions truncated",
     })
+  if (Number.isNaN(sum)) throw notNumbers("evaluate", "losses")
   return sum / count
 }
 
@@ -182,7 +191,7 @@ function drawingFrom<T>(random: { key: mx.Array }, body: () => T): T {
 /**
  * Trains a network's trainable parameters with AdamW. With a `state` folder, a stopped run continues as if it had not stopped, bit for bit
  * on the CPU, and with `deterministic` on GPUs. Does not use `mx.random.state`.
- * @throws ArgumentError if nothing is trainable; FormatError for the state of another run
+ * @throws ArgumentError if nothing is trainable; FormatError for the state of another run; NumericError once the loss is NaN
  * @example
  * const { network, tokenizer } = await load('my-model')
  * const examples = readDataset('train.jsonl', tokenizer)
@@ -198,9 +207,7 @@ export async function train(
 ): Promise<void> {
   checkCausal("train", network)
   checkExamples("train", network, examples)
-  checkNames("train", options)
-  checkKind("train", "steps", options.steps, COUNT)
-  checkSignal("train", options.signal)
+  checkTraining(options)
   const { steps, batchSize = 4, accumulate = 1, learningRate = 1e-5, seed = 0, signal, saveEvery } = options
   if (examples.length === 0) throw new ArgumentError("train", "there are no examples")
   if (mx.treeFlatten(network.trainableParameters()).length === 0)
@@ -219,8 +226,9 @@ export async function train(
   }
   let step = options.state ? restore(options.state, network, optimizer, identity) : 0
   network.train()
-  const loss = (...args: [mx.Array, mx.Array, mx.Array]): mx.Array => lossOf(network, ...args)
-  const gradient = nn.valueAndGrad(network, loss)
+  const gradient = nn.valueAndGrad(network, (...args: [mx.Array, mx.Array, mx.Array]) =>
+    lossOf(network, ...args),
+  )
   const uncheckpointed = options.checkpointing ? checkpointBlocks(network) : () => {}
   const save = (): void => {
     if (options.state) store(options.state, network, optimizer, { ...identity, step })
@@ -248,7 +256,10 @@ export async function train(
       optimizer.update(network, mean)
       await mx.asyncEval([network.trainableParameters(), optimizer.state])
       step++
-      options.onStep?.({ step, loss: (sum.item() as number) / tokens, tokens })
+      const loss = (sum.item() as number) / tokens
+      if (Number.isNaN(loss))
+        throw notNumbers("train", `losses of step ${step}`, "A smaller learningRate may help")
+      options.onStep?.({ step, loss, tokens })
       if (saveEvery && step % saveEvery === 0) save()
     }
   } finally {
