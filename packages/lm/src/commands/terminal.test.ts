@@ -2,7 +2,7 @@
 import { EventEmitter } from "node:events"
 import { afterEach, expect, test, vi } from "vitest"
 import { captured } from "../../test/terminal"
-import { Interrupted, processTerminal, progressBar, watchOutput } from "./terminal"
+import { Interrupted, processTerminal, progressBar } from "./terminal"
 
 afterEach(() => vi.restoreAllMocks())
 
@@ -23,26 +23,33 @@ test("Ctrl-C aborts each body once, and exits only if pressed twice during one",
   expect(process.listenerCount("SIGINT")).toBe(before)
 })
 
-test("a body is interrupted once nobody reads the output, and a command ends without one", async () => {
+test.each([
+  ["EPIPE", 141, ""],
+  ["ENOSPC", 1, "the output cannot be written: ENOSPC\n"],
+])("a body is interrupted once its output has no reader: %s", async (code, status, said) => {
+  vi.resetModules()
+  const { processTerminal: terminal, watchOutput: watch } = await import("./terminal")
   const exit = vi.spyOn(process, "exit").mockReturnValue(undefined as never)
-  const stdout = new EventEmitter()
-  const written: string[] = []
-  const err = vi.spyOn(process.stderr, "write").mockImplementation((text) => written.push(String(text)) > 0)
-  vi.spyOn(process, "stdout", "get").mockReturnValue(
-    Object.assign(stdout, { write: (text: string) => written.push(text) }) as never,
-  )
-  watchOutput()
-  await processTerminal.interruptible(async (signal) => {
-    processTerminal.out("heard")
-    stdout.emit("error", Object.assign(new Error("write EPIPE"), { code: "EPIPE" }))
-    expect(signal.reason).toMatchObject({ signal: "SIGPIPE", status: 141 })
+  const [out, err] = ["stdout", "stderr"].map((name) => {
+    const stream = Object.assign(new EventEmitter(), {
+      written: "",
+      write: (text: string) => void (stream.written += text),
+    })
+    vi.spyOn(process, name as "stdout", "get").mockReturnValue(stream as never)
+    return stream
+  })
+  watch()
+  const fail = (): boolean => out.emit("error", Object.assign(new Error(code), { code }))
+  await terminal.interruptible(async (signal) => {
+    terminal.out("heard")
+    fail()
+    expect(signal.reason).toMatchObject({ status })
     // Later text is not written, and another error is not a second interrupt.
-    processTerminal.out("unheard")
-    stdout.emit("error", Object.assign(new Error("write EPIPE"), { code: "EPIPE" }))
+    terminal.out("unheard")
+    fail()
   })
   expect(exit).not.toHaveBeenCalled()
-  expect(written).toEqual(["heard"])
-  err.mockRestore()
+  expect([out.written, err.written]).toEqual(["heard", said])
 })
 
 test("the end of the terminal aborts a body, too", async () => {

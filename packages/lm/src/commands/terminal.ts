@@ -20,8 +20,8 @@ export interface Terminal {
   interruptible<T>(body: (signal: AbortSignal) => Promise<T>): Promise<T>
 }
 
-/** Exit statuses of shells for commands that a signal ends. */
-const STATUS = { SIGHUP: 129, SIGINT: 130, SIGPIPE: 141, SIGTERM: 143 } as const
+/** Exit statuses of shells for commands that a signal ends, and of ours when the output cannot be written. */
+const STATUS = { SIGHUP: 129, SIGINT: 130, SIGPIPE: 141, SIGTERM: 143, output: 1 } as const
 
 /** The abort reason after Ctrl-C and its like. */
 export class Interrupted extends Error {
@@ -43,8 +43,9 @@ export function watchOutput(): void {
   process.stdout.on("error", (error: NodeJS.ErrnoException) => {
     if (!hasReader) return
     hasReader = false
-    if (error.code !== "EPIPE") process.stderr.write(`the output cannot be written: ${error.message}\n`)
-    const reason = new Interrupted("SIGPIPE")
+    const hasLeft = error.code === "EPIPE"
+    if (!hasLeft) process.stderr.write(`the output cannot be written: ${error.message}\n`)
+    const reason = new Interrupted(hasLeft ? "SIGPIPE" : "output")
     if (interrupt) interrupt(reason)
     else process.exit(reason.status)
   })

@@ -95,6 +95,18 @@ test("completions have log-probabilities", async () => {
   expect(seen).toEqual(offsets)
 })
 
+test("offsets of text count characters, not parts of them", async () => {
+  const { app, batch } = lm.createServer(model)
+  vi.spyOn(batch!, "stream").mockImplementation(async function* () {
+    for (const text of ["👍", "a", "b"])
+      yield { text, token: 1, logprob: -1, top: [], finish: text === "b" ? "stop" : null }
+  })
+  const body = JSON.stringify({ prompt: "the", logprobs: 1 })
+  const response = await app.request("/v1/completions", { method: "POST", body })
+  const { choices } = (await response.json()) as OpenAI.Completion
+  expect(choices[0].logprobs?.text_offset).toEqual([0, 1, 2])
+})
+
 test("log-probabilities have the bytes of tokens that are a part of a character", async () => {
   const tokens = model.tokenizer!.encode("東", { special: false })
   expect(tokens.length).toBeGreaterThan(1)
