@@ -222,6 +222,11 @@ napi_value split(Call& call) {
   return call.from(double(add_group(group_at(call.integer(0))->split(call.integer(1), call.integer(2)))));
 }
 
+napi_value close(Call& call) {
+  forget_group(call.integer(0));
+  return nullptr;
+}
+
 // run(group, kind, reduction, dtype, in, out, count, peer, shape, name, structure, derivative): on
 // the calling thread
 napi_value run(Call& call) {
@@ -273,6 +278,7 @@ const struct {
   napi_callback run;
 } functions[] = {{"join", entry<join>},
                  {"leave", entry<leave>},
+                 {"close", entry<close>},
                  {"rank", entry<rank>},
                  {"size", entry<size>},
                  {"split", entry<split>},

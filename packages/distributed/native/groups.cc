@@ -27,8 +27,16 @@ std::shared_ptr<Group> group_at(int64_t number) {
   std::lock_guard lock(table().guard);
   const auto& groups = table().groups;
   if (number < 0 || number >= int64_t(groups.size()) || !groups[size_t(number)])
-    throw std::runtime_error("the group belongs to a job that this process has left, or to another process");
+    throw std::runtime_error(
+        "the group was closed, or belongs to another process or to a job that this one has left");
   return groups[size_t(number)];
+}
+
+void forget_group(int64_t number) {
+  // Freed outside of the lock, where no thread runs an operation of it any more.
+  const auto group = group_at(number);
+  std::lock_guard lock(table().guard);
+  table().groups[size_t(number)] = nullptr;
 }
 
 void forget_groups(const World& world) {

@@ -52,6 +52,8 @@ export interface Communicator {
   /** Runs one operation, and waits for it. A failure that concerns a rank should say `rank N …`. */
   run(work: Work): void
   split(color: number, key: number): Communicator
+  /** Frees what it holds; nothing follows. */
+  close?(): void
 }
 
 /** A group of the addon. */
@@ -103,10 +105,13 @@ export class NativeCommunicator implements Communicator {
   split(color: number, key: number): NativeCommunicator {
     return under("split", () => new NativeCommunicator(native().split(this.number, color, key)))
   }
+  close(): void {
+    native().close(this.number)
+  }
 }
 
 /** By the number that primitives know a group by, shifted: the addon's are not negative, and the others are. */
-const others: Communicator[] = []
+const others: (Communicator | undefined)[] = []
 const natives = new Map<number, NativeCommunicator>()
 
 /** The number by which primitives know a communicator. */
@@ -122,11 +127,21 @@ export function numberOf(communicator: Communicator): number {
 /** A communicator of the addon. */
 export const ofAddon = (number: number): NativeCommunicator => new NativeCommunicator(number)
 
+/** Frees a group; those made from it stay. */
+export function closeGroup(number: number): void {
+  communicatorAt(number).close?.()
+  if (number < 0) delete others[-number - 1]
+  else natives.delete(number)
+}
+
 /** The communicator with a number. @throws DeviceError where there is none, as for a number that came from a file */
 export function communicatorAt(number: number): Communicator {
   const found = number < 0 ? others[-number - 1] : natives.get(number)
   if (!found)
-    throw new DeviceError("group", "the group belongs to another process, or to a job that has ended")
+    throw new DeviceError(
+      "group",
+      "the group was closed, or belongs to another process or to a job that has ended",
+    )
   return found
 }
 

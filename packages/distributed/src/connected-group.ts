@@ -4,7 +4,7 @@
 import * as mx from "@lazuli/core"
 import { checkSplit, type Exchange } from "@lazuli/core/engine"
 import * as collectives from "./collectives"
-import { type Communicator, numberOf } from "./communicators"
+import { type Communicator, closeGroup, numberOf } from "./communicators"
 
 const REDUCTIONS: Record<string, "sum" | "max" | "min"> = { allSum: "sum", allMax: "max", allMin: "min" }
 
@@ -12,7 +12,10 @@ const REDUCTIONS: Record<string, "sum" | "max" | "min"> = { allSum: "sum", allMa
 export class ConnectedGroup extends mx.distributed.Group {
   /** The number by which primitives know it. */
   readonly number: number
-  constructor(readonly communicator: Communicator) {
+  constructor(
+    readonly communicator: Communicator,
+    private readonly isPart = false,
+  ) {
     super()
     this.number = numberOf(communicator)
   }
@@ -24,7 +27,10 @@ export class ConnectedGroup extends mx.distributed.Group {
   }
   override split(color: number, key = -1): mx.distributed.Group {
     checkSplit(color, key)
-    return new ConnectedGroup(this.communicator.split(color, key))
+    return new ConnectedGroup(this.communicator.split(color, key), true)
+  }
+  override close(): void {
+    if (this.isPart) closeGroup(this.number)
   }
   override exchange(
     x: mx.Array | null,

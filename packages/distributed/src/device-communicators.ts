@@ -48,4 +48,8 @@ export class DeviceCommunicator implements Communicator {
     const host = this.host.split(color, key)
     return host.size > 1 ? new DeviceCommunicator(host, this.collectives) : host
   }
+  /** The GPU's communicator stays until the process leaves the job: work on the device may still use it. */
+  close(): void {
+    this.host.close()
+  }
 }

@@ -41,6 +41,8 @@ export interface Native {
   /** The name of the way its members exchange data. */
   transport(group: number): string
   split(group: number, color: number, key: number): number
+  /** Frees a group; those made from it stay. */
+  close(group: number): void
   run(
     group: number,
     kind: number,

@@ -196,6 +196,26 @@ same(
 const turned = group.split(0, n - rank)
 if (turned.rank() !== n - 1 - rank || turned.size() !== n) wrong.push("split by keys")
 same("turned", distributed.broadcast(mx.array([rank]), { group: turned }), mx.array([n - 1]))
+// Closed groups give back what they hold.
+const residentMb = (): number => process.memoryUsage.rss() / 2 ** 20
+const one = mx.ones([600_000])
+let begun = 0
+for (let i = 0; i < 60; i++) {
+  if (i === 10) begun = residentMb()
+  const all = group.split(0)
+  mx.eval(distributed.allSum(one, { group: all }))
+  all.close()
+}
+const kept = residentMb() - begun
+// MPI's memory stays until the end, as its members can only free it together.
+if (kept > 100 && process.env.LAZULI_BACKEND !== "mpi") wrong.push(`50 closed groups keep ${kept} MB`)
+turned.close()
+try {
+  mx.eval(distributed.allSum(mx.array([1]), { group: turned }))
+  wrong.push("a closed group goes on")
+} catch (error) {
+  if (!String(error).includes("the group was closed")) wrong.push(String(error))
+}
 // Memory that MPI shares among the ranks, by the name of its file.
 const window =
   process.platform === "linux" && readFileSync("/proc/self/maps", "utf8").includes("/dev/shm/osc_sm")

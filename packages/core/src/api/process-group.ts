@@ -17,11 +17,11 @@ export interface Exchange {
   readonly structure?: number
 }
 
-/** @throws ArgumentError unless both are integers */
+/** @throws ArgumentError unless both are integers, of which the addon takes those of 32 bits */
 export function checkSplit(color: unknown, key: unknown): void {
   for (const [name, value] of Object.entries({ color, key }))
-    if (!Number.isSafeInteger(value))
-      throw new ArgumentError("split", `${name} must be an integer, received ${describe(value)}`)
+    if (!Number.isSafeInteger(value) || value !== ((value as number) | 0))
+      throw new ArgumentError("split", `${name} must be an integer of 32 bits, received ${describe(value)}`)
 }
 
 /** A group of processes that communicate. `mx.distributed.init()` returns the group of all. */
@@ -42,6 +42,11 @@ export class ProcessGroup {
     checkSplit(color, key)
     return this
   }
+  /**
+   * Frees what a group that `split` gave holds in this process, such as shared memory. Operations that were not evaluated before, and later
+   * ones, fail. The group of all is closed by the end of the process.
+   */
+  close(): void {}
   /** The result of a communication operation. @internal */
   exchange(_x: Array | null, { op }: Exchange): Array {
     throw new DeviceError(op, "a group of one process has no other rank to communicate with")

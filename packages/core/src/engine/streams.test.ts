@@ -81,7 +81,11 @@ describe("distributed: a world of this process", () => {
     ])
     const part = group.split(3, 1)
     expect([part.rank(), part.size()]).toEqual([0, 1])
-    expect(() => group.split("a" as never)).toThrow("[split] color must be an integer, received the string")
+    expect(() => group.split("a" as never)).toThrow(
+      "[split] color must be an integer of 32 bits, received the string",
+    )
+    expect(() => group.split(2 ** 31)).toThrow("color must be an integer of 32 bits")
+    expect(() => group.split(0, 2 ** 40)).toThrow("key must be an integer of 32 bits")
     expect(() => distributed.init(true)).toThrow(mx.DeviceError)
     expect(() => distributed.init({ backend: "carrier pigeon" })).toThrowErrorMatchingInlineSnapshot(
       `[ArgumentError: [init] the backend must be one of any, ring, shm, mpi, nccl, received the string "carrier pigeon"]`,

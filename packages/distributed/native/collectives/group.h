@@ -90,8 +90,7 @@ class Group {
   // Chooses among "ring", "shm", "mpi" and "any". @throws Failure where one that is asked for cannot be had
   void connect(const std::string& backend);
   void run(const Work& work);
-  // The part of those members that have the same colour, in the order of the keys; none for a negative
-  // colour.
+  // The part of those members that have the same colour, in the order of the keys.
   std::shared_ptr<Group> split(int color, int key);
   // Other members' bytes, in order: `bytes` of each.
   std::string gather(const std::string& mine);
