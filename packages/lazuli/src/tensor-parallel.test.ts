@@ -13,5 +13,6 @@ test("a language model spread over 2 ranks says what one process says", async ()
       "llama, quantized": true,
       phi3: true,
       "phi3, quantized": true,
+      "odd features": true,
     })
 }, 60_000)

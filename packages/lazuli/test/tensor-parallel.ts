@@ -41,6 +41,18 @@ function isSaved(network: lm.CausalNetwork, config: lm.Settings): boolean {
   }
 }
 
+/** True if a network cannot be spread, and stays as it was. */
+function isRefused(network: lm.CausalNetwork): boolean {
+  const before = greedy(network)
+  try {
+    lm.shardModel(network)
+    return false
+  } catch (error) {
+    if (!(error instanceof mx.ArgumentError || error instanceof mx.ShapeError)) throw error
+  }
+  return JSON.stringify(greedy(network)) === JSON.stringify(before)
+}
+
 const result: Record<string, boolean> = {}
 for (const [type, family] of Object.entries(families))
   for (const quantized of [false, true]) {
@@ -59,6 +71,10 @@ for (const [type, family] of Object.entries(families))
       halved &&
       !isSaved(network, config) &&
       JSON.stringify(greedy(network)) === JSON.stringify(alone) &&
-      new Set(alone).size > 4
+      new Set(alone).size > 4 &&
+      isRefused(network)
   }
+// Attention can be spread, and features cannot.
+const odd = llama.make(new lm.Settings({ ...sizes, model_type: "llama", intermediate_size: 33 }))
+result["odd features"] = isRefused(odd as lm.CausalNetwork)
 console.log(JSON.stringify(result))

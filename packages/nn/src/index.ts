@@ -37,6 +37,7 @@ export {
   shardLinear,
   sumGradients,
 } from "./layers/sharded"
+export { shardedModules } from "./layers/sharded-modules"
 export * from "./layers/transformer"
 export { Upsample, type UpsampleMode, type UpsampleOptions } from "./layers/upsample"
 export * as losses from "./losses"

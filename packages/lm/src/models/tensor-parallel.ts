@@ -21,7 +21,8 @@ type Layer = nn.Linear | nn.QuantizedLinear
 /**
  * Shards a network, quantized or not, over the processes of a group, in place. Each process must call it, and then generate with the same
  * prompts and seeds.
- * @throws ShapeError if heads or features are not divisible by the number of processes; ArgumentError for other layers, such as experts
+ * @throws ShapeError if heads or features are not divisible by the number of processes; ArgumentError for other layers, such as experts,
+ * and for a network of which each process has a part already. The network then stays as it was
  * @example
  * const { network } = await load('my-model')
  * shardModel(network) === network // => true
@@ -31,6 +32,9 @@ export function shardModel<N extends CausalNetwork>(network: N, options: ShardMo
   checkOptions("shardModel", options)
   const group = options.group ?? mx.distributed.init()
   if (group.size() === 1) return network
+  const [spread] = nn.shardedModules(network)
+  if (spread)
+    throw new mx.ArgumentError("shardModel", `the network has only a part of "${spread[0]}" already`)
   const parts = network.modules().flatMap((part) => {
     if (part instanceof Attention) return [() => shardAttention(part, group)]
     return part instanceof GatedFeedForward ? [() => shardFeedForward(part, group)] : []
@@ -41,13 +45,20 @@ export function shardModel<N extends CausalNetwork>(network: N, options: ShardMo
       "shardModel",
       `only networks of attention and gated feed-forward layers can be sharded, which not all of the ${layers} blocks are`,
     )
-  for (const shard of parts) shard()
+  // All are made before the first one is put into its place.
+  for (const { module, fields } of parts.map((shard) => shard())) Object.assign(module, fields)
   mx.eval(network.parameters())
   return network
 }
 
-function shardAttention(attention: Attention, group: mx.distributed.Group): void {
-  const { heads, kvHeads, headDim, qkvProj, qProj, kProj, vProj, qNorm, sinks } = attention
+/** A module, and its fields that are to be others. */
+interface Sharded {
+  readonly module: nn.Module
+  readonly fields: object
+}
+
+function shardAttention(attention: Attention, group: mx.distributed.Group): Sharded {
+  const { heads, kvHeads, headDim, qkvProj, qProj, kProj, vProj, oProj, qNorm, sinks } = attention
   const [rank, size] = [group.rank(), group.size()]
   if (heads % size !== 0 || kvHeads % size !== 0)
     throw new mx.ShapeError(
@@ -56,31 +67,36 @@ function shardAttention(attention: Attention, group: mx.distributed.Group): void
     )
   if (qNorm && attention.normOver === "all")
     throw new mx.ArgumentError("shardModel", "a norm over all heads cannot be sharded")
-  if (qkvProj) {
-    const segments = [heads * headDim, (heads + kvHeads) * headDim]
-    attention.qkvProj = nn.shardLinear(qkvProj as Layer, "all-to-sharded", { group, segments })
-  } else {
-    attention.qProj = nn.shardLinear(qProj as Layer, "all-to-sharded", { group })
-    attention.kProj = nn.shardLinear(kProj as Layer, "all-to-sharded", { group })
-    attention.vProj = nn.shardLinear(vProj as Layer, "all-to-sharded", { group })
+  const outputs = outputsOver(group)
+  const segments = [heads * headDim, (heads + kvHeads) * headDim]
+  const inner = qkvProj
+    ? { qkvProj: outputs(qkvProj, segments) }
+    : { qProj: outputs(qProj), kProj: outputs(kProj), vProj: outputs(vProj) }
+  const own = sinks && {
+    sinks: mx.contiguous(sinks.split(size)[rank]),
+    _group: group,
+    _shards: { sinks: { axis: 0, segments: [heads] } },
   }
-  attention.oProj = nn.shardLinear(attention.oProj as Layer, "sharded-to-all", { group })
-  if (sinks) {
-    attention.sinks = mx.contiguous(sinks.split(size)[rank])
-    attention._group = group
-    attention._shards = { sinks: { axis: 0, segments: [heads] } }
-  }
-  attention.heads = heads / size
-  attention.kvHeads = kvHeads / size
+  const sizes = { heads: heads / size, kvHeads: kvHeads / size }
+  const fields = { ...inner, oProj: inputsOver(group)(oProj), ...own, ...sizes } satisfies Partial<Attention>
+  return { module: attention, fields }
 }
 
-function shardFeedForward(network: GatedFeedForward, group: mx.distributed.Group): void {
-  const { gateUpProj, gateProj, upProj } = network
-  if (gateUpProj)
-    network.gateUpProj = nn.shardLinear(gateUpProj as Layer, "all-to-sharded", { group, segments: 2 })
-  else {
-    network.gateProj = nn.shardLinear(gateProj as Layer, "all-to-sharded", { group })
-    network.upProj = nn.shardLinear(upProj as Layer, "all-to-sharded", { group })
-  }
-  network.downProj = nn.shardLinear(network.downProj as Layer, "sharded-to-all", { group })
+function shardFeedForward(module: GatedFeedForward, group: mx.distributed.Group): Sharded {
+  const { gateUpProj, gateProj, upProj, downProj } = module
+  const outputs = outputsOver(group)
+  const inner = gateUpProj
+    ? { gateUpProj: outputs(gateUpProj, 2) }
+    : { gateProj: outputs(gateProj), upProj: outputs(upProj) }
+  const fields = { ...inner, downProj: inputsOver(group)(downProj) } satisfies Partial<GatedFeedForward>
+  return { module, fields }
 }
+
+const outputsOver =
+  (group: mx.distributed.Group) =>
+  (layer: unknown, segments?: number | number[]): nn.Model =>
+    nn.shardLinear(layer as Layer, "all-to-sharded", { group, segments }) as nn.Model
+const inputsOver =
+  (group: mx.distributed.Group) =>
+  (layer: unknown): nn.Model =>
+    nn.shardLinear(layer as Layer, "sharded-to-all", { group }) as nn.Model

@@ -7,14 +7,20 @@ import { checkpoint } from "@lazuli/transforms"
 import { check, named, optional } from "../arguments"
 import { type Model, Module, type ModuleFilter } from "../module"
 import { withParameters } from "../with-parameters"
+import { isStatistic } from "./normalization"
 import { aGroup, groupOf, part, type Shard } from "./shard"
 import type { ShardedParameters } from "./sharded"
 
 type Group = mx.distributed.Group
 
-/** The parameters that a module shards: all but those of submodules that are themselves fully sharded. */
-const isSharded: ModuleFilter = (module, key, value) =>
+/** The parameters of a module and of its submodules that are not themselves fully sharded. */
+const isOwn: ModuleFilter = (module, key, value) =>
   !(value instanceof FullyShardedModule) && Module.validParameterFilter(module, key, value)
+/** Those that are sharded: statistics, which calls replace, stay whole. */
+const isSharded: ModuleFilter = (module, key, value) => isOwn(module, key, value) && !isStatistic(module, key)
+/** The statistics, which every member has of its own inputs. */
+const isWhole: ModuleFilter = (module, key, value) =>
+  isOwn(module, key, value) && (!(value instanceof mx.Array) || isStatistic(module, key))
 
 /** Options of {@link fullyShard}. */
 export interface FullyShardOptions {
@@ -36,7 +42,7 @@ function fullyShardOptions(op: string, options: unknown): void {
 
 /**
  * Shards the parameters of a module over the members of the group, along the first axis. They are gathered for the call, in `computeDtype`,
- * and gradients are reduced and scattered.
+ * and gradients are reduced and scattered. Running statistics of {@link BatchNorm} stay whole, and are those of this member's inputs.
  * @throws ShapeError for a 0-d parameter, which cannot be sharded
  * @example
  * const layer = new nn.FullyShardedModule(new nn.Linear(2, 3), { computeDtype: mx.float16 })
@@ -93,14 +99,18 @@ export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown>
    * new nn.FullyShardedModule(new nn.Linear(2, 3)).wholeParameters().weight.shape // => [3, 2]
    */
   wholeParameters(): Record<string, mx.Array> {
-    return mx.treeUnflatten(this.gatheredEntries(null)) as Record<string, mx.Array>
+    const statistics = mx.treeFlatten(this.module.filterAndMap(isWhole)) as [string, mx.Array][]
+    return mx.treeUnflatten([...this.gatheredEntries(null), ...statistics]) as Record<string, mx.Array>
   }
 
   private parts(): [string, mx.Array][] {
     return mx.treeFlatten(this.module.filterAndMap(isSharded)) as [string, mx.Array][]
   }
   private gatheredEntries(dtype: mx.Dtype | null, parts = this.parts()): [string, mx.Array][] {
-    const all = parts.map(([, part]) => (dtype === null ? part : part.astype(dtype)))
+    // Packed weights are integers.
+    const all = parts.map(([, part]) =>
+      dtype === null || !mx.issubdtype(part.dtype, mx.floating) ? part : part.astype(dtype),
+    )
     if (this._group.size() === 1) return parts.map(([path], i) => [path, all[i]])
     const wholes = new Map<string, mx.Array>()
     // Frozen parameters by an exchange of their own, which has no gradient.

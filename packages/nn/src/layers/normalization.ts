@@ -262,6 +262,11 @@ const followed = (running: mx.Array, value: mx.Array, momentum: number): mx.Arra
     .add(value.multiply(momentum))
     .astype(running.dtype)
 
+const STATISTICS = ["runningMean", "runningVar"]
+/** True for a running statistic, which calls replace. */
+export const isStatistic = (module: Module, key: string): boolean =>
+  module instanceof BatchNorm && STATISTICS.includes(key)
+
 /**
  * Normalizes each channel over the batch and all positions; in evaluation mode, by the running mean and variance of training.
  * https://arxiv.org/abs/1502.03167
@@ -331,7 +336,7 @@ export class BatchNorm extends Module {
   }
 
   private freezeStatistics(): this {
-    return this.freeze({ recurse: false, keys: ["runningMean", "runningVar"] })
+    return this.freeze({ recurse: false, keys: STATISTICS })
   }
 
   forward(x: mx.Array): mx.Array {

@@ -2,6 +2,7 @@ import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import { expect, test } from "vitest"
 import * as nn from "../index"
+import * as optim from "../optimizers"
 
 const group = mx.distributed.init()
 const names = (m: nn.Module) => mx.treeFlatten(m.parameters()).map(([name]) => name)
@@ -150,4 +151,54 @@ test("compiled functions follow the state of sharded modules", () => {
       module.update(mx.treeMap((w) => (w as mx.Array).add(1), module.parameters()) as never)
     }
   }
+})
+
+/** The first of two members, of which the other one has the same arrays. */
+class First extends mx.distributed.Group {
+  override size = (): number => 2
+  override rank = (): number => 0
+  override gatherParameters(parts: readonly mx.Array[]): mx.Array[] {
+    return parts.map((part) => mx.concatenate([part, part]))
+  }
+}
+
+test("a layer that has a part of its parameters is not sharded again", () => {
+  const group = new First()
+  const layer = nn.shardLinear(new nn.Linear(4, 8), "all-to-sharded", { group })
+  expect(() => nn.shardLinear(layer, "all-to-sharded", { group })).toThrowErrorMatchingInlineSnapshot(
+    `[ArgumentError: [shardLinear] the AllToShardedLinear has only a part of its parameters already]`,
+  )
+  expect(nn.shardedModules(new nn.Sequential(layer)).map(([path]) => path)).toEqual(["layers.0"])
+})
+
+test("running statistics of a fully sharded module stay whole", () => {
+  const layer = new nn.FullyShardedModule(new nn.BatchNorm(4), { group: new First() })
+  const alone = new nn.BatchNorm(4)
+  const x = mx.random.normal([8, 4])
+  for (const each of [layer, alone]) each.forward(x)
+  const { weight, runningMean } = layer.module as nn.BatchNorm
+  expect([weight?.shape, runningMean?.shape]).toEqual([[2], [4]])
+  const whole = layer.wholeParameters()
+  expect(Object.keys(whole).sort()).toEqual(["bias", "runningMean", "runningVar", "weight"])
+  expect(mx.allclose(whole.runningVar, alone.runningVar as mx.Array).item()).toBe(true)
+})
+
+test("packed weights of a fully sharded module keep their dtype, whatever the call's", () => {
+  const linear = nn.QuantizedLinear.fromLinear(new nn.Linear(64, 4))
+  const half = new nn.FullyShardedModule(linear, { computeDtype: mx.float16 })
+  const x = mx.random.normal([2, 64], mx.float16)
+  expect(mx.allclose(half.forward(x), linear.forward(x), 1e-2, 1e-2).item()).toBe(true)
+})
+
+test("optimizers that need all of a parameter refuse a part", () => {
+  const layer = new nn.FullyShardedModule(new nn.Linear(4, 8), { group: new First() })
+  const grads = mx.treeMap((x) => mx.onesLike(x as mx.Array), layer.parameters()) as object
+  const muon = new optim.Muon({ learningRate: 0.1 })
+  expect(() => muon.update(layer, grads)).toThrowErrorMatchingInlineSnapshot(
+    `[ArgumentError: [update] Muon needs all of "module.weight", of which each process has a part. Use an optimizer that works on every element alike, such as AdamW, or a MultiOptimizer]`,
+  )
+  expect(() => new optim.Adafactor().update(layer, grads)).toThrow("Adafactor needs all of")
+  // Elementwise for a bias.
+  const split = new optim.MultiOptimizer([new optim.AdamW(0.1), muon], [(path) => path.endsWith("weight")])
+  split.update(layer, grads)
 })

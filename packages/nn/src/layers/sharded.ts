@@ -44,6 +44,8 @@ function shardOptions(
 ): [Group, Segments] {
   if (!(layer instanceof type))
     throw new ArgumentError(op, `layer must be a ${type.name}, received ${describe(layer)}`)
+  if (Object.keys((layer as Partial<ShardedParameters>)._shards ?? {}).length > 0)
+    throw new ArgumentError(op, `the ${layer.constructor.name} has only a part of its parameters already`)
   if (!isPlainObject(options)) throw new ArgumentError(op, `expected options, received ${describe(options)}`)
   const { segments = 1, group, ...unknown } = options
   for (const key of Object.keys(unknown))

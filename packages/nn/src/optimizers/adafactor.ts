@@ -151,6 +151,10 @@ export class Adafactor extends Optimizer {
     return mx.matmul(byRow.expandDims(-1), columns.rsqrt().expandDims(-2)).multiply(gradient)
   }
 
+  protected override needsWhole(): boolean {
+    return true
+  }
+
   override applySingle(gradient: mx.Array, parameter: mx.Array, state: ParameterState): mx.Array {
     const scale = rootMeanSquare(parameter)
     const size = this.stepSize(scale)

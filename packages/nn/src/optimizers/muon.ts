@@ -76,6 +76,10 @@ export class Muon extends Optimizer {
     state.v = mx.zerosLike(parameter)
   }
 
+  protected override needsWhole({ ndim }: mx.Array): boolean {
+    return ndim >= 2
+  }
+
   override applySingle(gradient: mx.Array, parameter: mx.Array, state: ParameterState): mx.Array {
     const { momentum, weightDecay, nesterov, nsSteps } = this
     const g = weightDecay === 0 ? gradient : gradient.add(parameter.multiply(weightDecay))

@@ -20,6 +20,7 @@ import {
   setOwn,
 } from "@lazuli/core/engine"
 import { about, aModule, aTree, check } from "../arguments"
+import { shardedPaths } from "../layers/sharded-modules"
 import { Module } from "../module"
 import type { ParametersOf } from "../parameter-tree"
 import type { Schedule } from "./schedulers"
@@ -219,7 +220,12 @@ export abstract class Optimizer {
     }
     for (const [name, schedule] of this.schedules) this.values[name] = this.scheduled(name, schedule)
     this.values.step = this.step.add(1)
+    let sharded: Set<string> | null = null
     const apply = (gradient: unknown, parameter: unknown, state: unknown, path: string): unknown => {
+      if (parameters instanceof Module && gradient instanceof mx.Array && this.needsWhole(gradient)) {
+        sharded ??= shardedPaths(parameters)
+        if (sharded.has(path)) throw wholeNeeded(this, path)
+      }
       if (gradient instanceof mx.Array) return this.applyOne(gradient, parameter, state, path)
       const [of, states] = [parameter as Tree | undefined, state as Tree]
       const at = (key: string | number): string => (path === "" ? String(key) : `${path}.${key}`)
@@ -272,6 +278,11 @@ export abstract class Optimizer {
     }
   }
 
+  /** True if an update of a parameter like this depends on all of it, so that no process can compute its part alone. */
+  protected needsWhole(_parameter: mx.Array): boolean {
+    return false
+  }
+
   /** Initializes the state of a parameter. */
   initSingle(_parameter: mx.Array, _state: ParameterState): void {}
 
@@ -285,3 +296,10 @@ export abstract class Optimizer {
 }
 
 const asArray = (value: number | mx.Array): mx.Array => (value instanceof mx.Array ? value : mx.array(value))
+
+const wholeNeeded = (optimizer: Optimizer, path: string): ArgumentError =>
+  new ArgumentError(
+    "applyGradients",
+    `${optimizer.constructor.name} needs all of "${path}", of which each process has a part`,
+    { hint: "Use an optimizer that works on every element alike, such as AdamW, or a MultiOptimizer" },
+  )
