@@ -1,9 +1,9 @@
 /**
  * Checkpoints of spread models: each member writes what it holds, and any number of members reads it.
  */
-import { randomBytes } from "node:crypto"
+import { createHash, randomBytes } from "node:crypto"
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs"
-import { join } from "node:path"
+import { join, resolve } from "node:path"
 import * as mx from "@lazuli/core"
 import * as nn from "@lazuli/nn"
 
@@ -11,18 +11,17 @@ import * as nn from "@lazuli/nn"
 class Names {
   /** By name in files: the path in the model. */
   private readonly paths = new Map<string, string>()
-  private readonly names = new Map<string, string>()
-  /** By path, of parameters of which each member has a part. */
-  private readonly shards = new Map<string, nn.Shard>()
+  /** By path. */
+  private readonly names = new Map<string, { readonly name: string; readonly shard?: nn.Shard }>()
 
   /** @throws ArgumentError if the model is spread over the members of another group, or a parameter is split twice */
   constructor(op: string, model: nn.Module, group: mx.distributed.Group) {
     const wrapped: string[] = []
-    for (const [prefix, module] of model.namedModules()) {
-      const within = prefix === "" ? "" : `${prefix}.`
-      if (module instanceof nn.FullyShardedModule) wrapped.push(`${within}module.`)
-      const { _shards: shards, _group: its } = module as Partial<nn.ShardedParameters>
-      if (!shards || Object.keys(shards).length === 0 || !its || its.size() === 1) continue
+    const shardOf = new Map<string, nn.Shard>()
+    const begin = (prefix: string): string => (prefix === "" ? "" : `${prefix}.`)
+    for (const [prefix, module] of model.namedModules())
+      if (module instanceof nn.FullyShardedModule) wrapped.push(`${begin(prefix)}module.`)
+    for (const [prefix, { _shards: shards, _group: its }] of nn.shardedModules(model)) {
       if (its.size() !== group.size() || its.rank() !== group.rank())
         throw new mx.ArgumentError(
           op,
@@ -30,13 +29,13 @@ class Names {
           { hint: "Pass the group over which the model is spread" },
         )
       for (const [name, shard] of Object.entries(shards)) {
-        const path = within + name
-        if (this.shards.has(path))
+        const path = begin(prefix) + name
+        if (shardOf.has(path))
           throw new mx.ArgumentError(
             op,
             `"${path}" is split by two modules, which checkpoints do not support`,
           )
-        this.shards.set(path, shard)
+        shardOf.set(path, shard)
       }
     }
     // The innermost first: outer ones are the beginnings of their paths.
@@ -46,26 +45,38 @@ class Names {
       for (const inner of wrapped)
         if (name.startsWith(inner)) name = inner.slice(0, -"module.".length) + name.slice(inner.length)
       this.paths.set(name, path)
-      this.names.set(path, name)
+      this.names.set(path, { name, shard: shardOf.get(path) })
     }
   }
 
-  nameOf = (path: string): string => within(this.names, path, (name, rest) => name + rest) ?? path
-  pathOf = (name: string): string => within(this.paths, name, (path, rest) => path + rest) ?? name
-  shardOf = (path: string): nn.Shard | undefined => within(this.shards, path, (shard) => shard)
+  nameOf = (path: string): string => renamed(path, within(this.names, path), ({ name }) => name)
+  pathOf = (name: string): string => renamed(name, within(this.paths, name), (path) => path)
+  /** The split of a parameter, or of an array that belongs to it; undefined where all members have all of it. */
+  shardOf = (path: string): nn.Shard | undefined => within(this.names, path)?.value.shard
 }
 
-/** The entry of a parameter, or of an array that an optimizer has for one, which lies a level below. */
-function within<V>(
-  map: ReadonlyMap<string, V>,
-  path: string,
-  give: (value: V, rest: string) => V,
-): V | undefined {
-  const own = map.get(path)
-  if (own !== undefined) return own
-  const dot = path.lastIndexOf(".")
-  const parent = dot < 0 ? undefined : map.get(path.slice(0, dot))
-  return parent === undefined ? undefined : give(parent, path.slice(dot))
+const renamed = <V>(path: string, found: Within<V> | undefined, name: (value: V) => string): string =>
+  found ? [...found.before, name(found.value), ...found.after].join(".") : path
+
+/** A map's entry of which the path is a part of another one, and what is around it there. */
+interface Within<V> {
+  readonly before: readonly string[]
+  readonly value: V
+  readonly after: readonly string[]
+}
+
+/**
+ * The entry of a parameter, or of an array that an optimizer has for one: that may lie below, and the optimizer's state within another one.
+ * Of several, the one of the longest path.
+ */
+function within<V>(map: ReadonlyMap<string, V>, path: string): Within<V> | undefined {
+  const keys = path.split(".")
+  for (let length = keys.length; length > 0; length--)
+    for (let from = 0; from + length <= keys.length; from++) {
+      const value = map.get(keys.slice(from, from + length).join("."))
+      if (value !== undefined) return { before: keys.slice(0, from), value, after: keys.slice(from + length) }
+    }
+  return undefined
 }
 
 /** Something with a state of arrays: an optimizer. */
@@ -89,6 +100,20 @@ function newId(group: mx.distributed.Group): string {
   const own = new Uint8Array(randomBytes(8))
   const shared = mx.distributed.broadcast(mx.array(own), { group }).toTypedArray() as Uint8Array
   return Buffer.from(shared).toString("hex")
+}
+
+/**
+ * True for the members that write a folder: of groups that each have the whole model and save it into the same folder, those of the group
+ * with the lowest rank. All ranks of the job must call it.
+ */
+function isWriter(folder: string, group: mx.distributed.Group, job: mx.distributed.Group): boolean {
+  const own = createHash("sha256").update(resolve(folder)).digest().subarray(0, 8)
+  const all = mx.distributed.allGather(mx.array(new Uint8Array(own)), { group: job })
+  const digests = Buffer.from(all.toTypedArray() as Uint8Array)
+  const ranks = Array.from({ length: job.size() }, (_, rank) => rank)
+  const first = ranks.find((rank) => own.equals(digests.subarray(8 * rank, 8 * rank + 8)))
+  const isFirst = mx.array([first === job.rank() ? 1 : 0], mx.int32)
+  return mx.distributed.allMax(isFirst, { group }).item() === 1
 }
 
 /** Bytes of a message to the other members. */
@@ -186,6 +211,8 @@ function removeOthers(folder: string, { id }: Manifest): void {
  * Saves a model, and an optimizer's state, into a folder: each member writes its parts of {@link nn.FullyShardedModule}s and of layers that
  * {@link nn.shardLinear} gave, and the first one all else. The checkpoint that was there before is replaced once all have written: whenever
  * members fail, the folder holds one or the other. Other files stay. All members must see the same folder, on a file system they share.
+ * Where `group` is a part of the job, all ranks of the job must call this, each with its own group; of groups that name the same folder,
+ * that of the lowest rank writes it.
  * @throws DistributedError that names a member that cannot write, on all others; that one throws its own error. ArgumentError if the model
  * is spread over another group than `group`, or the optimizer's state is not of the parameters' shapes
  * @example
@@ -198,6 +225,7 @@ export function saveSharded(
   group: mx.distributed.Group | null = null,
 ): void {
   const its = group ?? mx.distributed.init()
+  const job = mx.distributed.init()
   const names = new Names("saveSharded", model, its)
   const arrays: Record<string, mx.Array> = {}
   const shards: Record<string, nn.Shard> = {}
@@ -220,13 +248,16 @@ export function saveSharded(
   }
   add("model", model.parameters())
   if (optimizer) add("optimizer", optimizer.state)
+  const isPart = its.size() < job.size()
+  const [writes, all] = isPart ? [isWriter(folder, its, job), job] : [true, its]
   const manifest = { ranks: its.size(), id: newId(its) }
-  together("saveSharded", its, () => {
+  together("saveSharded", all, () => {
+    if (!writes) return
     mkdirSync(folder, { recursive: true })
     mx.saveSafetensors(join(folder, fileOf(its.rank(), manifest)), arrays, { shards: JSON.stringify(shards) })
   })
-  together("saveSharded", its, () => {
-    if (its.rank() !== 0) return
+  together("saveSharded", all, () => {
+    if (!writes || its.rank() !== 0) return
     const beside = join(folder, `${MANIFEST}.new`)
     writeFileSync(beside, JSON.stringify(manifest), { flush: true })
     renameSync(beside, join(folder, MANIFEST))

@@ -8,14 +8,35 @@ import * as nn from "@lazuli/nn"
 /** Options of {@link dataParallel}. */
 export type DataParallelOptions = nn.AverageGradientsOptions
 
+/** The ranks of a group's members in the job. */
+const membersOf = (group: mx.distributed.Group): number[] =>
+  mx.distributed.allGather(mx.array([mx.distributed.init().rank()], mx.int32), { group }).tolist() as number[]
+
+/** @throws ArgumentError if members have different parts of the model's parameters */
+function checkIsWhole(op: string, model: nn.Module, group: mx.distributed.Group): void {
+  const spread = new Map(nn.shardedModules(model).map(([path, { _group }]) => [_group, path]))
+  for (const [its, path] of spread) {
+    const members = its === group ? null : membersOf(its)
+    if (members !== null && membersOf(group).filter((rank) => members.includes(rank)).length <= 1) continue
+    throw new mx.ArgumentError(op, `the members of the group have different parts of "${path}"`, {
+      hint: "fullyShard averages gradients itself: use nn.valueAndGrad. Spread over other members, pass a group across these",
+    })
+  }
+}
+
 /**
  * Makes the members' parameters those of rank 0.
+ * @throws ArgumentError if members have different parts of the parameters
  * @example
  * shareParameters(new nn.Linear(2, 3)).weight.shape // => [3, 2]
  */
 export function shareParameters<M extends nn.Module>(model: M, group: mx.distributed.Group | null = null): M {
-  const its = group ?? mx.distributed.init()
+  return shared("shareParameters", model, group ?? mx.distributed.init())
+}
+
+function shared<M extends nn.Module>(op: string, model: M, its: mx.distributed.Group): M {
   if (its.size() === 1) return model
+  checkIsWhole(op, model, its)
   const share = (x: unknown): mx.Array => mx.distributed.broadcast(x as mx.Array, { group: its })
   model.update(mx.treeMap(share, model.parameters()) as never)
   mx.eval(model.parameters())
@@ -25,6 +46,7 @@ export function shareParameters<M extends nn.Module>(model: M, group: mx.distrib
 /**
  * `nn.valueAndGrad` for members that each have a part of the batch: the loss and the gradients are the members' averages, so that an
  * optimizer does the same on all. The members begin with the parameters of rank 0.
+ * @throws ArgumentError if members have different parts of the parameters, as of layers that {@link nn.fullyShard} gave
  * @example
  * const model = new nn.Linear(1, 1, { bias: false })
  * const step = dataParallel(model, (x: mx.Array) => model.forward(x).mean())
@@ -38,7 +60,7 @@ export function dataParallel<M extends nn.Module, A extends unknown[], R>(
 ): (...args: A) => [value: R, grads: nn.ParametersOf<M>] {
   checkOptions("dataParallel", options, ["group", "allReduceSize", "communicationStream"])
   const group = options.group ?? mx.distributed.init()
-  shareParameters(model, group)
+  shared("dataParallel", model, group)
   const run = nn.valueAndGrad(model, loss)
   return (...args) => {
     const [value, grads] = run(...args)

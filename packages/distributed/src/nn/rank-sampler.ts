@@ -8,9 +8,9 @@ import { checkOptions, describe } from "@lazuli/core/engine"
 export interface RankSamplerOptions {
   /** Examples of a batch of one member. */
   batchSize: number
-  /** The seed of the orders; 0 by default. */
+  /** The seed of the orders, an integer of 32 bits; 0 by default. */
   seed?: number
-  /** False keeps the order of the data set. */
+  /** False keeps the order of the data set: the last examples that do not fill a batch of all members are never given. */
   shuffle?: boolean
   /** The members; all processes by default. */
   group?: mx.distributed.Group | null
@@ -64,7 +64,12 @@ export class RankSampler {
     const group = options.group ?? mx.distributed.init()
     this.rank = group.rank()
     this.size = group.size()
-    const { batchSize } = options
+    const { batchSize, seed = 0 } = options
+    if (!Number.isInteger(seed) || (seed !== (seed | 0) && seed !== seed >>> 0))
+      throw new mx.ArgumentError(
+        "RankSampler",
+        `seed must be an integer of 32 bits, received ${describe(seed)}`,
+      )
     if (!Number.isSafeInteger(batchSize) || batchSize < 1 || !(batchSize * this.size <= count))
       throw new mx.ArgumentError(
         "RankSampler",

@@ -29,6 +29,14 @@ test.each(backends.flatMap((backend) => [2, 4].map((n) => ({ backend, n }))))(
   60_000,
 )
 
+test("models that are spread in several ways keep their state, or are refused", async () => {
+  const { code, out, errors } = await runJob([await programOf("spread-models"), join(scratch, "models")], 4, {
+    timeLimit: 20,
+  })
+  expect(code, errors.flat().join("\n")).toBe(0)
+  for (const [line] of out) expect(JSON.parse(line)).toEqual([])
+}, 60_000)
+
 test("one process: the same names, and a checkpoint without all its parts is refused", () => {
   const folder = join(scratch, "one")
   const model = new nn.Linear(2, 3)
@@ -61,6 +69,9 @@ test("a sampler goes through all examples, resumes, and refuses what cannot be d
   expect(() => new RankSampler(4, undefined as never)).toThrow(
     "[RankSampler] options must be an object with batchSize",
   )
+  for (const seed of [Number.NaN, 2 ** 32, 0.5, "x" as never])
+    expect(() => new RankSampler(4, { batchSize: 2, seed })).toThrow("seed must be an integer of 32 bits")
+  for (const seed of [-1, 2 ** 32 - 1]) new RankSampler(4, { batchSize: 2, seed }).next()
   expect(() => new RankSampler(4, { batch_size: 2 } as never)).toThrow('Did you mean "batchSize"?')
   expect(() => dataParallel(new nn.Linear(1, 1), () => mx.array(0), { bucket: 1 } as never)).toThrow(
     '[dataParallel] has no option "bucket"',
