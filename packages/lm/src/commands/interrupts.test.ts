@@ -64,10 +64,8 @@ test("losses that are not numbers end a run, without adapters", async () => {
 test("a chat goes on after a turn that fails, and shows its speed", async () => {
   const long = "the ".repeat(3000)
   const terminal = { ...captured(["the", long, "the"]), interactive: true }
-  const positions = JSON.parse(readFileSync(join(folder, "config.json"), "utf8")) as object
   const short = join(scratch, "short")
   writeCheckpoint("gpt2", short)
-  expect(positions).toBeTruthy()
   expect(await run(["chat", "-m", short, "-n", "3", "--ignore-eos"], terminal)).toBe(0)
   expect(terminal.written.err.match(/generated 3 tokens/g)?.length).toBe(2)
   expect(terminal.written.err).toMatch(/the prompt has \d+ tokens, the model supports/)
@@ -86,6 +84,8 @@ test("wrong values are refused before a model is loaded", async () => {
       /--raw uses no chat template, in which --system would be/,
     ],
     [[...generate, "--model", "other"], /^error: --model is given twice/],
+    [["serve", "-m", "none", "--max-rows", "0"], /must be a positive integer/],
+    [["serve", "-m", "none", "--allowed-origins", "example.com"], /must be a list of origins/],
     [[...lora, "--steps", "0"], /must be a positive integer/],
     [[...lora, "--batch-size", "0"], /must be a positive integer/],
     [[...lora, "--learning-rate", "-1"], /must be/],

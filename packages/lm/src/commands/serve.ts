@@ -4,6 +4,7 @@
 import { type Command, InvalidArgumentError } from "commander"
 import { isLocal } from "../server/origins"
 import { createServer } from "../server/server"
+import { checkServer } from "../server/server-options"
 import { addModel, integer, loadShown, type ModelFlags } from "./options"
 import type { Terminal } from "./terminal"
 
@@ -73,6 +74,7 @@ export function addServe(program: Command, terminal: Terminal): void {
         graceMs,
         ...options
       }: Flags) => {
+        checkServer({ ...options, apiKey })
         const loaded = await loadShown({ model, activations, adapters }, terminal)
         const server = createServer(loaded, {
           ...options,
