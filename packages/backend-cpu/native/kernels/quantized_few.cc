@@ -22,25 +22,25 @@ class ArrangedRows {
         arranged_(scratch<float>(call, job.rows * size_)),
         sums_(scratch<float>(call, job.rows * width_)) {
     const bool halves = p.out_dtype == LZ_BFLOAT16 && !p.rounded;
-    const int digits = table_.takes_bytes(p.format)                ? p.digits()
-                       : halves && table_.takes_bfloat16(p.format) ? kAsBfloat16
-                                                                   : 0;
-    bytes_ = digits > 0;
-    for (int64_t r = 0; r < job.rows; r++) {
-      if (arrange(r, digits)) continue;
-      bytes_ = false;
-      arrange(r, 0);
-    }
+    const int digits = halves && table_.takes_bfloat16(p.format) ? kAsBfloat16
+                       : table_.takes_bytes(p.format)            ? p.digits()
+                                                                 : 0;
+    for (int64_t r = 0; r < job.rows; r++) arrange(r, digits) || arrange(r, 0);
   }
 
-  Arranged vectors() const { return {arranged_, size_, sums_, width_, job_.rows}; }
+  // The rows from `first` on that are arranged alike.
+  Arranged vectors(int64_t first) const {
+    int64_t count = 1;
+    while (first + count < job_.rows && digits(first + count) == digits(first)) count++;
+    return {arranged_ + first * size_, size_, sums_ + first * width_, width_, count};
+  }
+  // Of a row, as arrange() takes them.
+  int digits(int64_t r) const { return int(arranged_[r * size_]); }
   // Of a row of sums or scales.
   int64_t width() const { return width_; }
-  // True if all rows are bytes.
-  bool bytes() const { return bytes_; }
 
  private:
-  // False if a row does not become bytes.
+  // False if a row must be floats.
   bool arrange(int64_t r, int digits) {
     alignas(64) float memory[kArrangedPart];
     const int64_t group = p_.format.group;
@@ -84,7 +84,6 @@ class ArrangedRows {
   const PackedJob& job_;
   const int64_t size_, width_;
   float *const arranged_, *const sums_;
-  bool bytes_;
 };
 
 }  // namespace
@@ -98,12 +97,12 @@ void few_rows(const lz_call& call, std::span<FewRows> products) {
   const ArrangedRows arranged(call, x, *products[0].job);
   const int64_t width = arranged.width();
   constexpr int64_t kRows = 16;
-  const Arranged vectors = arranged.vectors();
   std::atomic<bool> exhausted{false};
-  // Tasks of one product: sums, then the result itself, while they are in a cache.
-  const auto sum = [&](const PackedProduct& p, const PackedJob& job, int64_t begin, int64_t end) {
-    // Bytes meet scales where they lie. For others these are widened for many rows at once, or read where
-    // they lie too, if rows of them follow each other and no group needs padding.
+  // Tasks of one product and rows of x from `first` on that are alike.
+  const auto sum_alike = [&](const PackedProduct& p, const PackedJob& job, int64_t begin, int64_t end,
+                             const Arranged& vectors, int64_t first) {
+    // Bytes and bfloat16 meet scales where they lie. For floats these are widened for many rows at once, or
+    // read where they lie too, if rows of them follow each other and no group needs padding.
     const bool unpadded = p.scale_stride == p.groups && (!job.biases || p.bias_stride == p.groups) &&
                           table.reads_no_padding(p.k, p.format);
     const bool in_place = unpadded && p.scale.dtype == LZ_FLOAT32;
@@ -112,16 +111,16 @@ void few_rows(const lz_call& call, std::span<FewRows> products) {
       return scales == nullptr ? nullptr : scales + at * itemsize(dtype);
     };
     const auto dot = [&](const PackedRows& rows, int64_t row) {
-      table.dot(rows, vectors, p.y + job.first * p.n + row, p.n);
+      table.dot(rows, vectors, p.y + (job.first + first) * p.n + row, p.n);
     };
     const int64_t last = std::min(p.n, end * kRows);
     PackedRows rows{p.format, nullptr, p.stride, 0, p.k, ScaleKind::float32, nullptr, nullptr, step, step};
-    if (arranged.bytes()) {
+    if (const int digits = arranged.digits(first); digits != 0) {
       rows.kind = p.scale.kind();
       rows.scale_stride = p.scale_stride;
       rows.bias_stride = p.bias_stride;
       // Several passes over rows find them in the first cache.
-      const int64_t most = job.rows <= table.most_vectors ? last : kRows;
+      const int64_t most = vectors.count <= table.most_vectors(digits) ? last : kRows;
       for (int64_t row = begin * kRows; row < last; row += most) {
         rows.words = job.words + row * p.stride;
         rows.rows = std::min(most, last - row);
@@ -149,6 +148,14 @@ void few_rows(const lz_call& call, std::span<FewRows> products) {
           p.read_scales(job, row + r, 0, p.groups, buffer + r * width, biases + r * width);
       }
       dot(rows, row);
+    }
+  };
+  // Tasks of one product: sums, then the result itself, while they are in a cache.
+  const auto sum = [&](const PackedProduct& p, const PackedJob& job, int64_t begin, int64_t end) {
+    for (int64_t first = 0; first < job.rows;) {
+      const Arranged vectors = arranged.vectors(first);
+      sum_alike(p, job, begin, end, vectors, first);
+      first += vectors.count;
     }
   };
   const auto work = [&](const PackedProduct& p, const PackedJob& job, int64_t begin, int64_t end) {

@@ -3,10 +3,13 @@
 // cross words and are unpacked to a small buffer. quantized_bytes.h has a shorter way for integers and E2M1.
 #include "simd/quantized.h"
 
+#include <algorithm>
+
 #include <hwy/cache_control.h>
 
 #include "simd/code_values.h"
 #include "simd/quantized_across.h"
+#include "simd/quantized_bfloat16.h"
 #include "simd/quantized_bytes.h"
 #include "simd/quantized_e4m3.h"
 
@@ -179,13 +182,11 @@ void expand(const uint32_t* words, int64_t n, CodeFormat format, const float* sc
   }
 }
 
-#if !(HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86)
-bool takes_bfloat16(CodeFormat) { return false; }
-#endif
 #if !(HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86)
 bool takes_bytes(CodeFormat) { return false; }
 constexpr int kMostVectors = 1;
 #endif
+int64_t most_vectors(int digits) { return digits == kAsBfloat16 ? kMostBfloat16 : kMostVectors; }
 bool stays_in_lanes(CodeFormat format) { return 32 % format.bits == 0; }
 
 // In front of an arranged vector: of how many bytes an element is, 0 for those in float32, or kAsBfloat16.
@@ -195,7 +196,7 @@ int64_t arranged_size(int64_t columns, CodeFormat format) {
   const int64_t N = int64_t(hn::Lanes(Floats())), per = 32 / format.bits;
   const int64_t floats = stays_in_lanes(format) ? (columns / per + N - 1) / N * N * per : columns;
 #if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
-  return kArrangedHead + std::max(floats, bytes_size(columns, format));
+  return kArrangedHead + std::max({floats, bytes_size(columns, format), bfloat16_size(columns)});
 #else
   return kArrangedHead + floats;
 #endif
@@ -216,7 +217,7 @@ bool arrange(const float* x, int64_t columns, CodeFormat format, int digits, int
   if (digits > 0) return arrange_bytes(x, columns, format, digits, first, length, to);
 #endif
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-  if (digits == kAsBfloat16) return arrange_bfloat16(x, length, to + first / 2), true;
+  if (digits == kAsBfloat16) return arrange_bfloat16(x, format, length, to + first / 2);
 #endif
   to += first;
 #if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
@@ -290,14 +291,13 @@ void dot(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
     Arranged part{x + kArrangedHead, a.x_step, a.sums + m * a.sums_step, a.sums_step, 1};
 #if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
     if (x[0] != 0) {
-      // Equal shares, of those that are alike.
-      const int digits = int(x[0]), passes = int((a.count - m - 1) / kMostVectors) + 1;
-      const int64_t most = (a.count - m - 1) / passes + 1;
-      int64_t count = 1;
-      while (count < most && x[count * a.x_step] == x[0]) count++;
+      // Equal shares.
+      const int digits = int(x[0]);
+      const int64_t passes = (a.count - m - 1) / most_vectors(digits) + 1,
+                    count = (a.count - m - 1) / passes + 1;
 #if HWY_TARGET <= HWY_AVX3
       if (digits == kAsBfloat16)
-        dot_bfloat16(p, count, part.x, a.x_step, y + m * y_step, y_step);
+        dot_bfloat16(p, part, count, y + m * y_step, y_step);
       else
 #endif
         dot_bytes(p, part, count, digits, y + m * y_step, y_step);
@@ -318,7 +318,7 @@ void dot(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
 const QuantizedTable& quantized_table() {
   static constexpr QuantizedTable table = {takes_bytes, takes_bfloat16,   decode,
                                            expand,      reads_no_padding, arranged_size,
-                                           arrange,     kMostVectors,     dot};
+                                           arrange,     most_vectors,     dot};
   return table;
 }
 

@@ -21,7 +21,7 @@ struct CodeFormat {
 // The numbers that scales and biases are: powers of two (E8M0) and E4M3 without biases.
 enum class ScaleKind { float32, float16, bfloat16, e8m0, e4m3 };
 
-// Packed rows of `columns` codes with scales, and biases unless null. Unless all vectors are bytes, scales
+// Packed rows of `columns` codes with scales, and biases unless null. Where a vector is floats, scales
 // and biases are of float32, and rows of them readable for 16 elements beyond their end: as zeros, unless
 // reads_no_padding().
 struct PackedRows {
@@ -41,7 +41,8 @@ inline constexpr int64_t kArrangedPart = 512;
 // Instead of a number of digits.
 inline constexpr int kAsBfloat16 = -1;
 
-// Vectors as arrange() gives them, x_step floats apart, and their sums over groups, padded as scales are.
+// Vectors as arrange() gives them, all in the same way, x_step floats apart, and their sums over groups,
+// padded as scales are.
 struct Arranged {
   const float* x;
   int64_t x_step;
@@ -69,8 +70,8 @@ struct QuantizedTable {
   // stay bfloat16. Without digits they are floats, which the whole vector must be where this returns false.
   bool (*arrange)(const float* x, int64_t columns, CodeFormat format, int digits, int64_t first,
                   int64_t length, float* to);
-  // Vectors for which codes are unpacked once, where they are bytes.
-  int64_t most_vectors;
+  // Vectors of so many digits for which codes are unpacked once.
+  int64_t (*most_vectors)(int digits);
   // y[m · y_step + r] = Σ_k (scale · code + bias) · x[m][k]
   void (*dot)(const PackedRows& rows, const Arranged& x, float* y, int64_t y_step);
 };

@@ -294,11 +294,31 @@ HWY_INLINE void multiply_step(const Lanes (&codes)[kTogether][lane_steps(kBits)]
 }
 #endif
 
+// f of whole fours of rows; the last ones stand in for those that are missing.
+constexpr int kRows = 4;
+template <int kVectors, class F>
+HWY_INLINE void in_fours(F* f, const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
+  PackedRows rows = p;
+  rows.rows = p.rows / kRows * kRows;
+  if (rows.rows > 0) f(rows, a, y, y_step);
+  for (int64_t row = rows.rows; row < p.rows; row++) {
+    PackedRows same = p;
+    const int64_t size = scale_size(p.kind);
+    same.words += row * p.stride;
+    same.scales = static_cast<const char*>(p.scales) + row * p.scale_stride * size;
+    if (p.biases != nullptr) same.biases = static_cast<const char*>(p.biases) + row * p.bias_stride * size;
+    same.stride = same.scale_stride = same.bias_stride = 0;
+    same.rows = kRows;
+    float results[kVectors * kRows];
+    f(same, a, results, kRows);
+    for (int m = 0; m < kVectors; m++) y[m * y_step + row] = results[kRows * m];
+  }
+}
+
 // Rows of codes, whole fours, times kVectors arranged vectors, x_step apart, so that each code is unpacked
 // once. kTogether rows at a time share the loads of the vectors; with 1, rows are read in memory order. With
 // kWhole each step lies in one group, and its factor is broadcast from memory: a permutation of lanes takes
 // two steps of the few units that have it.
-constexpr int kRows = 4;
 template <int kBits, Code kCode, int kVectors, int kDigits, int kTogether, bool kWhole>
 LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
   using V = hn::Vec<Floats>;
@@ -412,22 +432,7 @@ void dot_bytes_of(const PackedRows& p, const Arranged& a, float* y, int64_t y_st
   };
   const auto f = kMayBeWhole && p.format.group >= kStep ? choose.template operator()<kMayBeWhole>()
                                                         : choose.template operator()<false>();
-  PackedRows rows = p;
-  rows.rows = p.rows / kRows * kRows;
-  if (rows.rows > 0) f(rows, a, y, y_step);
-  // The last ones stand in for those that are missing.
-  for (int64_t row = rows.rows; row < p.rows; row++) {
-    PackedRows same = p;
-    const int64_t size = scale_size(p.kind);
-    same.words += row * p.stride;
-    same.scales = static_cast<const char*>(p.scales) + row * p.scale_stride * size;
-    if (p.biases != nullptr) same.biases = static_cast<const char*>(p.biases) + row * p.bias_stride * size;
-    same.stride = same.scale_stride = same.bias_stride = 0;
-    same.rows = kRows;
-    float results[kVectors * kRows];
-    f(same, a, results, kRows);
-    for (int m = 0; m < kVectors; m++) y[m * y_step + row] = results[kRows * m];
-  }
+  in_fours<kVectors>(f, p, a, y, y_step);
 }
 
 // Vectors that are multiplied together.
