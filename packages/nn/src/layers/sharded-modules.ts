@@ -1,6 +1,7 @@
 /**
  * The modules of a model of whose parameters each member of a group has a part, for those that need to know.
  */
+import { aModule, check } from "../arguments"
 import type { Module } from "../module"
 import type { ShardedParameters } from "./sharded"
 
@@ -10,6 +11,7 @@ import type { ShardedParameters } from "./sharded"
  * nn.shardedModules(nn.fullyShard(new nn.Linear(2, 3))) // => []
  */
 export function shardedModules(model: Module): [path: string, module: Module & ShardedParameters][] {
+  check("shardedModules", { model: aModule }, model)
   return model.namedModules().filter((entry): entry is [string, Module & ShardedParameters] => {
     const { _shards: shards, _group: group } = entry[1] as Partial<ShardedParameters>
     return shards !== undefined && Object.keys(shards).length > 0 && group !== undefined && group.size() > 1

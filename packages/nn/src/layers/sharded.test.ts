@@ -168,6 +168,7 @@ test("a layer that has a part of its parameters is not sharded again", () => {
   expect(() => nn.shardLinear(layer, "all-to-sharded", { group })).toThrowErrorMatchingInlineSnapshot(
     `[ArgumentError: [shardLinear] the AllToShardedLinear has only a part of its parameters already]`,
   )
+  expect(() => nn.shardedModules({} as never)).toThrow("[shardedModules] model must be")
   expect(nn.shardedModules(new nn.Sequential(layer)).map(([path]) => path)).toEqual(["layers.0"])
 })
 
