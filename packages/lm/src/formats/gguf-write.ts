@@ -11,6 +11,7 @@ import {
   ggufParts,
   writeBeside,
 } from "@lazuli/core/engine"
+import { gemmaText } from "../models/families/gemma"
 import { EncoderNetwork, type Weights } from "../models/network"
 import { type Json, type JsonObject, Settings } from "../models/settings"
 import type { Progress } from "./folder"
@@ -51,7 +52,8 @@ export function writeGgufModel(
       "save",
       `type must be one of ${GGUF_TYPES.join(", ")}, received ${describe(type)}`,
     )
-  const config = model.config.within("text_config")
+  const own = model.config
+  const config = own.string("model_type").startsWith("gemma") ? gemmaText(own) : own
   const architecture = architectureOf(config)
   if (!model.tokenizer) throw new FormatError("save", "GGUF files need a tokenizer, and the model has none")
   const heads = config.optionalCount("head_dim") ?? headDimOf(config)
@@ -70,7 +72,10 @@ export function writeGgufModel(
     ...Object.entries(rope?.tensors ?? {}).map(([name, array]) => plainTensor(name, array, "F32", null)),
     ...tensorsOf(model, config, architecture, type),
   ]
-  const metadata: Metadata = { ...described, ...tokenizerMetadata(model.tokenizer, vocabularyOf(model)) }
+  const metadata: Metadata = {
+    ...described,
+    ...tokenizerMetadata(model.tokenizer, config.count("vocab_size")),
+  }
   const total = tensors.reduce((sum, { nbytes }) => sum + nbytes, 0)
   let done = 0
   const reporting = tensors.map((tensor) => ({
@@ -87,8 +92,6 @@ export function writeGgufModel(
 const headDimOf = (config: Settings): number =>
   config.number("hidden_size", config.number("n_embd", 0)) /
   config.number("num_attention_heads", config.number("n_head", 1))
-
-const vocabularyOf = ({ config }: LoadedModel): number => config.within("text_config").count("vocab_size")
 
 function architectureOf(config: Settings): Architecture {
   const type = config.string("model_type")

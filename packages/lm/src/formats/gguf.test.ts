@@ -148,6 +148,26 @@ test.each([
   expect(distance(logits(want), logits(await lm.load(at("varied.gguf"))))).toBeLessThan(1e-5)
 })
 
+test("Gemma 3's config with pictures, which omits defaults, is unchanged as a GGUF file", async () => {
+  const { config, tensors } = forGguf["gemma3-heads"]
+  const { num_attention_heads: _, num_key_value_heads: __, head_dim: ___, ...text } = config
+  const rows = (name: string): number => (name.includes("q_proj") ? 2048 : 1024)
+  const sizes = Object.entries(tensors).map(([name, shape]): [string, readonly number[]] => {
+    if (/[qkv]_proj/.test(name)) return [name, [rows(name), shape[1]]]
+    if (name.includes("o_proj")) return [name, [shape[0], 2048]]
+    return [name, /[qk]_norm/.test(name) ? [256] : shape]
+  })
+  const made = {
+    config: { model_type: "gemma3", text_config: { ...text, query_pre_attn_scalar: 256 } },
+    tensors: Object.fromEntries(sizes),
+  }
+  const want = await lm.load(
+    writeCheckpoint("gemma3-heads", at("pictures"), 1, made as (typeof tiny)[string]),
+  )
+  lm.save(want, at("pictures.gguf"))
+  expect(distance(logits(want), logits(await lm.load(at("pictures.gguf"))))).toBeLessThan(1e-5)
+})
+
 test("saving a GGUF file leaves the random state as it was", async () => {
   const model = await lm.load(writeCheckpoint("llama", at("random")))
   mx.random.seed(1)

@@ -10,10 +10,13 @@ import { Settings } from "../settings"
 import { llamaPlan, sanitizeDecoder, sizesOf, windowsOf } from "./llama"
 
 /** The defaults of transformers' Gemma3TextConfig, which the configs of Gemma 3's multimodal models omit. */
-const GEMMA3 = { vocab_size: 262_208, num_attention_heads: 8, num_key_value_heads: 4, head_dim: 256 }
+const GEMMA3 = {
+  ...{ vocab_size: 262_208, num_attention_heads: 8, num_key_value_heads: 4, head_dim: 256 },
+  max_position_embeddings: 131_072,
+}
 
 /** The text model's settings, with tied embeddings by default. */
-function textOf(config: Settings): Settings {
+export function gemmaText(config: Settings): Settings {
   const { values, source } = config.within("text_config")
   const defaults = String(values.model_type).startsWith("gemma3") ? GEMMA3 : {}
   return new Settings({ tie_word_embeddings: true, ...defaults, ...values }, source)
@@ -81,7 +84,7 @@ function localRope(config: Settings, headDim: number): Rope {
 
 export const gemma: Family = {
   modelTypes: ["gemma", "gemma2", "gemma3_text", "gemma3"],
-  make: (config) => new Decoder(planOf(textOf(config))),
+  make: (config) => new Decoder(planOf(gemmaText(config))),
   sanitize: (weights, config) => {
     const text: Weights = {}
     for (const [name, array] of Object.entries(weights)) {
@@ -89,6 +92,6 @@ export const gemma: Family = {
       const plain = name.replace(/^(model\.)?language_model\./, "")
       text[/^(model|lm_head)\./.test(plain) ? plain : `model.${plain}`] = array
     }
-    return sanitizeDecoder(text, textOf(config))
+    return sanitizeDecoder(text, gemmaText(config))
   },
 }
