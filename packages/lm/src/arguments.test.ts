@@ -393,9 +393,8 @@ test("a wrong argument is named, with what was expected and received", async () 
   )
 })
 
-test("an invalid tokenizer or chat template is named with the reason", () => {
+test("an invalid tokenizer is named with the reason", () => {
   const files = model.tokenizer!.files
-  expect(() => new lm.Tokenizer({ ...files, template: "{% if %}" })).toThrow(/chat template is invalid: \w/)
   expect(() => new lm.Tokenizer({ ...files, tokenizer: { model: 3 } })).toThrow(
     /tokenizer.json is invalid: \w/,
   )

@@ -138,7 +138,11 @@ export function readTokenizer(folder: string, config: Settings): Tokenizer | nul
   const template = join(folder, "chat_template.jinja")
   return new Tokenizer({
     tokenizer,
-    config: readIfThere(join(folder, "tokenizer_config.json")) ?? {},
+    // Older folders have the special tokens in a file of their own.
+    config: {
+      ...readIfThere(join(folder, "special_tokens_map.json")),
+      ...readIfThere(join(folder, "tokenizer_config.json")),
+    },
     template: existsSync(template) ? readFileSync(template, "utf8") : null,
     eosIds: eosIds(folder, config),
   })

@@ -6,7 +6,10 @@ import type { LoadedModel } from "../formats/load"
 import { CausalNetwork } from "../models/network"
 import { isMessage, type Message } from "../text/tokenizer"
 
-/** A text, a conversation, or token ids. */
+/**
+ * A text, a conversation, or token ids. A text gets special tokens such as the one at the beginning, unless it begins with that: a
+ * conversation that `tokenizer.prompt` renders with variables of its own is one.
+ */
 export type Prompt = string | readonly Message[] | readonly number[]
 
 /** The model's network. @throws ArgumentError if the model is an encoder */

@@ -34,11 +34,11 @@ const { parentPort, workerData } = require("node:worker_threads")
 const { Tokenizer } = require(workerData.tokenizers)
 const { Template } = require(workerData.jinja)
 const tokenizer = new Tokenizer(workerData.tokenizer, workerData.config)
-const template = workerData.template === null ? null : new Template(workerData.template)
+let template
 const answer = ({ text, pair, special }) => {
   let all = text
   try {
-    if (typeof text !== "string") all = template.render(text)
+    if (typeof text !== "string") all = (template ??= new Template(workerData.template)).render(text)
   } catch (error) {
     return { reason: error instanceof Error ? error.message : String(error) }
   }
@@ -67,7 +67,11 @@ export class TokenizerThread {
     const tasks = items.map(
       ({ text, pair }): Task =>
         typeof text === "string"
-          ? { text, pair: pair ?? null, special: true }
+          ? {
+              text,
+              pair: pair ?? null,
+              special: pair !== undefined || this.tokenizer.addsSpecial(text),
+            }
           : { text: this.tokenizer.variablesOf(text), pair: null, special: false },
     )
     try {

@@ -84,7 +84,9 @@ export class Tokenizer {
   /** The chat template's text, null if there is none. */
   readonly templateSource: string | null
   private readonly inner: HubTokenizer
-  private readonly template: Template | null
+  /** The template, or the error of one that is invalid, which matters only to conversations. */
+  private readonly template: Template | FormatError | null
+  private readonly specialTokens: Readonly<Record<string, string>>
   /** Tokens of a letter, after which {@link pieceOf} decodes others. */
   private before: readonly number[] | null = null
 
@@ -106,8 +108,15 @@ export class Tokenizer {
     try {
       this.template = this.templateSource === null ? null : new Template(this.templateSource)
     } catch (cause) {
-      throw new FormatError("load", `the chat template is invalid: ${reasonOf(cause)}`, { cause })
+      this.template = new FormatError("chat", `the chat template is invalid: ${reasonOf(cause)}`, {
+        cause,
+        hint: "Pass the prompt as a text",
+      })
     }
+    const named = Object.entries(config).map(([name, token]) => [name, contentOf(token)] as const)
+    this.specialTokens = Object.fromEntries(
+      named.filter((pair): pair is [string, string] => pair[0].endsWith("_token") && pair[1] !== null),
+    )
   }
 
   /** True if there is a chat template. */
@@ -171,9 +180,14 @@ export class Tokenizer {
     return this.inner.token_to_id(text)
   }
 
+  /** True if special tokens are added to a text: not if it begins with the first of them, as rendered conversations do. */
+  addsSpecial(text: string): boolean {
+    return !this.bosToken || !text.startsWith(this.bosToken)
+  }
+
   /**
    * Applies the chat template to a conversation.
-   * @throws ArgumentError if there is no template, or it rejects the conversation
+   * @throws ArgumentError if there is no template, or it rejects the conversation; FormatError if the template is invalid
    */
   prompt(messages: readonly Message[], options: ChatOptions = {}): string {
     const variables = this.variablesOf(messages, options)
@@ -184,7 +198,7 @@ export class Tokenizer {
     }
   }
 
-  /** The chat template's variables for a conversation. @throws ArgumentError if there is no template */
+  /** The chat template's variables for a conversation. @throws the errors of `prompt` without a valid template */
   variablesOf(
     messages: readonly Message[],
     { addGenerationPrompt = true, values = {} }: ChatOptions = {},
@@ -194,11 +208,15 @@ export class Tokenizer {
       throw new ArgumentError("chat", "the model has no chat template", {
         hint: "Pass the prompt as a text",
       })
+    if (this.template instanceof FormatError) throw this.template
     return {
       messages,
+      tools: null,
+      documents: null,
       add_generation_prompt: addGenerationPrompt,
-      bos_token: this.bosToken ?? "",
-      eos_token: this.eosToken ?? "",
+      bos_token: "",
+      eos_token: "",
+      ...this.specialTokens,
       ...values,
     }
   }
@@ -210,7 +228,7 @@ export class Tokenizer {
 
   /** The tokens of a prompt, which may be a text, a conversation, or tokens. */
   tokensOf(prompt: string | readonly Message[] | readonly number[]): number[] {
-    if (typeof prompt === "string") return this.encode(prompt)
+    if (typeof prompt === "string") return this.encode(prompt, { special: this.addsSpecial(prompt) })
     if (prompt.every((item) => typeof item === "number")) return [...prompt]
     // The template adds the special tokens.
     return this.encode(this.prompt(prompt as readonly Message[]), { special: false })

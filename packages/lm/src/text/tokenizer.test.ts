@@ -1,0 +1,78 @@
+/** Chat templates, and special tokens of texts. */
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import * as lm from "@lazuli/lm"
+import { afterAll, expect, test } from "vitest"
+import "@lazuli/backend-cpu"
+import { writeCheckpoint } from "../../test/checkpoints"
+import { tinyTokenizer } from "../../test/tokenizer"
+import type { JsonObject } from "../models/settings"
+import { Tokenizer } from "./tokenizer"
+import { TokenizerThread } from "./tokenizer-thread"
+
+const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-tokenizer-"))
+afterAll(() => rmSync(scratch, { recursive: true }))
+
+const BEGIN = 256
+/** Adds <|begin|> to texts. */
+const post_processor = {
+  type: "TemplateProcessing",
+  single: [{ SpecialToken: { id: "<|begin|>", type_id: 0 } }, { Sequence: { id: "A", type_id: 0 } }],
+  pair: [],
+  special_tokens: { "<|begin|>": { id: "<|begin|>", ids: [BEGIN], tokens: ["<|begin|>"] } },
+}
+const tokenizerWith = (config: JsonObject): Tokenizer =>
+  new Tokenizer({ tokenizer: { ...tinyTokenizer(), post_processor } as never, config })
+
+test("a rendered conversation does not begin twice", async () => {
+  const tokenizer = tokenizerWith({
+    bos_token: "<|begin|>",
+    chat_template: "{{ bos_token }}{{ messages[0].content }}",
+  })
+  const messages = [{ role: "user", content: "the" }]
+  const want = tokenizer.tokensOf(messages)
+  expect(want).toEqual([BEGIN, ...tokenizer.encode("the", { special: false })])
+  expect(tokenizer.tokensOf("the")).toEqual(want)
+  const rendered = tokenizer.prompt(messages)
+  expect(tokenizer.tokensOf(rendered)).toEqual(want)
+  const thread = new TokenizerThread(tokenizer)
+  const texts = [{ text: "the" }, { text: rendered }, { text: messages }]
+  expect((await thread.encode(texts)).map((got) => "ids" in got && got.ids)).toEqual([want, want, want])
+  await thread.close("done")
+})
+
+test("a template's variables are those of transformers", () => {
+  const tokenizer = tokenizerWith({
+    pad_token: { content: "<|pad|>" },
+    unk_token: null,
+    chat_template:
+      "{{ tools is none }} {{ documents is none }} {{ pad_token }} {{ unk_token is defined }} {{ x }}",
+  })
+  expect(tokenizer.prompt([], { values: { x: 3 } })).toBe("true true <|pad|> false 3")
+  expect(tokenizer.prompt([], { values: { tools: [] } })).toMatch(/^false true/)
+})
+
+test("a model whose chat template is invalid reads texts", async () => {
+  const folder = writeCheckpoint("llama", join(scratch, "invalid"))
+  writeFileSync(join(folder, "chat_template.jinja"), "{% if %}")
+  const model = await lm.load(folder)
+  await lm.generate(model, "the", { maxTokens: 1 })
+  const refused = expect(lm.generate(model, [{ role: "user", content: "the" }])).rejects
+  await refused.toThrow(/^\[chat\] the chat template is invalid: \w/)
+  const thread = new TokenizerThread(model.tokenizer!)
+  expect(await thread.encode([{ text: "the" }])).toMatchObject([{ ids: model.tokenizer!.encode("the") }])
+  await thread.close("done")
+})
+
+test("special tokens are read from their own file, too", async () => {
+  const folder = writeCheckpoint("llama", join(scratch, "map"))
+  writeFileSync(join(folder, "tokenizer_config.json"), '{ "pad_token": "<|end|>" }')
+  writeFileSync(
+    join(folder, "special_tokens_map.json"),
+    '{ "bos_token": { "content": "<|begin|>" }, "eos_token": "<|user|>", "pad_token": "<|pad|>" }',
+  )
+  const { tokenizer } = await lm.load(folder)
+  expect([tokenizer?.bosToken, tokenizer?.eosToken]).toEqual(["<|begin|>", "<|user|>"])
+  expect(tokenizer?.files.config.pad_token).toBe("<|end|>")
+})
