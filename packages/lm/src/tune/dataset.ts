@@ -25,7 +25,8 @@ export interface DatasetOptions {
 const checkNames = optionsNamed<DatasetOptions>({ maskPrompt: FLAG, maxTokens: true })
 
 /**
- * Reads a file with one JSON object per line: `{"messages": […]}`, `{"prompt": …, "completion": …}` or `{"text": …}`.
+ * Reads a file with one JSON object per line: `{"messages": […]}`, `{"prompt": …, "completion": …}` or `{"text": …}`. Conversations
+ * may have `"tools"` for the chat template.
  * @throws FormatError with the line's number
  * @example
  * const { tokenizer } = await load('my-model')
@@ -56,10 +57,19 @@ export function readDataset(file: string, tokenizer: Tokenizer, options: Dataset
       } catch (cause) {
         throw error("is not valid JSON", cause)
       }
-      const example = isPlainObject(value)
-        ? exampleOf(value as Record<string, unknown>, tokenizer, options)
-        : null
-      if (!example) throw error('expected an object with "messages", "prompt" and "completion", or "text"')
+      let example: Example | null
+      try {
+        example = isPlainObject(value)
+          ? exampleOf(value as Record<string, unknown>, tokenizer, options)
+          : null
+      } catch (cause) {
+        const reason = cause instanceof Error ? cause.message : String(cause)
+        throw error(reason.replace(/^\[\w+\] /, ""), cause)
+      }
+      if (!example)
+        throw error(
+          'expected an object with "messages", "prompt" and "completion", or "text", and at most a list of "tools"',
+        )
       if (example.tokens.length < 2) throw error("has fewer than two tokens")
       examples.push(example)
     })
@@ -73,15 +83,19 @@ function exampleOf(
   options: DatasetOptions,
 ): Example | null {
   const { maskPrompt = false, maxTokens = 2048 } = options
-  const { messages, prompt, completion, text } = value
-  const made = (tokens: number[], from: number): Example => {
+  const { messages, tools = null, prompt, completion, text } = value
+  if (tools !== null && !(Array.isArray(tools) && tools.every(isPlainObject))) return null
+  const made = (tokens: number[], masked: () => number): Example => {
     const cut = tokens.slice(0, maxTokens)
-    return { tokens: cut, from: maskPrompt ? from : 1 }
+    return { tokens: cut, from: maskPrompt ? Math.max(1, masked()) : 1 }
   }
   const chat = (all: readonly Message[]): Example => {
-    const plain = { special: false }
-    const tokens = tokenizer.encode(tokenizer.prompt(all, { addGenerationPrompt: false }), plain)
-    return made(tokens, tokenizer.encode(tokenizer.prompt(all.slice(0, -1)), plain).length)
+    const render = (some: readonly Message[], addGenerationPrompt: boolean): number[] =>
+      tokenizer.encode(tokenizer.prompt(some, { addGenerationPrompt, values: { tools } }), { special: false })
+    return made(
+      render(all, false),
+      () => render(all.slice(0, -1), all[all.length - 1].role === "assistant").length,
+    )
   }
   if (Array.isArray(messages) && messages.length > 0 && messages.every(isMessage)) return chat(messages)
   if (typeof prompt === "string" && typeof completion === "string") {
@@ -90,18 +104,31 @@ function exampleOf(
         { role: "user", content: prompt },
         { role: "assistant", content: completion },
       ])
-    const before = tokenizer.encode(prompt)
-    return made(
-      [...before, ...tokenizer.encode(completion, { special: false }), ...ending(tokenizer)],
-      before.length,
-    )
+    const before = begun(prompt, tokenizer)
+    const after = tokenizer.encode(completion, { special: false })
+    return made(ended([...before, ...after], tokenizer), () => before.length)
   }
   if (typeof text !== "string") return null
-  return { ...made([...tokenizer.encode(text), ...ending(tokenizer)], 1), from: 1 }
+  return made(ended(tokenizer.encode(text), tokenizer), () => 1)
 }
 
 /** The end-of-text token, if there is one. */
-function ending(tokenizer: Tokenizer): number[] {
-  const id = tokenizer.eosToken === null ? undefined : tokenizer.idOf(tokenizer.eosToken)
-  return id === undefined ? [] : [id]
+function endOf(tokenizer: Tokenizer): number | undefined {
+  const { eosToken, eosIds } = tokenizer
+  const [first] = eosIds
+  return (eosToken === null ? undefined : tokenizer.idOf(eosToken)) ?? first
+}
+
+/** A prompt's tokens, without an end that the tokenizer adds to texts. */
+function begun(prompt: string, tokenizer: Tokenizer): number[] {
+  const tokens = tokenizer.encode(prompt)
+  const end = endOf(tokenizer)
+  const adds = tokens.at(-1) === end && tokenizer.encode(prompt, { special: false }).at(-1) !== end
+  return adds ? tokens.slice(0, -1) : tokens
+}
+
+/** Tokens that end with the end-of-text token, if there is one. */
+function ended(tokens: number[], tokenizer: Tokenizer): number[] {
+  const end = endOf(tokenizer)
+  return end === undefined || tokens.at(-1) === end ? tokens : [...tokens, end]
 }

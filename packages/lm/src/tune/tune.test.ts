@@ -70,6 +70,75 @@ describe("a dataset", () => {
     expect(from).toBeGreaterThanOrEqual(tokens.length)
   })
 
+  /** The tokenizer with other files, and examples of some lines. */
+  async function read(
+    lines: readonly object[],
+    files: Partial<lm.TokenizerFiles> = {},
+    options: lm.DatasetOptions = {},
+  ): Promise<{ tokenizer: lm.Tokenizer; examples: lm.Example[] }> {
+    const tokenizer = new lm.Tokenizer({ ...(await fresh()).model.tokenizer!.files, ...files })
+    writeFileSync(at("lines.jsonl"), lines.map((line) => JSON.stringify(line)).join("\n"))
+    return { tokenizer, examples: lm.readDataset(at("lines.jsonl"), tokenizer, options) }
+  }
+  const user = { role: "user", content: "the" }
+
+  test("passes tools to the chat template, and refuses others", async () => {
+    const template = "{{ tools | length if tools else 'none' }}{{ messages[0].content }}"
+    const lines = [{ messages: [user] }, { messages: [user], tools: [{ name: "a" }, { name: "b" }] }]
+    const { tokenizer, examples } = await read(lines, { template })
+    expect(examples.map(({ tokens }) => tokenizer.decode(tokens))).toEqual(["nonethe", "2the"])
+    for (const tools of ["a", ["a"], {}])
+      await expect(read([{ messages: [user], tools }])).rejects.toThrow(
+        /line 1: expected .*a list of "tools"/,
+      )
+  })
+
+  test("names the line of a conversation that the chat template rejects", async () => {
+    const template =
+      "{% if messages[0].role == 'user' %}the end{% else %}{{ raise_exception('no') }}{% endif %}"
+    const lines = [{ messages: [user] }, { messages: [{ role: "poet", content: "the" }] }]
+    await expect(read(lines, { template })).rejects.toThrow(
+      /lines.jsonl, line 2: the chat template rejects the conversation: no/,
+    )
+    // The prompt is rendered only if it is masked.
+    const short = "{% if messages | length == 2 %}the end{% else %}{{ raise_exception('short') }}{% endif %}"
+    const pair = [{ messages: [user, { role: "assistant", content: "end" }] }]
+    expect((await read(pair, { template: short })).examples.length).toBe(1)
+    await expect(read(pair, { template: short }, { maskPrompt: true })).rejects.toThrow(/line 1: .*short/)
+  })
+
+  test("ends texts once, with the model's end token if the tokenizer names none", async () => {
+    const { eos_token: _, ...config } = (await fresh()).model.tokenizer!.files.config
+    const bare = await read([{ text: "the" }], { config, eosIds: [258] })
+    expect(bare.examples[0].tokens).toEqual([...bare.tokenizer.encode("the"), 258])
+    const post_processor = {
+      type: "TemplateProcessing",
+      single: [{ Sequence: { id: "A", type_id: 0 } }, { SpecialToken: { id: "<|end|>", type_id: 0 } }],
+      pair: [],
+      special_tokens: { "<|end|>": { id: "<|end|>", ids: [257], tokens: ["<|end|>"] } },
+    }
+    const files = (await fresh()).model.tokenizer!.files
+    const lines = [{ text: "the" }, { prompt: "the", completion: " end" }]
+    const { tokenizer, examples } = await read(
+      lines,
+      {
+        tokenizer: { ...files.tokenizer, post_processor },
+        config: { ...files.config, chat_template: null },
+      },
+      { maskPrompt: true },
+    )
+    const decode = ({ tokens }: { tokens: readonly number[] }): string =>
+      tokenizer.decode(tokens, { special: true })
+    expect(examples.map(decode)).toEqual(["the<|end|>", "the end<|end|>"])
+    expect(examples.map(({ from }) => from)).toEqual([1, tokenizer.encode("the", { special: false }).length])
+  })
+
+  test("masks no header of an assistant who does not answer", async () => {
+    const { tokenizer, examples } = await read([{ messages: [user, user] }], {}, { maskPrompt: true })
+    const [{ tokens, from }] = examples
+    expect(tokenizer.decode(tokens.slice(from), { special: true })).toBe("<|user|>the<|end|>")
+  })
+
   test("names the line of a mistake", async () => {
     const { tokenizer } = (await fresh()).model
     writeFileSync(at("bad.jsonl"), '{"text": "fine, yes"}\n{"texts": 3}\n')
