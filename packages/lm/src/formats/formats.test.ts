@@ -6,7 +6,9 @@ import * as mx from "@lazuli/core"
 import * as lm from "@lazuli/lm"
 import { afterAll, expect, test } from "vitest"
 import "@lazuli/backend-cpu"
-import { tiny, writeCheckpoint } from "../../test/checkpoints"
+import { type Tiny, tiny, writeCheckpoint } from "../../test/checkpoints"
+import { VOCABULARY } from "../../test/tokenizer"
+import { Pass } from "../models/attend"
 import type { JsonObject } from "../models/settings"
 
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-formats-"))
@@ -133,6 +135,58 @@ test("a folder with other files is not replaced", async () => {
   expect(() => lm.save(model, at("notes"))).toThrow(/notes has other files than a model's/)
   expect(() => lm.save(model, join(at("notes"), "diary.txt"))).toThrow(/diary.txt has other files than/)
   expect(readdirSync(at("notes"))).toContain("diary.txt")
+})
+
+test("GPT-2 may have a head of its own", async () => {
+  const { config, tensors } = tiny.gpt2
+  const untied: Tiny = {
+    config: { ...config, tie_word_embeddings: false },
+    tensors: { ...tensors, "lm_head.weight": [VOCABULARY, 64] },
+  }
+  const folder = writeCheckpoint("gpt2", at("untied"), 1, untied)
+  const model = await lm.load(folder)
+  const [tied, got] = [await lm.load(writeCheckpoint("gpt2", at("tied"))), logits(model)]
+  const hidden = (tied.network as lm.CausalNetwork).hidden(TOKENS, null, new Pass())
+  const head = mx.load(join(folder, "model.safetensors"), "safetensors")["lm_head.weight"]
+  expect(distance(got, mx.matmul(hidden, head.T))).toBeLessThan(1e-4)
+  for (const saved of [at("untied-saved"), at("untied.gguf")]) {
+    lm.save(model, saved)
+    expect(distance(logits(await lm.load(saved)), got)).toBeLessThan(1e-4)
+  }
+})
+
+test("formats of single layers have the checkpoint's names, as mlx-lm writes them for multimodal models", async () => {
+  const model = await lm.load(writeCheckpoint("gemma3", at("mixed")))
+  const choose = (name: string) => ({ bits: name.endsWith("down_proj") ? 8 : 4 })
+  const mixed = lm.quantize(model, { groupSize: 32, choose })
+  lm.save(mixed, at("mixed-saved"))
+  const file = join(at("mixed-saved"), "model.safetensors")
+  const prefixed = (pairs: [string, unknown][], isLayer: (name: string) => boolean) =>
+    Object.fromEntries(
+      pairs.map(([name, value]) => [isLayer(name) ? `language_model.${name}` : name, value]),
+    ) as never
+  mx.saveSafetensors(
+    file,
+    prefixed(Object.entries(mx.load(file, "safetensors")), () => true),
+  )
+  const quantization = prefixed(Object.entries(mixed.config.part("quantization")!.values), (name) =>
+    name.startsWith("model."),
+  )
+  const config = { ...mixed.config.values, quantization }
+  writeFileSync(join(at("mixed-saved"), "config.json"), JSON.stringify(config))
+  expect(distance(logits(await lm.load(at("mixed-saved"))), logits(mixed))).toBe(0)
+})
+
+test("Qwen 3's experts have the count and windows of transformers", async () => {
+  const { config, tensors } = tiny["qwen3-moe"]
+  const { num_experts, ...others } = config
+  const want = await lm.load(writeCheckpoint("qwen3-moe", at("experts")))
+  const renamed = { tensors, config: { ...others, num_local_experts: num_experts } }
+  const got = await lm.load(writeCheckpoint("qwen3-moe", at("local-experts"), 1, renamed))
+  expect(distance(logits(got), logits(want))).toBe(0)
+  const slides = { tensors, config: { ...config, use_sliding_window: true, sliding_window: 8 } }
+  const { network } = await lm.load(writeCheckpoint("qwen3-moe", at("sliding-experts"), 1, slides))
+  expect((network as lm.CausalNetwork).layerShapes().map(({ window }) => window)).toEqual([8, 8])
 })
 
 test("a model is saved at a path with a slash at its end", async () => {

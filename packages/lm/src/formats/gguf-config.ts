@@ -43,13 +43,14 @@ export function ggufConfig(
   }
   Object.assign(config, implied)
   config.vocab_size = shapes["token_embd.weight"]?.shape[0] ?? 0
-  if (name === "gpt2") return config
+  const tie_word_embeddings = !("output.weight" in shapes)
+  if (name === "gpt2") return { ...config, tie_word_embeddings }
   if (name === "bert") return { ...config, ...bertConfig(shapes) }
   if (name === "gemma2" || name === "gemma3") config.query_pre_attn_scalar = attentionScalar(name, config)
   return {
     ...config,
     ...slidingLayers(metadata, name),
-    tie_word_embeddings: !("output.weight" in shapes),
+    tie_word_embeddings,
     attention_bias: "blk.0.attn_q.bias" in shapes,
     mlp_bias: "blk.0.ffn_up.bias" in shapes,
     ...readRope(metadata, name, rope, Number(config.head_dim)),

@@ -8,7 +8,7 @@ import { ArgumentError, describe, FormatError } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
 import { CALLBACK, checkKind, FLAG, type Kind, OBJECT, STRING, TEXT } from "../argument-kinds"
 import { checkSignal, optionsNamed } from "../arguments"
-import type { Network, Weights } from "../models/network"
+import type { Family, Network, Weights } from "../models/network"
 import { familyOf, networkOf } from "../models/registry"
 import { inDtype } from "../models/replaced"
 import { type Json, type JsonObject, Settings } from "../models/settings"
@@ -155,7 +155,7 @@ function assemble(config: Settings, given: Weights): Network {
   const family = familyOf(config)
   const network = networkOf(family, config)
   const weights = family.sanitize?.(given, config) ?? given
-  quantizeAs(network, config, weights)
+  quantizeAs(network, family, config, weights)
   checkKinds(network, weights)
   network.loadWeights(weights)
   network.eval()
@@ -173,7 +173,7 @@ function checkKinds(network: Network, weights: Weights): void {
 }
 
 /** Replaces layers with quantized weights, by the config's `quantization`, which may have entries for single layers. */
-function quantizeAs(network: Network, config: Settings, weights: Weights): void {
+function quantizeAs(network: Network, family: Family, config: Settings, weights: Weights): void {
   const part = config.part("quantization")
   if (!part) {
     const method = config.part("quantization_config")?.values.quant_method
@@ -188,12 +188,15 @@ function quantizeAs(network: Network, config: Settings, weights: Weights): void 
     mode: given.string("mode", "affine") as mx.QuantizationMode,
   })
   const common = formatOf(part)
+  // Formats have the checkpoint's names of layers.
+  const named = Object.entries(part.values).map(([name, own]) => [family.layerName?.(name) ?? name, own])
+  const formats = new Settings(Object.fromEntries(named) as JsonObject, part.source)
   nn.quantize(network, {
     classPredicate: (path) => {
       const name = pathInFiles(path)
       if (!(`${name}.scales` in weights)) return false
-      const own: Json | undefined = part.values[name]
-      return typeof own === "object" && own !== null ? formatOf(part.part(name)!) : { ...common }
+      const own: Json | undefined = formats.values[name]
+      return typeof own === "object" && own !== null ? formatOf(formats.part(name)!) : { ...common }
     },
   })
 }

@@ -109,4 +109,6 @@ export interface Family {
   make(config: Settings): Network
   /** Maps the weights of a checkpoint to the network's names and layouts. Must also accept weights saved by `save`. */
   sanitize?(weights: Weights, config: Settings): Weights
+  /** Maps a checkpoint's name of a layer to the network's, where `sanitize` changes them. */
+  layerName?(name: string): string
 }

@@ -43,12 +43,13 @@ const families = new Map<string, Family>()
 export function registerFamily(family: Family): void {
   const op = "registerFamily"
   checkKind(op, "a family", family, OBJECT, "It has modelTypes and make")
-  const { modelTypes, make, sanitize } = family
+  const { modelTypes, make, sanitize, layerName } = family
   checkKind(op, "modelTypes", modelTypes, STRINGS)
   if (modelTypes.length === 0 || modelTypes.includes(""))
     throw new ArgumentError(op, "modelTypes must name at least one model_type")
   checkKind(op, "make", make, CALLBACK)
-  if (sanitize !== undefined) checkKind(op, "sanitize", sanitize, CALLBACK)
+  for (const [name, value] of Object.entries({ sanitize, layerName }))
+    if (value !== undefined) checkKind(op, name, value, CALLBACK)
   for (const type of family.modelTypes) families.set(type, family)
 }
 

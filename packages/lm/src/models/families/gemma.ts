@@ -82,6 +82,12 @@ function localRope(config: Settings, headDim: number): Rope {
   return ropeOf(new Settings({ ...values, rope_theta: base }, config.source), { headDim })
 }
 
+/** The name of a weight or layer without the parts of multimodal models. */
+function textName(name: string): string {
+  const plain = name.replace(/^(model\.)?language_model\./, "")
+  return /^(model|lm_head)\b/.test(plain) ? plain : `model.${plain}`
+}
+
 export const gemma: Family = {
   modelTypes: ["gemma", "gemma2", "gemma3_text", "gemma3"],
   make: (config) => new Decoder(planOf(gemmaText(config))),
@@ -89,9 +95,9 @@ export const gemma: Family = {
     const text: Weights = {}
     for (const [name, array] of Object.entries(weights)) {
       if (/(^|\.)(vision_tower|multi_modal_projector)\./.test(name)) continue
-      const plain = name.replace(/^(model\.)?language_model\./, "")
-      text[/^(model|lm_head)\./.test(plain) ? plain : `model.${plain}`] = array
+      text[textName(name)] = array
     }
     return sanitizeDecoder(text, gemmaText(config))
   },
+  layerName: textName,
 }

@@ -50,6 +50,9 @@ class FeedForward extends nn.Module {
   }
 }
 
+/** True if the head shares its weights with the embeddings, as in all of OpenAI's models. */
+const isTied = (config: Settings): boolean => config.boolean("tie_word_embeddings", true)
+
 /** The scale of a layer's attention scores. */
 function scaleOf(config: Settings, headDim: number, layer: number): number {
   const scale = config.boolean("scale_attn_weights", true) ? headDim ** -0.5 : 1
@@ -107,6 +110,7 @@ class Body extends nn.Module {
 
 class Gpt2 extends CausalNetwork {
   model: Body
+  lmHead?: nn.Model
   readonly vocabulary: number
   private readonly shape: LayerShape
   private readonly positions: number
@@ -116,6 +120,7 @@ class Gpt2 extends CausalNetwork {
     this.positions = config.count("n_positions", 1024)
     this.model = new Body(config)
     this.vocabulary = config.count("vocab_size")
+    if (!isTied(config)) this.lmHead = new nn.Linear(config.count("n_embd"), this.vocabulary, false)
     const headDim = config.headDim("n_embd", "n_head")
     this.shape = { kvHeads: config.count("n_head"), headDim, window: null }
   }
@@ -132,7 +137,7 @@ class Gpt2 extends CausalNetwork {
     return this.model.forward(tokens, cache, pass)
   }
   logits(hidden: mx.Array): mx.Array {
-    return this.model.wte.asLinear(hidden)
+    return this.lmHead ? this.lmHead.forward(hidden) : this.model.wte.asLinear(hidden)
   }
 }
 
@@ -147,10 +152,12 @@ export const gpt2: Family = {
     const out: Weights = {}
     for (const [name, array] of Object.entries(weights)) {
       const plain = name.replace(/^(transformer|model)\./, "")
+      const isHead = plain.startsWith("lm_head.")
       // Skips masks and the tied head.
-      if (/\.attn\.(bias|masked_bias)$/.test(plain) || plain.startsWith("lm_head.")) continue
+      if (/\.attn\.(bias|masked_bias)$/.test(plain) || (isHead && isTied(config))) continue
       const product = /\.(c_attn|c_proj|c_fc)\.weight$/.test(plain)
-      out[`model.${plain}`] = transposed && product ? replaced([array], () => mx.contiguous(array.T)) : array
+      out[isHead ? plain : `model.${plain}`] =
+        transposed && product ? replaced([array], () => mx.contiguous(array.T)) : array
     }
     return out
   },

@@ -10,7 +10,8 @@ import { llamaPlan, rmsNorm, sanitizeDecoder, sizesOf, windowsOf } from "./llama
 
 function attentionOf(config: Settings): DecoderPlan["attention"] {
   const third = config.string("model_type").startsWith("qwen3")
-  const from = config.number("max_window_layers", 28)
+  // Qwen 3's experts have no first layers without a window.
+  const from = config.string("model_type") === "qwen3_moe" ? 0 : config.number("max_window_layers", 28)
   const windows = config.boolean("use_sliding_window", false)
     ? windowsOf(config, (layer) => layer >= from)
     : () => null
@@ -31,7 +32,8 @@ function feedForwardOf(config: Settings): DecoderPlan["feedForward"] {
   const activation = activationOf(config.string("hidden_act", "silu"))
   const dense = new Set(config.numbers("mlp_only_layers", []))
   const every = config.count("decoder_sparse_step", 1)
-  const experts = config.count("num_experts")
+  // The name that transformers 5 saves for Qwen 3.
+  const experts = config.count(config.has("num_experts") ? "num_experts" : "num_local_experts")
   const choice = {
     hidden,
     inner: config.count("moe_intermediate_size"),
