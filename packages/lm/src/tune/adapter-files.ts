@@ -10,7 +10,7 @@ import { checkNetwork } from "../arguments"
 import { readJson } from "../formats/folder"
 import { CausalNetwork, type Network } from "../models/network"
 import { Settings } from "../models/settings"
-import { adaptersOf, addAdapters, blockOf, type LoraLinear, linearLayers } from "./lora"
+import { adaptersOf, addAdapters, blockOf, type LoraLinear, linearSizes } from "./lora"
 
 /** The file format of adapters. */
 export type AdapterForm = "mlx" | "peft"
@@ -31,7 +31,7 @@ const peftName = ({ peft }: Network, name: string): string => peft?.nameOf(name)
 function ownNames(network: Network): (name: string) => string {
   const { peft } = network
   const plain = (name: string): string => peft?.plain?.(name) ?? name
-  const own = new Map(linearLayers(network).map((name) => [plain(peftName(network, name)), name]))
+  const own = new Map([...linearSizes(network).keys()].map((name) => [plain(peftName(network, name)), name]))
   return (name) => own.get(plain(name)) ?? name
 }
 
@@ -41,7 +41,9 @@ function ownNames(network: Network): (name: string) => string {
  */
 function targetsOf(network: Network, adapted: ReadonlySet<string>): string[] {
   const names = (list: readonly string[]): string[] => list.map((name) => peftName(network, name))
-  const others = new Set(names(linearLayers(network).filter((name) => !adapted.has(name))).map(lastOf))
+  const others = new Set(
+    names([...linearSizes(network).keys()].filter((name) => !adapted.has(name))).map(lastOf),
+  )
   const own = names([...adapted])
   return own.some((name) => others.has(lastOf(name))) ? own : [...new Set(own.map(lastOf))]
 }
@@ -134,42 +136,42 @@ export function loadAdapters(network: Network, folder: string): void {
   const op = "loadAdapters"
   checkNetwork(op, network)
   checkKind(op, "the folder", folder, TEXT)
-  const form = (["mlx", "peft"] as const).find((each) => existsSync(join(folder, FILES[each])))
-  if (!form) throw new ArgumentError(op, `${folder} has neither ${FILES.mlx} nor ${FILES.peft}`)
+  const forms = (["mlx", "peft"] as const).filter((each) => existsSync(join(folder, FILES[each])))
+  if (forms.length === 0) throw new ArgumentError(op, `${folder} has neither ${FILES.mlx} nor ${FILES.peft}`)
   const config = new Settings(
     readJson(join(folder, "adapter_config.json")),
     join(folder, "adapter_config.json"),
   )
+  // The config is that of the form that was saved last.
+  const form = forms.find((each) => (each === "peft") === config.has("peft_type")) ?? forms[0]
   const arrays = mx.load(join(folder, FILES[form]), "safetensors")
   const pairs = pairsOf(arrays, form, form === "peft" ? ownNames(network) : (name) => name)
   const { rank, dropout, layer: formOfLayer } = formOf(config, form, network)
-  const before = new Set(adaptersOf(network).keys())
-  if (before.size === 0)
-    addAdapters(network, { rank, dropout, keys: [...new Set([...pairs.keys()].map(keyOf))] })
-  const adapters = adaptersOf(network)
-  for (const [name, { a, b }] of pairs) {
-    const layer = adapters.get(name)
+  const before = adaptersOf(network)
+  const sizes = linearSizes(network)
+  const loaded = [...pairs].map(([name, { a, b }]) => {
     const own = formOfLayer(name)
-    if (!layer || !a || !b || !fits(layer, a, b) || a.shape[1] !== own.rank)
+    const isTaken = before.size === 0 ? blockOf(name) !== null : before.has(name)
+    const size = isTaken ? sizes.get(name) : undefined
+    if (!size || !a || !b || !fits(size, a, b) || a.shape[1] !== own.rank)
       throw new FormatError(op, `${folder}: the adapter for ${JSON.stringify(name)} does not fit the model`)
-    layer.loraA = a
-    layer.loraB = b
-    layer.scale = own.scale
-  }
+    return { name, a, b, scale: own.scale }
+  })
+  const names = new Set(loaded.map(({ name }) => name))
+  if (before.size === 0) addAdapters(network, { rank, dropout, keys: [...new Set([...names].map(keyOf))] })
+  const adapters = adaptersOf(network)
+  for (const { name, a, b, scale } of loaded)
+    Object.assign(adapters.get(name) as LoraLinear, { loraA: a, loraB: b, scale })
   for (const [name, layer] of adapters)
-    if (!pairs.has(name)) {
+    if (!names.has(name)) {
       // Disables adapters that are not in the file.
       layer.loraB = mx.zerosLike(layer.loraB)
     }
   mx.eval(network.trainableParameters())
 }
 
-const fits = ({ loraA, loraB }: LoraLinear, a: mx.Array, b: mx.Array): boolean =>
-  a.ndim === 2 &&
-  b.ndim === 2 &&
-  a.shape[0] === loraA.shape[0] &&
-  a.shape[1] === b.shape[0] &&
-  b.shape[1] === loraB.shape[1]
+const fits = ([out, inner]: readonly [number, number], a: mx.Array, b: mx.Array): boolean =>
+  a.ndim === 2 && b.ndim === 2 && a.shape[0] === inner && a.shape[1] === b.shape[0] && b.shape[1] === out
 
 /** An adapter's rank and scale. */
 interface LayerForm {

@@ -182,14 +182,15 @@ export function addAdapters(network: Network, options: LoraOptions = {}): string
   return names
 }
 
-/** The names in files of a network's linear layers, with adapters or without. */
-export function linearLayers(network: Network): string[] {
-  const adapted = new Set(adaptersOf(network).keys())
-  return network
-    .namedModules()
-    .filter(([, module]) => isLinear(module) || module instanceof LoraLinear)
-    .map(([path]) => pathInFiles(path))
-    .filter((name) => !adapted.has(name.replace(/\.linear$/, "")) || adapted.has(name))
+/** The sizes of a network's linear layers, with adapters or without, by their names in files. */
+export function linearSizes(network: Network): Map<string, [out: number, inner: number]> {
+  const adapted = adaptersOf(network)
+  const found = network.namedModules().flatMap(([path, module]) => {
+    const [name, layer] = [pathInFiles(path), module instanceof LoraLinear ? module.linear : module]
+    const isInner = adapted.has(name.replace(/\.linear$/, "")) && !adapted.has(name)
+    return isLinear(layer) && !isInner ? [[name, sizesOf(layer)] as const] : []
+  })
+  return new Map(found)
 }
 
 /** The adapters of a network, by their layers' names in files. */

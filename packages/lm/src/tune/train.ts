@@ -75,7 +75,11 @@ export interface StepReport {
 }
 
 /** @throws ArgumentError unless these are examples for the network */
-function checkExamples(op: string, { vocabulary }: CausalNetwork, examples: readonly Example[]): void {
+function checkExamples(
+  op: string,
+  { vocabulary, maxPositions }: CausalNetwork,
+  examples: readonly Example[],
+): void {
   checkKind(
     op,
     "examples",
@@ -88,11 +92,24 @@ function checkExamples(op: string, { vocabulary }: CausalNetwork, examples: read
     checkKind(op, `examples[${i}].tokens`, tokens, TOKENS)
     checkKind(op, `examples[${i}].from`, from, INTEGER)
     if (tokens!.length < 2) throw new ArgumentError(op, `examples[${i}] has fewer than two tokens`)
+    // The last token is only a target.
+    if (tokens!.length - 1 > maxPositions)
+      throw new ArgumentError(
+        op,
+        `examples[${i}] has ${tokens!.length} tokens, the model supports ${maxPositions}`,
+        { hint: "Pass maxTokens to readDataset" },
+      )
     const unknown = tokens!.find((token) => token >= vocabulary)
     if (unknown !== undefined)
       throw new ArgumentError(op, `examples[${i}]: the vocabulary of ${vocabulary} has no token ${unknown}`)
   })
 }
+
+/** The error of examples without a token in the loss. */
+const noLoss = (op: string): ArgumentError =>
+  new ArgumentError(op, "no example has a token in the loss", {
+    hint: "Prompts may be masked and completions truncated",
+  })
 
 /** Examples as padded arrays, with weights of 1 for targets in the loss and 0 for others. */
 function batchOf(examples: readonly Example[]): [inputs: mx.Array, targets: mx.Array, weights: mx.Array] {
@@ -146,18 +163,16 @@ export async function evaluate(
   } finally {
     network.train(training)
   }
-  if (count === 0)
-    throw new ArgumentError("evaluate", "no example has a token in the loss", {
-      hint: "Prompts may be masked and completions truncated",
-    })
+  if (count === 0) throw noLoss("evaluate")
   if (Number.isNaN(sum)) throw notNumbers("evaluate", "losses")
   return sum / count
 }
 
 /** The examples of a batch, shuffled anew in each epoch. */
 function batchAt(examples: readonly Example[], batch: number, size: number, seed: number): Example[] {
-  return Array.from({ length: Math.min(size, examples.length) }, (_, i) => {
-    const at = batch * size + i
+  const length = Math.min(size, examples.length)
+  return Array.from({ length }, (_, i) => {
+    const at = batch * length + i
     const order = orderOf(examples.length, seed, Math.floor(at / examples.length))
     return examples[order[at % examples.length]]
   })
@@ -189,8 +204,8 @@ function drawingFrom<T>(random: { key: mx.Array }, body: () => T): T {
 }
 
 /**
- * Trains a network's trainable parameters with AdamW. With a `state` folder, a stopped run continues as if it had not stopped, bit for bit
- * on the CPU, and with `deterministic` on GPUs. Does not use `mx.random.state`.
+ * Trains a network's trainable parameters with AdamW, on the examples that have a token in the loss. With a `state` folder, a stopped run
+ * continues as if it had not stopped, bit for bit on the CPU, and with `deterministic` on GPUs. Does not use `mx.random.state`.
  * @throws ArgumentError if nothing is trainable; FormatError for the state of another run; NumericError once the loss is NaN
  * @example
  * const { network, tokenizer } = await load('my-model')
@@ -202,14 +217,16 @@ function drawingFrom<T>(random: { key: mx.Array }, body: () => T): T {
  */
 export async function train(
   network: CausalNetwork,
-  examples: readonly Example[],
+  dataset: readonly Example[],
   options: TrainOptions,
 ): Promise<void> {
   checkCausal("train", network)
-  checkExamples("train", network, examples)
+  checkExamples("train", network, dataset)
   checkTraining(options)
   const { steps, batchSize = 4, accumulate = 1, learningRate = 1e-5, seed = 0, signal, saveEvery } = options
-  if (examples.length === 0) throw new ArgumentError("train", "there are no examples")
+  if (dataset.length === 0) throw new ArgumentError("train", "there are no examples")
+  const examples = dataset.filter(({ tokens, from }) => from < tokens.length)
+  if (examples.length === 0) throw noLoss("train")
   if (mx.treeFlatten(network.trainableParameters()).length === 0)
     throw new ArgumentError("train", "the network has no trainable parameters", {
       hint: "Call addAdapters",
@@ -251,7 +268,7 @@ export async function train(
         count = count.add(weights.sum())
         await mx.asyncEval([total, sum, count])
       }
-      const tokens = Math.max(1, count.item() as number)
+      const tokens = count.item() as number
       const mean = mx.treeMap((g: mx.Array) => g.divide(tokens), total!) as object
       optimizer.update(network, mean)
       await mx.asyncEval([network.trainableParameters(), optimizer.state])

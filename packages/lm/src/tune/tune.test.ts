@@ -53,104 +53,6 @@ function addOnes(network: lm.CausalNetwork, scale: number): lm.LoraLinear[] {
 }
 const distance = (a: mx.Array, b: mx.Array): number => a.subtract(b).abs().max().item() as number
 
-describe("a dataset", () => {
-  test("masks prompts", async () => {
-    const { tokenizer } = (await fresh()).model
-    const whole = lm.readDataset(file, tokenizer!)
-    expect(whole.map(({ from }) => from)).toEqual([1, 1, 1, 1])
-    const masked = lm.readDataset(file, tokenizer!, { maskPrompt: true })
-    expect(masked.map(({ tokens }) => tokens)).toEqual(whole.map(({ tokens }) => tokens))
-    for (const [i, text] of ["the end<|end|>", "beginning<|end|>"].entries())
-      expect(tokenizer!.decode(masked[i].tokens.slice(masked[i].from), { special: true })).toBe(text)
-  })
-
-  test("never counts the prompt of a truncated example", async () => {
-    const { tokenizer } = (await fresh()).model
-    const { tokens, from } = lm.readDataset(file, tokenizer!, { maskPrompt: true, maxTokens: 2 })[1]
-    expect(from).toBeGreaterThanOrEqual(tokens.length)
-  })
-
-  /** The tokenizer with other files, and examples of some lines. */
-  async function read(
-    lines: readonly object[],
-    files: Partial<lm.TokenizerFiles> = {},
-    options: lm.DatasetOptions = {},
-  ): Promise<{ tokenizer: lm.Tokenizer; examples: lm.Example[] }> {
-    const tokenizer = new lm.Tokenizer({ ...(await fresh()).model.tokenizer!.files, ...files })
-    writeFileSync(at("lines.jsonl"), lines.map((line) => JSON.stringify(line)).join("\n"))
-    return { tokenizer, examples: lm.readDataset(at("lines.jsonl"), tokenizer, options) }
-  }
-  const user = { role: "user", content: "the" }
-
-  test("passes tools to the chat template, and refuses others", async () => {
-    const template = "{{ tools | length if tools else 'none' }}{{ messages[0].content }}"
-    const lines = [{ messages: [user] }, { messages: [user], tools: [{ name: "a" }, { name: "b" }] }]
-    const { tokenizer, examples } = await read(lines, { template })
-    expect(examples.map(({ tokens }) => tokenizer.decode(tokens))).toEqual(["nonethe", "2the"])
-    for (const tools of ["a", ["a"], {}])
-      await expect(read([{ messages: [user], tools }])).rejects.toThrow(
-        /line 1: expected .*a list of "tools"/,
-      )
-  })
-
-  test("names the line of a conversation that the chat template rejects", async () => {
-    const template =
-      "{% if messages[0].role == 'user' %}the end{% else %}{{ raise_exception('no') }}{% endif %}"
-    const lines = [{ messages: [user] }, { messages: [{ role: "poet", content: "the" }] }]
-    await expect(read(lines, { template })).rejects.toThrow(
-      /lines.jsonl, line 2: the chat template rejects the conversation: no/,
-    )
-    // The prompt is rendered only if it is masked.
-    const short = "{% if messages | length == 2 %}the end{% else %}{{ raise_exception('short') }}{% endif %}"
-    const pair = [{ messages: [user, { role: "assistant", content: "end" }] }]
-    expect((await read(pair, { template: short })).examples.length).toBe(1)
-    await expect(read(pair, { template: short }, { maskPrompt: true })).rejects.toThrow(/line 1: .*short/)
-  })
-
-  test("ends texts once, with the model's end token if the tokenizer names none", async () => {
-    const { eos_token: _, ...config } = (await fresh()).model.tokenizer!.files.config
-    const bare = await read([{ text: "the" }], { config, eosIds: [258] })
-    expect(bare.examples[0].tokens).toEqual([...bare.tokenizer.encode("the"), 258])
-    const post_processor = {
-      type: "TemplateProcessing",
-      single: [{ Sequence: { id: "A", type_id: 0 } }, { SpecialToken: { id: "<|end|>", type_id: 0 } }],
-      pair: [],
-      special_tokens: { "<|end|>": { id: "<|end|>", ids: [257], tokens: ["<|end|>"] } },
-    }
-    const files = (await fresh()).model.tokenizer!.files
-    const lines = [{ text: "the" }, { prompt: "the", completion: " end" }]
-    const { tokenizer, examples } = await read(
-      lines,
-      {
-        tokenizer: { ...files.tokenizer, post_processor },
-        config: { ...files.config, chat_template: null },
-      },
-      { maskPrompt: true },
-    )
-    const decode = ({ tokens }: { tokens: readonly number[] }): string =>
-      tokenizer.decode(tokens, { special: true })
-    expect(examples.map(decode)).toEqual(["the<|end|>", "the end<|end|>"])
-    expect(examples.map(({ from }) => from)).toEqual([1, tokenizer.encode("the", { special: false }).length])
-  })
-
-  test("masks no header of an assistant who does not answer", async () => {
-    const { tokenizer, examples } = await read([{ messages: [user, user] }], {}, { maskPrompt: true })
-    const [{ tokens, from }] = examples
-    expect(tokenizer.decode(tokens.slice(from), { special: true })).toBe("<|user|>the<|end|>")
-  })
-
-  test("names the line of a mistake", async () => {
-    const { tokenizer } = (await fresh()).model
-    writeFileSync(at("bad.jsonl"), '{"text": "fine, yes"}\n{"texts": 3}\n')
-    expect(() => lm.readDataset(at("bad.jsonl"), tokenizer!)).toThrow(
-      /bad.jsonl, line 2: expected an object with/,
-    )
-    expect(() => lm.readDataset(at("none.jsonl"), tokenizer!)).toThrow(/none.jsonl does not exist/)
-    writeFileSync(at("marked.jsonl"), '\uFEFF{"text": "the end"}\n')
-    expect(lm.readDataset(at("marked.jsonl"), tokenizer!).length).toBe(1)
-  })
-})
-
 test.each([undefined, 8])("only adapters are trained, with weights of %s bits", async (bits) => {
   const { model, network } = await fresh(bits)
   const before = mx.array(network.forward(TOKENS))
@@ -284,6 +186,78 @@ test("a run is not continued with other adapters", async () => {
 test("a loss of no tokens is an error, not NaN", async () => {
   const { network } = await fresh()
   await expect(lm.evaluate(network, [{ tokens: [1, 2], from: 2 }])).rejects.toThrow(/no example has a token/)
+})
+
+test("examples that the network cannot read are errors before the first update", async () => {
+  const gpt2 = (await lm.load(writeCheckpoint("gpt2", at("gpt2-short")))).network as lm.CausalNetwork
+  lm.addAdapters(gpt2, { rank: 2 })
+  const cases = [
+    [Array.from({ length: 130 }, () => 7), "examples[1] has 130 tokens, the model supports 128"],
+    [[1, 288], "examples[1]: the vocabulary of 288 has no token 288"],
+  ] as const
+  for (const [tokens, reason] of cases) {
+    const examples = [
+      { tokens: [1, 2], from: 1 },
+      { tokens, from: 1 },
+    ]
+    await expect(lm.train(gpt2, examples, { steps: 1 })).rejects.toThrow(reason)
+    await expect(lm.evaluate(gpt2, examples)).rejects.toThrow(reason)
+  }
+  // The last token is not read.
+  await lm.evaluate(gpt2, [{ tokens: cases[0][0].slice(1), from: 1 }])
+})
+
+test("examples without a token in the loss are not trained on", async () => {
+  const masked = { tokens: [1, 2], from: 2 }
+  const train = async (examples: lm.Example[], batchSize: number): Promise<lm.StepReport[]> => {
+    const { network } = await fresh()
+    lm.addAdapters(network, { rank: 2 })
+    const reports: lm.StepReport[] = []
+    await lm.train(network, examples, { steps: 3, batchSize, onStep: (report) => reports.push(report) })
+    return reports
+  }
+  await expect(train([masked, masked], 1)).rejects.toThrow(/no example has a token in the loss/)
+  const counted = { tokens: [1, 2, 3], from: 1 }
+  expect(await train([masked, counted, masked], 1)).toEqual(await train([counted], 1))
+})
+
+test("a batch larger than the dataset has each example once", async () => {
+  const { network } = await fresh()
+  lm.addAdapters(network, { rank: 2 })
+  const tokens: number[] = []
+  const examples = [2, 3, 5].map((length) => ({
+    tokens: Array.from({ length: length + 1 }, () => 7),
+    from: 1,
+  }))
+  await lm.train(network, examples, { steps: 4, batchSize: 8, onStep: (step) => tokens.push(step.tokens) })
+  expect(tokens).toEqual([10, 10, 10, 10])
+})
+
+test("adapters of both formats may be saved in a folder, and the last ones are loaded", async () => {
+  const { network } = await fresh()
+  addOnes(network, 3)
+  const want = network.forward(TOKENS)
+  for (const form of ["peft", "mlx", "peft"] as const) {
+    lm.saveAdapters(network, at("both"), form)
+    const other = (await fresh()).network
+    lm.loadAdapters(other, at("both"))
+    expect(distance(other.forward(TOKENS), want)).toBeLessThan(1e-5)
+  }
+})
+
+test("adapters that do not fit leave a network as it was", async () => {
+  const { network } = await fresh()
+  addOnes(network, 3)
+  lm.saveAdapters(network, at("misfit"))
+  const saved = join(at("misfit"), "adapters.safetensors")
+  const arrays = mx.load(saved, "safetensors")
+  const [last] = Object.keys(arrays).sort().reverse()
+  mx.saveSafetensors(saved, { ...arrays, [last]: mx.zeros([2, 3]) })
+  const other = (await fresh()).network
+  const trainable = mx.treeFlatten(other.trainableParameters()).length
+  expect(() => lm.loadAdapters(other, at("misfit"))).toThrow(/does not fit the model/)
+  expect(other.modules().some((module) => module instanceof lm.LoraLinear)).toBe(false)
+  expect(mx.treeFlatten(other.trainableParameters()).length).toBe(trainable)
 })
 
 test.each(["steps", "batchSize", "accumulate", "saveEvery"])(
