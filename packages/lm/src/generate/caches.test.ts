@@ -8,8 +8,9 @@ import * as mx from "@lazuli/core"
 import * as lm from "@lazuli/lm"
 import { afterAll, beforeAll, describe, expect, test } from "vitest"
 import "@lazuli/backend-cpu"
-import { writeCheckpoint } from "../../test/checkpoints"
+import { tiny, writeCheckpoint } from "../../test/checkpoints"
 import { cacheLength, PlainCache, trimCache } from "../models/cache"
+import type { JsonObject } from "../models/settings"
 import { type CacheOptions, maxCacheSize } from "./caches"
 import type { StepOptions } from "./steps"
 
@@ -204,6 +205,40 @@ test("a draft does not change the output, be it good or bad", async () => {
     }
 })
 
+/** A random Llama with a vocabulary of this size. */
+const llamaOf = (vocab_size: number): lm.LoadedModel =>
+  lm.fromConfig({ ...(tiny.llama.config as JsonObject), vocab_size })
+
+test("a draft's vocabulary may be padded to another size", async () => {
+  const { tokenizer } = llama
+  for (const [size, draftSize] of [
+    [300, 320],
+    [320, 300],
+  ]) {
+    mx.random.seed(5)
+    const model = { ...llamaOf(size), tokenizer }
+    // A draft that would propose padding, and a model that may choose it.
+    const draft = { ...llamaOf(draftSize), tokenizer }
+    const options = { temperature: 5, seed: 11 }
+    const want = await write(model, prompt(7), options)
+    expect(await write(model, prompt(7), { ...options, draft })).toEqual(want)
+    expect(Math.max(...want)).toBeGreaterThanOrEqual(Math.min(size, 300) - 20)
+  }
+  await expect(write(llamaOf(300), prompt(7), { draft: llamaOf(320) })).rejects.toThrow(
+    /has 320 tokens and the model's 300, expected the same of models without tokenizers/,
+  )
+})
+
+test("a draft has the model's tokens", async () => {
+  const { files } = llama.tokenizer!
+  const text = JSON.stringify(files.tokenizer).replace('"unused280":280', '"other":280')
+  const other = new lm.Tokenizer({ ...files, tokenizer: JSON.parse(text) as JsonObject })
+  const same = new lm.Tokenizer(files)
+  const drafted = (tokenizer: lm.Tokenizer) => write(llama, prompt(7), { draft: { ...llama, tokenizer } })
+  expect(await drafted(same)).toEqual(await drafted(llama.tokenizer!))
+  await expect(drafted(other)).rejects.toThrow(/the draft model's tokenizer is another one/)
+})
+
 test("a draft leaves no rejected or unread tokens in the cache", async () => {
   for (const maxTokens of [1, 2, 3, 4, 5]) {
     const cache = lm.makeCache(llama.network as lm.CausalNetwork)
@@ -283,6 +318,43 @@ describe("logits that are not numbers after the prompt", () => {
     expect(batch.stats()).toMatchObject({ active: 0, waiting: 0 })
     batch.close()
   })
+})
+
+test("options that a given cache does not have are refused", async () => {
+  const wide = await load("llama-wide")
+  const network = wide.network as lm.CausalNetwork
+  for (const [made, options, name] of [
+    [{}, { cacheBits: 8 }, "cacheBits"],
+    [{ cacheBits: 6 }, { cacheBits: 8 }, "cacheBits"],
+    [{}, { pageTokens: 4 }, "pageTokens"],
+    [{ pageTokens: 4 }, { pageTokens: 8 }, "pageTokens"],
+    [{ maxContext: 16 }, { maxContext: 8 }, "maxContext"],
+  ] as [lm.CacheOptions, lm.CacheOptions, string][]) {
+    await expect(write(wide, prompt(1), { cache: lm.makeCache(network, made), ...options })).rejects.toThrow(
+      `the given cache was made with another ${name}. Pass its options to makeCache`,
+    )
+    const cache = lm.makeCache(network, options)
+    await write(wide, prompt(1), { cache, ...options })
+    await write(wide, [...prompt(1), 7], { cache, ...options })
+  }
+})
+
+test("a cache is not of a model that was fine-tuned in its last layer", async () => {
+  const tuned = await load("llama")
+  const cache = lm.makeCache(llama.network as lm.CausalNetwork)
+  await write(llama, prompt(3, 8), { cache, maxTokens: 1 })
+  lm.addAdapters(tuned.network, { rank: 2, layers: 1 })
+  for (const layer of tuned.network.modules().filter((module) => module instanceof lm.LoraLinear))
+    layer.loraB = mx.full(layer.loraB.shape, 0.1)
+  lm.fuseAdapters(tuned.network)
+  await expect(write(tuned, prompt(3, 12), { cache })).rejects.toThrow(/the cache is from another model/)
+})
+
+test("a cache is loaded by the name that it was saved with", async () => {
+  const cache = lm.makeCache(llama.network as lm.CausalNetwork)
+  await write(llama, prompt(3, 8), { cache, maxTokens: 1 })
+  lm.savePromptCache(join(scratch, "short.st"), cache, prompt(3, 8))
+  expect(lm.loadPromptCache(join(scratch, "short.st")).tokens).toEqual(prompt(3, 8))
 })
 
 test("a cache is used with its tokens and its model", async () => {

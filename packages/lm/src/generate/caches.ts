@@ -2,6 +2,7 @@
  * Creating, sizing, saving and loading caches.
  */
 import { createHash } from "node:crypto"
+import { existsSync } from "node:fs"
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe, FormatError, isPlainObject } from "@lazuli/core/engine"
 import { COUNT, checkKind, SIZE, TOKENS } from "../argument-kinds"
@@ -86,6 +87,25 @@ export function emptyCache(network: CausalNetwork, options: CacheOptions): Cache
   })
 }
 
+/** Settings of a layer's cache that options decide. */
+function settingsOf(layer: LayerCache): string {
+  const { kind, numbers } = layer.state()
+  return JSON.stringify([kind, numbers.bits, numbers.groupSize, numbers.size, numbers.window])
+}
+
+/** @throws ArgumentError if a cache is not as options among those of its use would make it */
+export function checkSettings(network: CausalNetwork, cache: Cache, options: CacheOptions): void {
+  const given = (["cacheBits", "cacheGroupSize", "pageTokens", "maxContext"] as const).filter(
+    (name) => options[name] !== undefined,
+  )
+  if (given.length === 0) return
+  const wanted = emptyCache(network, options)
+  if (cache.some((layer, i) => !wanted[i] || settingsOf(layer) !== settingsOf(wanted[i])))
+    throw new ArgumentError("stream", `the given cache was made with another ${given.join(" or ")}`, {
+      hint: "Pass its options to makeCache",
+    })
+}
+
 function formatOf(bits: number, { headDim }: LayerShape, { cacheGroupSize }: CacheOptions): CacheFormat {
   if (!CACHE_BITS.includes(bits))
     throw new ArgumentError("stream", `cacheBits must be 6 or 8, received ${describe(bits)}`, {
@@ -155,15 +175,18 @@ const contents = new WeakMap<Cache, Content>()
 const startsWith = (tokens: readonly number[], known: readonly number[], length: number): boolean =>
   known.slice(0, length).every((token, i) => i >= tokens.length || token === tokens[i])
 
-/** Names, shapes and dtypes of a network's weights, and some values of the first ones, as a hash. */
+/** Values of each weight in a fingerprint. */
+const SAMPLED = 16
+
+/** Names, shapes and dtypes of a network's weights, and the first values of each, as a hash: fine-tuning may change any of them. */
 function fingerprintOf(network: CausalNetwork): string {
   const weights = mx.treeFlatten(network.parameters()) as [string, mx.Array][]
   const hash = createHash("sha256")
   for (const [name, { shape, dtype }] of weights) hash.update(`${name} ${dtype.name} ${shape.join(",")};`)
-  for (const [, weight] of weights.filter(([, { ndim }]) => ndim > 0).slice(0, 4)) {
-    const row = weight.index(...weight.shape.slice(1).map(() => 0), mx.s(0, 64))
-    hash.update(JSON.stringify(row.tolist()))
-  }
+  const parts = weights
+    .filter(([, { ndim }]) => ndim > 0)
+    .map(([, weight]) => weight.index(...weight.shape.slice(1).map(() => 0), mx.s(0, SAMPLED)).view(mx.uint8))
+  if (parts.length > 0) hash.update(mx.concatenate(parts).toTypedArray() as Uint8Array)
   return hash.digest("hex")
 }
 
@@ -236,7 +259,9 @@ export function savePromptCache(file: string, cache: Cache, tokens: readonly num
  * cacheLength(cache) // => 4
  */
 export function loadPromptCache(file: string): { cache: Cache; tokens: number[] } {
-  const [arrays, metadata] = mx.load(file, "safetensors", true)
+  // `saveSafetensors` appends the extension to other names.
+  const named = existsSync(file) || file.endsWith(".safetensors") ? file : `${file}.safetensors`
+  const [arrays, metadata] = mx.load(named, "safetensors", true)
   if (metadata.format !== FORMAT || !arrays.tokens)
     throw new FormatError("loadPromptCache", `${file} is not a prompt cache`)
   let layers: unknown

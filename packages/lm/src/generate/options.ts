@@ -19,7 +19,10 @@ export interface GenerateOptions extends SamplingOptions, CacheOptions, StepOpti
   readonly stop?: string | readonly string[]
   /** Continue after end-of-text tokens. */
   readonly ignoreEos?: boolean
-  /** Return log-probabilities: of the generated token, and of this many most likely ones. */
+  /**
+   * Return log-probabilities: of the generated token, and of this many most likely ones. They are those after penalties and biases, and
+   * before the temperature and the choice of tokens to sample from.
+   */
   readonly logprobs?: number
   /** Aborts the generation. */
   readonly signal?: AbortSignal
@@ -33,7 +36,7 @@ export interface GenerateOptions extends SamplingOptions, CacheOptions, StepOpti
    */
   readonly cache?: Cache
   /**
-   * Draft model for speculative decoding: a smaller model with the same vocabulary. The output does not change, except where logits tie up
+   * Draft model for speculative decoding: a smaller model with the same tokens. The output does not change, except where logits tie up
    * to rounding: the model verifies several tokens at once, and products of several rows round differently.
    */
   readonly draft?: LoadedModel

@@ -248,16 +248,20 @@ export class Sampler {
   }
 }
 
-/** Logits with −∞ for tokens that top-k, top-p and min-p exclude; never the most likely one. */
+/** Logits with −∞ for tokens that top-k, top-p or min-p excludes, in transformers' order: top-p adds up what min-p may exclude. */
 function filtered(logits: mx.Array, topK: number, topP: number, minP: number): mx.Array {
-  let y = logits
-  const vocabulary = y.shape[0]
-  if (minP > 0) y = mx.where(y.less(y.max().add(Math.log(minP))), -Infinity, y)
+  const y = mostLikely(logits, topK, topP)
+  return minP > 0 ? mx.where(logits.less(logits.max().add(Math.log(minP))), -Infinity, y) : y
+}
+
+/** Logits with −∞ for tokens that top-k and top-p exclude; never the most likely one. */
+function mostLikely(logits: mx.Array, topK: number, topP: number): mx.Array {
+  const vocabulary = logits.shape[0]
   const cuts = topK > 0 && topK < vocabulary
-  if (!cuts && topP >= 1) return y
+  if (!cuts && topP >= 1) return logits
   // In descending order of probability.
-  const order = mx.argsort(y.negative())
-  const sorted = mx.take(y, order)
+  const order = mx.argsort(logits.negative())
+  const sorted = mx.take(logits, order)
   let kept = mx.arange(vocabulary).less(cuts ? topK : vocabulary)
   if (topP < 1) {
     const visible = mx.where(kept, sorted, -Infinity)
@@ -266,6 +270,5 @@ function filtered(logits: mx.Array, topK: number, topP: number, minP: number): m
     const before = probabilities.cumsum(0).subtract(probabilities)
     kept = kept.logicalAnd(before.less(topP).logicalOr(mx.arange(vocabulary).equal(0)))
   }
-  const values = mx.where(kept, sorted, -Infinity)
-  return mx.putAlongAxis(y, order, values, 0)
+  return mx.putAlongAxis(logits, order, mx.where(kept, sorted, -Infinity), 0)
 }

@@ -4,14 +4,46 @@
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
+import type { LoadedModel } from "../formats/load"
 import { Pass } from "../models/attend"
 import { type Cache, cacheLength, clearCache, disposeCache, trimCache } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
+import type { Tokenizer } from "../text/tokenizer"
 import { emptyCache } from "./caches"
 import type { GenerateOptions } from "./options"
 import { checkCacheBytes, outgrows, prefill, trimToPrompt } from "./prefill"
+import { causal } from "./prompts"
 import { type Choice, Sampler } from "./sampler"
 import { stepOf } from "./steps"
+
+/** Tokenizers that were compared, and have the same tokens. */
+const alike = new WeakMap<Tokenizer, WeakSet<Tokenizer>>()
+
+/** True if no id stands for one token here and for another there; one of them may have more. */
+function areAlike(a: Tokenizer, b: Tokenizer, vocabulary: number): boolean {
+  if (a === b || alike.get(a)?.has(b)) return true
+  for (let id = 0; id < vocabulary; id++) {
+    const [text, other] = [a.textOf(id), b.textOf(id)]
+    if (text !== other && text !== "" && other !== "") return false
+  }
+  alike.set(a, (alike.get(a) ?? new WeakSet()).add(b))
+  return true
+}
+
+/** The network of a model's draft. @throws ArgumentError if its tokens are others */
+export function draftOf(model: LoadedModel, draft: LoadedModel): CausalNetwork {
+  const [network, draftNetwork] = [causal("stream", model), causal("stream", draft)]
+  const sizes = [network.vocabulary, draftNetwork.vocabulary]
+  if (model.tokenizer && draft.tokenizer) {
+    if (!areAlike(model.tokenizer, draft.tokenizer, Math.min(...sizes)))
+      throw new ArgumentError("stream", "the draft model's tokenizer is another one, with other tokens")
+  } else if (sizes[0] !== sizes[1])
+    throw new ArgumentError(
+      "stream",
+      `the draft model's vocabulary has ${sizes[1]} tokens and the model's ${sizes[0]}, expected the same of models without tokenizers`,
+    )
+  return draftNetwork
+}
 
 /** Generated tokens, of which the draft model has proposed some. */
 export async function* speculate(
@@ -22,18 +54,16 @@ export async function* speculate(
   options: GenerateOptions,
 ): AsyncGenerator<Choice, never, undefined> {
   const { signal, draftTokens = 4 } = options
-  if (draftNetwork.vocabulary !== network.vocabulary)
-    throw new ArgumentError(
-      "stream",
-      `the draft model's vocabulary has ${draftNetwork.vocabulary} tokens and the model's ${network.vocabulary}, expected the same`,
-    )
   trimToPrompt(network, prompt, cache)
   const draftCache = emptyCache(draftNetwork, options)
   const draftStep = stepOf(draftNetwork, options)
   const sampler = new Sampler(options, prompt, options.logprobs ?? null)
   const sequence = [...prompt]
+  /** False after a token that only the model has. */
+  let isReadable = prompt.every((token) => token < draftNetwork.vocabulary)
   const accept = (choice: Choice): Choice => {
     sequence.push(choice.token)
+    isReadable &&= choice.token < draftNetwork.vocabulary
     return choice
   }
   /** Removes rejected proposals. The last token is read together with the next proposals. */
@@ -59,14 +89,17 @@ export async function* speculate(
       const proposed: number[] = []
       // All tokens read together have the same encoding of positions.
       const most = Math.min(maxPositions, network.sameUpTo(sequence.length))
-      const count = Math.min(draftTokens, most - sequence.length)
+      const count = isReadable ? Math.min(draftTokens, most - sequence.length) : 0
       if (count > 0) {
         // The draft model reads accepted tokens that it has not seen, then proposes its own.
         let logits = await prefill(draftNetwork, sequence, draftCache, { signal })
         for (;;) {
           const token = mx.argmax(logits, -1)
           await mx.asyncEval(token)
-          proposed.push(Number(token.item()))
+          const proposal = Number(token.item())
+          // Vocabularies of a family may be padded to several sizes.
+          if (proposal >= network.vocabulary) break
+          proposed.push(proposal)
           if (proposed.length === count) break
           logits = draftStep(mx.array([[proposed[proposed.length - 1]]], mx.int32), draftCache).index(0)
           checkCacheBytes([cache, draftCache], options)

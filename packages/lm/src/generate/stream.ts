@@ -7,12 +7,12 @@ import { checkModel } from "../arguments"
 import type { LoadedModel } from "../formats/load"
 import { type Cache, cacheLength, clearCache, disposeCache, trimCache } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
-import { checkContent, emptyCache, noteContent } from "./caches"
+import { checkContent, checkSettings, emptyCache, noteContent } from "./caches"
 import { checkOptions, type GenerateOptions, limitOptions } from "./options"
 import { checkCacheBytes, outgrows, prefill, trimToPrompt } from "./prefill"
 import { causal, type Prompt, promptTokens } from "./prompts"
 import { type Choice, type Proposal, Sampler } from "./sampler"
-import { speculate } from "./speculate"
+import { draftOf, speculate } from "./speculate"
 import { greedyStepOf, stepOf } from "./steps"
 import { type Piece, Writer } from "./writer"
 
@@ -41,10 +41,13 @@ export async function* stream(
     throw new ArgumentError("stream", "the cache is used by a generation that has not ended", {
       hint: "`cache.map((layer) => layer.clone())` copies it",
     })
-  if (options.cache) checkContent(network, cache, tokens)
+  if (options.cache) {
+    checkSettings(network, cache, options)
+    checkContent(network, cache, tokens)
+  }
   const { draft } = limited
   const choices = draft
-    ? speculate(network, causal("stream", draft), tokens, cache, limited)
+    ? speculate(network, draftOf(model, draft), tokens, cache, limited)
     : choose(network, tokens, cache, limited)
   inUse.add(cache)
   const sequence = [...tokens]
