@@ -188,51 +188,6 @@ test("a loss of no tokens is an error, not NaN", async () => {
   await expect(lm.evaluate(network, [{ tokens: [1, 2], from: 2 }])).rejects.toThrow(/no example has a token/)
 })
 
-test("examples that the network cannot read are errors before the first update", async () => {
-  const gpt2 = (await lm.load(writeCheckpoint("gpt2", at("gpt2-short")))).network as lm.CausalNetwork
-  lm.addAdapters(gpt2, { rank: 2 })
-  const cases = [
-    [Array.from({ length: 130 }, () => 7), "examples[1] has 130 tokens, the model supports 128"],
-    [[1, 288], "examples[1]: the vocabulary of 288 has no token 288"],
-  ] as const
-  for (const [tokens, reason] of cases) {
-    const examples = [
-      { tokens: [1, 2], from: 1 },
-      { tokens, from: 1 },
-    ]
-    await expect(lm.train(gpt2, examples, { steps: 1 })).rejects.toThrow(reason)
-    await expect(lm.evaluate(gpt2, examples)).rejects.toThrow(reason)
-  }
-  // The last token is not read.
-  await lm.evaluate(gpt2, [{ tokens: cases[0][0].slice(1), from: 1 }])
-})
-
-test("examples without a token in the loss are not trained on", async () => {
-  const masked = { tokens: [1, 2], from: 2 }
-  const train = async (examples: lm.Example[], batchSize: number): Promise<lm.StepReport[]> => {
-    const { network } = await fresh()
-    lm.addAdapters(network, { rank: 2 })
-    const reports: lm.StepReport[] = []
-    await lm.train(network, examples, { steps: 3, batchSize, onStep: (report) => reports.push(report) })
-    return reports
-  }
-  await expect(train([masked, masked], 1)).rejects.toThrow(/no example has a token in the loss/)
-  const counted = { tokens: [1, 2, 3], from: 1 }
-  expect(await train([masked, counted, masked], 1)).toEqual(await train([counted], 1))
-})
-
-test("a batch larger than the dataset has each example once", async () => {
-  const { network } = await fresh()
-  lm.addAdapters(network, { rank: 2 })
-  const tokens: number[] = []
-  const examples = [2, 3, 5].map((length) => ({
-    tokens: Array.from({ length: length + 1 }, () => 7),
-    from: 1,
-  }))
-  await lm.train(network, examples, { steps: 4, batchSize: 8, onStep: (step) => tokens.push(step.tokens) })
-  expect(tokens).toEqual([10, 10, 10, 10])
-})
-
 test("adapters of both formats may be saved in a folder, and the last ones are loaded", async () => {
   const { network } = await fresh()
   addOnes(network, 3)
