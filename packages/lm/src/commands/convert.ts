@@ -7,6 +7,7 @@ import { GGUF_TYPES, type GgufType } from "../formats/gguf-write"
 import { checkPlace, quantize, save } from "../formats/save"
 import { fuseShown, integer, loadShown, MODEL_HELP, number, REQUANTIZE_HELP, refuseOwn } from "./options"
 import { bytesText, progressBar, type Terminal } from "./terminal"
+import { removingUnfinished } from "./unfinished"
 
 const DTYPES = { float32: mx.float32, float16: mx.float16, bfloat16: mx.bfloat16 } as const
 
@@ -55,7 +56,8 @@ async function convert(flags: Flags, quantizes: boolean, terminal: Terminal): Pr
   const loaded = await loadShown({ model, adapters }, terminal, { dtype: dtype && DTYPES[dtype] })
   if (adapters !== undefined) fuseShown(loaded.network, { requantize }, terminal)
   const made = quantizes ? quantize(loaded, { bits, groupSize, mode }) : loaded
-  save(made, out, { maxShardBytes, type, onProgress: progressBar(terminal, "writing") })
+  const onProgress = progressBar(terminal, "writing")
+  removingUnfinished(out, () => save(made, out, { maxShardBytes, type, onProgress }))
   terminal.out(`${out}\n`)
   terminal.err(`peak memory ${bytesText(mx.getPeakMemory())}\n`)
 }

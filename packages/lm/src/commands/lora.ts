@@ -24,6 +24,7 @@ import {
   tokenizerOf,
 } from "./options"
 import { bytesText, type Terminal } from "./terminal"
+import { removingUnfinished } from "./unfinished"
 
 interface Flags {
   readonly model: string
@@ -167,6 +168,7 @@ async function lora(flags: Flags, terminal: Terminal): Promise<void> {
   terminal.err(`peak memory ${bytesText(mx.getPeakMemory())}\n`)
   if (!flags.fuse) return
   fuseShown(network, flags, terminal)
-  save(model, flags.fuse)
-  terminal.out(`${flags.fuse}\n`)
+  const { fuse } = flags
+  removingUnfinished(fuse, () => save(model, fuse))
+  terminal.out(`${fuse}\n`)
 }

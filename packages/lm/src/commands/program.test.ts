@@ -1,11 +1,13 @@
 /** `lazuli-lm` on tiny checkpoints. */
+import { spawnSync } from "node:child_process"
 import { once } from "node:events"
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { fileURLToPath } from "node:url"
 import * as lm from "@lazuli/lm"
-import { afterAll, expect, test } from "vitest"
+import { afterAll, expect, test, vi } from "vitest"
 import { writeCheckpoint } from "../../test/checkpoints"
 import { captured } from "../../test/terminal"
 import { run } from "./program"
@@ -170,8 +172,8 @@ test("what cannot be written is refused before work is done for it", async () =>
       ["lora", "-m", "none", "-d", data, "-o", join(scratch, "y"), "--fuse", text],
       /notes.txt has other files/,
     ],
-    [[...lora, "-o", join(scratch, "y"), "--dropout", "1"], /^dropout must be a number in \[0, 1\)/],
-    [["chat", "-m", folder, "-n", "-1"], /maxTokens must be a positive integer/],
+    [[...lora, "-o", join(scratch, "y"), "--dropout", "1"], /^--dropout must be a number in \[0, 1\)/],
+    [["chat", "-m", folder, "-n", "-1"], /^-n must be a positive integer/],
   ] as const) {
     const written = await ran(args, 1)
     expect(written.err).toMatch(reason)
@@ -180,6 +182,28 @@ test("what cannot be written is refused before work is done for it", async () =>
   expect(readFileSync(text, "utf8")).toBe("mine")
   expect(existsSync(join(scratch, "x"))).toBe(false)
   expect(existsSync(join(scratch, "y"))).toBe(false)
+})
+
+test("messages name flags as they were typed, not options of the library", async () => {
+  const generate = ["generate", "-m", folder, "-p", "the"]
+  for (const [args, reason] of [
+    [[...generate, "-n", "0"], /^-n must be a positive integer/],
+    [[...generate, "-n0"], /^-n must be a positive integer/],
+    [[...generate, "--max-tokens=0"], /^--max-tokens must be a positive integer/],
+    [[...generate, "-t", "101"], /^-t must be a number from 0 to 100/],
+    [[...generate, "--cache-bits", "8", "--max-context", "4"], /pass --cache-bits or --max-context\n$/],
+    [["serve", "-m", folder, "--max-rows", "0"], /^--max-rows must be a positive integer/],
+    [
+      ["quantize", "-m", folder, "-o", join(scratch, "z"), "--max-shard-bytes", "0"],
+      /^--max-shard-bytes must be/,
+    ],
+    [["convert", "-m", folder, "-o", join(scratch, "z"), "--type", "Q8_0"], /^--type is only supported for/],
+    [
+      ["eval", "-m", folder, "-d", "none", "--max-tokens", "1"],
+      /^--max-tokens must be an integer of at least 2/,
+    ],
+  ] as const)
+    expect((await ran(args, 1)).err).toMatch(reason)
 })
 
 test("errors of files and addresses are shown without a stack trace", async () => {
@@ -198,6 +222,18 @@ test("errors of files and addresses are shown without a stack trace", async () =
     expect(err).not.toContain("    at ")
   }
   taken.close()
+})
+
+test.each(["folder", "file.gguf"])("a killed convert leaves nothing of its %s", async (name) => {
+  const path = (to: string): string => fileURLToPath(new URL(`../../../../${to}`, import.meta.url))
+  const out = join(scratch, `killed-${name}`)
+  const args = [path("tooling/run-source.mjs"), path("packages/lm/test/killed-convert.ts"), folder, out]
+  const { signal, stderr } = spawnSync(process.execPath, args, { cwd: path("."), encoding: "utf8" })
+  expect(signal, stderr).toBe("SIGINT")
+  await vi.waitFor(
+    () => expect(readdirSync(scratch).filter((each) => each.startsWith("killed-"))).toEqual([]),
+    10_000,
+  )
 })
 
 test("--version is that of the package", async () => {

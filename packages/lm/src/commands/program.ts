@@ -9,6 +9,7 @@ import { factOf } from "../arguments"
 import { addBench } from "./bench"
 import { addChat } from "./chat"
 import { addConvert } from "./convert"
+import { withFlags } from "./flags"
 import { addGenerate } from "./generate"
 import { addLora } from "./lora"
 import { refuseRepeats } from "./options"
@@ -28,6 +29,10 @@ export async function run(args: readonly string[], terminal: Terminal = processT
     .version((createRequire(import.meta.url)("@lazuli/lm/package.json") as { version: string }).version)
     .exitOverride()
     .configureOutput({ writeOut: (text) => terminal.out(text), writeErr: (text) => terminal.err(text) })
+  let command = program
+  program.hook("preAction", (_, action) => {
+    command = action
+  })
   for (const add of [addGenerate, addChat, addServe, addConvert, addLora, addBench]) add(program, terminal)
   for (const command of program.commands) refuseRepeats(command)
   try {
@@ -39,7 +44,7 @@ export async function run(args: readonly string[], terminal: Terminal = processT
     const text = !(error instanceof Error)
       ? String(error)
       : error instanceof LazuliError
-        ? factOf(error)
+        ? withFlags(factOf(error), command, args)
         : isOfSystem(error)
           ? error.message.replace(/^\[[\w.]+\] /, "")
           : error.stack
