@@ -127,16 +127,25 @@ export function numberOf(communicator: Communicator): number {
 /** A communicator of the addon. */
 export const ofAddon = (number: number): NativeCommunicator => new NativeCommunicator(number)
 
+const knownAt = (number: number): Communicator | undefined =>
+  number < 0 ? others[-number - 1] : natives.get(number)
+
+/** Forgets the groups of a job that this process leaves. */
+export function forgetGroups(): void {
+  others.fill(undefined)
+  natives.clear()
+}
+
 /** Frees a group; those made from it stay. */
 export function closeGroup(number: number): void {
-  communicatorAt(number).close?.()
+  knownAt(number)?.close?.()
   if (number < 0) delete others[-number - 1]
   else natives.delete(number)
 }
 
 /** The communicator with a number. @throws DeviceError where there is none, as for a number that came from a file */
 export function communicatorAt(number: number): Communicator {
-  const found = number < 0 ? others[-number - 1] : natives.get(number)
+  const found = knownAt(number)
   if (!found)
     throw new DeviceError(
       "group",

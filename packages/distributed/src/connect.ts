@@ -4,7 +4,9 @@
 import { ArgumentError, type distributed } from "@lazuli/core"
 import { setConnector } from "@lazuli/core/engine"
 import { communicatorBackends, connectBy, forgetJoined, isAvailable } from "./backends"
+import { forgetGroups } from "./communicators"
 import { ConnectedGroup } from "./connected-group"
+import { leaveDevices } from "./device-communicators"
 import { jobOf } from "./job"
 import { type JoinOptions, library, native } from "./native"
 
@@ -67,5 +69,7 @@ export function leave(): void {
   if (worlds.size > 0) delete process.env.LAZULI_JOINED
   worlds.clear()
   forgetJoined()
+  leaveDevices()
+  forgetGroups()
   if (library !== null) native().leave()
 }

@@ -10,6 +10,14 @@ import { type Communicator, type NativeCommunicator, numberOf, under, type Work 
 export const deviceCollectives = (): DeviceCollectives | null =>
   listBackends().some(({ device }) => device === "gpu") ? (backendFor(gpu).collectives ?? null) : null
 
+let hasJoined = false
+
+/** Tells the GPU that this process leaves the job. */
+export function leaveDevices(): void {
+  if (hasJoined) deviceCollectives()?.leave()
+  hasJoined = false
+}
+
 /** Members on GPUs; `host` connects the same processes. */
 export class DeviceCommunicator implements Communicator {
   readonly backend: string
@@ -39,6 +47,7 @@ export class DeviceCommunicator implements Communicator {
         derivative: 0,
       })
       collectives.join(numberOf(this), known, this.rank, this.size, host.watch)
+      hasJoined = true
     })
   }
   run(work: Work): void {

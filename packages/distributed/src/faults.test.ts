@@ -144,6 +144,16 @@ test.each([
   30_000,
 )
 
+test("an idle rank is named behind more groups than it tells of", async () => {
+  const { out } = await runJob([await programOf("device-wait"), "lanes"], 2, {
+    backend: "ring",
+    timeLimit: LIMIT,
+  })
+  expect(JSON.parse(out[0][0]).message).toMatch(
+    /^\[allSum\] rank 1 has not reached this operation within 1 s/,
+  )
+}, 30_000)
+
 test("a rank that hears of the end of another before it hears why names the cause", async () => {
   // The third rank's control connection to the second, after two to the first.
   const relay = await startRelay("lag", 2, 0)

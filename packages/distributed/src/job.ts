@@ -61,7 +61,7 @@ export function jobOf(env: Environment): JoinOptions | null {
     address,
     port,
     listener: rank === 0 ? numberOf(env, "LAZULI_LISTENER", -1) : -1,
-    secret: secretOf(env, rank, joinLimit),
+    secret: secretOf(env, [rank, size], address, joinLimit),
     limit: limitSet ?? numberOf(env, "LAZULI_TIME_LIMIT", 5),
     joinLimit,
     connections: connectionsOf(env),
@@ -107,28 +107,38 @@ function rendezvous(env: Environment, from: string): [address: string, port: num
  * The secret that all ranks share: that of the launcher or the user; under torchrun its name for the job; under mpirun one that rank 0 puts
  * where only this user may read, since mpirun's names can be guessed.
  */
-function secretOf(env: Environment, rank: number, seconds: number): string {
-  const given = env.LAZULI_SECRET ?? env.TORCHELASTIC_RUN_ID
-  if (given !== undefined) return given
+function secretOf(
+  env: Environment,
+  [rank, size]: readonly number[],
+  address: string,
+  seconds: number,
+): string {
+  const given = env.LAZULI_SECRET || env.TORCHELASTIC_RUN_ID
+  if (given) return given
   const job = env.PMIX_NAMESPACE ?? env.OMPI_MCA_ess_base_jobid
   const folder = env.PMIX_SERVER_TMPDIR ?? env.OMPI_MCA_orte_jobfam_session_dir
-  if (job && folder && !env.LAZULI_ADDRESS) return secretIn(folder, job, rank, seconds)
-  const [host] = env.LAZULI_ADDRESS?.split(":") ?? []
-  if (host !== undefined && host !== "127.0.0.1" && host !== "localhost")
-    throw new ArgumentError("init", "LAZULI_ADDRESS is set, but LAZULI_SECRET is not: anybody could join", {
-      hint: "Set LAZULI_SECRET to the same random text on all ranks",
-    })
+  const isOneHost = env.OMPI_COMM_WORLD_LOCAL_SIZE === env.OMPI_COMM_WORLD_SIZE
+  if (job && folder && isOneHost && size > 1) return secretIn(folder, job, rank, seconds)
+  const isLocal = ["127.0.0.1", "localhost", "::1", "[::1]"].includes(address)
+  if (size > 1 && !isLocal && (job || env.LAZULI_ADDRESS))
+    throw new ArgumentError(
+      "init",
+      `rank 0 listens at ${address}, but LAZULI_SECRET is not set: anybody could join`,
+      {
+        hint: `Set it to the same random text on all ranks${job ? ": mpirun -x LAZULI_SECRET …" : ""}`,
+      },
+    )
   return ""
 }
 
 /** The secret in a folder of this user's own, which mpirun makes for a job and removes with it; rank 0 makes one where there is none. */
 function secretIn(folder: string, job: string, rank: number, seconds: number): string {
   const fs = process.getBuiltinModule("node:fs")
-  const { uid, mode } = fs.statSync(folder)
-  if (uid !== process.getuid?.() || (mode & 0o077) !== 0)
+  const found = fs.statSync(folder, { throwIfNoEntry: false })
+  if (!found || found.uid !== process.getuid?.() || (found.mode & 0o077) !== 0)
     throw new ArgumentError(
       "init",
-      `others may read mpirun's folder "${folder}", where the job's secret would be`,
+      `mpirun's folder "${folder}", where the job's secret would be, ${found ? "may be read by others" : "is not there"}`,
       {
         hint: "Set LAZULI_SECRET to the same random text on all ranks: mpirun -x LAZULI_SECRET …",
       },

@@ -222,7 +222,8 @@ function startThere(
     `read -r LAZULI_SECRET; export LAZULI_SECRET; exec 3<&0; cd ${quoted(process.cwd())} || exit 1; ` +
     `threads=$(($(getconf _NPROCESSORS_ONLN) / ${ranks})); export LAZULI_NUM_THREADS=$((threads > 0 ? threads : 1)); ` +
     `env ${words.join(" ")} ${program} </dev/null 3<&- & child=$!; ` +
-    `{ cat <&3; kill $child; sleep ${SAVING / 1000}; kill -9 $child; } >/dev/null 2>&1 & guard=$!; ` +
+    `{ seconds=$(cat <&3); kill $child; n=0; while [ $n -lt "\${seconds:-${SAVING / 1000}}" ] && kill -0 $child; ` +
+    "do sleep 1; n=$((n + 1)); done; kill -9 $child; } >/dev/null 2>&1 & guard=$!; " +
     "wait $child; code=$?; kill $guard; exit $code"
   // In a group of its own: a terminal's Ctrl-C would end ssh, and what the rank prints while it saves would be lost.
   const child = spawn("ssh", ["-o", "BatchMode=yes", "--", host, script], {
@@ -248,19 +249,28 @@ function endOf(
     let running = children.length
     let interrupted = false
     let ending = false
-    const kill = (name: NodeJS.Signals): void => {
-      for (const child of children) {
-        if (child.exitCode !== null || child.signalCode !== null) continue
-        // The end of its input ends a rank on another machine.
-        if (child.stdin && name !== "SIGKILL") child.stdin.end()
-        else child.kill(name)
-      }
-    }
+    const alive = (): ChildProcess[] =>
+      children.filter((child) => child.exitCode === null && child.signalCode === null)
+    // The end of its input ends a rank on another machine, within so many seconds.
+    const endThere = ({ stdin }: ChildProcess, patience: number): void =>
+      void stdin?.end(String(Math.ceil(patience / 1000)))
+    const kill = (child: ChildProcess): void => void child.kill("SIGKILL")
     const end = (patience: number): void => {
-      if (!ending) kill("SIGTERM")
+      if (!ending)
+        for (const child of alive()) {
+          if (child.stdin) endThere(child, patience)
+          else child.kill("SIGTERM")
+        }
       ending = true
-      // A stopped process takes no other signal.
-      setTimeout(() => kill("SIGKILL"), patience).unref()
+      // A stopped process takes no other signal; ssh ends with the rank that it started.
+      setTimeout(
+        () =>
+          alive()
+            .filter(({ stdin }) => !stdin)
+            .map(kill),
+        patience,
+      ).unref()
+      setTimeout(() => alive().map(kill), patience + PATIENCE).unref()
     }
     const interrupt = (name: NodeJS.Signals): void => {
       code ||= 128 + signalNumber(name)
@@ -269,7 +279,7 @@ function endOf(
       if (interrupted) end(PATIENCE)
       else if (!isKnown) end(SAVING)
       else {
-        for (const child of children) child.stdin?.end()
+        for (const child of children) endThere(child, SAVING)
         setTimeout(() => end(PATIENCE), SAVING).unref()
       }
       interrupted = true

@@ -90,12 +90,18 @@ test("under mpirun ranks share a secret that its folder keeps, and its names do 
   const other = { ...env, PMIX_NAMESPACE: "1502740482", OMPI_COMM_WORLD_RANK: "1", LAZULI_JOIN_LIMIT: "0.1" }
   expect(() => jobOf(other)).toThrow("rank 0 has put no secret into")
   chmodSync(session, 0o755)
-  expect(() => jobOf({ ...env, OMPI_COMM_WORLD_RANK: "0" })).toThrow("others may read mpirun's folder")
+  expect(() => jobOf({ ...env, OMPI_COMM_WORLD_RANK: "0" })).toThrow("may be read by others")
+  const gone = { ...env, OMPI_COMM_WORLD_RANK: "0", PMIX_SERVER_TMPDIR: join(session, "none") }
+  expect(() => jobOf(gone)).toThrow("is not there")
+  const many = { ...env, OMPI_COMM_WORLD_RANK: "0", OMPI_COMM_WORLD_LOCAL_SIZE: "1" }
+  expect(() => jobOf({ ...many, MASTER_ADDR: "other", MASTER_PORT: "1" })).toThrow("LAZULI_SECRET is not set")
 })
 
 test("an address that others reach needs a secret", () => {
   const env = { LAZULI_RANK: "0", LAZULI_SIZE: "2" }
-  expect(() => jobOf({ ...env, LAZULI_ADDRESS: "0.0.0.0:1234" })).toThrow("LAZULI_SECRET is not")
+  expect(() => jobOf({ ...env, LAZULI_ADDRESS: "0.0.0.0:1234" })).toThrow("LAZULI_SECRET is not set")
+  expect(() => jobOf({ ...env, LAZULI_ADDRESS: "0.0.0.0:1234", LAZULI_SECRET: "" })).toThrow("is not set")
+  expect(jobOf({ ...env, LAZULI_SIZE: "1", LAZULI_ADDRESS: "0.0.0.0:1234" })?.secret).toBe("")
   expect(jobOf({ ...env, LAZULI_ADDRESS: "127.0.0.1:1234" })?.secret).toBe("")
   expect(jobOf({ ...env, LAZULI_ADDRESS: "0.0.0.0:1234", LAZULI_SECRET: "own" })?.secret).toBe("own")
 })

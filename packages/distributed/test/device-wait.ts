@@ -28,6 +28,13 @@ const CASES: Record<string, () => void> = {
     add(group, 1)
     if (rank === 1) end(4000)
   },
+  // Of more lanes than a rank tells of.
+  lanes() {
+    for (const each of Array.from({ length: 9 }, () => group.split(0, -1))) add(each, 1)
+    const last = group.split(0, -1)
+    if (rank === 1) sleep(20_000)
+    add(last, 1)
+  },
   // Of others no matter.
   outside() {
     const half = group.split(Math.floor((2 * rank) / size), -1)

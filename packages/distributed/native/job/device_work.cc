@@ -74,9 +74,12 @@ Part DeviceWork::part_of(const DeviceProgress& theirs, uint64_t place, int rank)
   for (const Operations& each : lanes_) {
     const uint32_t mine = each.has(rank) ? each.up_to(place) : 0;
     if (mine == 0) continue;
-    part = Part::added;
     const LaneProgress* their = theirs.of(each.lane);
-    if (!their && !theirs.is_all) continue;
+    if (!their && !theirs.is_all) {
+      part = Part::unknown;
+      continue;
+    }
+    part = std::max(part, Part::added);
     if (mine > (their ? their->added : 0)) return Part::behind;
   }
   return part;

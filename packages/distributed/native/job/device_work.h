@@ -36,8 +36,9 @@ struct DeviceProgress {
   const LaneProgress* of(const Lane& lane) const;
 };
 
-// In what this rank waits for, another has none, has added all, or has not yet.
-enum class Part { none, added, behind };
+// In what this rank waits for, another has none, has added all, or has not yet; unknown where it has told of
+// other lanes only.
+enum class Part { none, added, unknown, behind };
 
 class DeviceWork {
  public:

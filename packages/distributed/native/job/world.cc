@@ -40,6 +40,8 @@ Clock::duration seconds(double s) {
 
 // So long what a rank wrote before its goodbye may take to be seen.
 constexpr Clock::duration kGoodbye = std::chrono::milliseconds(200);
+// The same for what comes by a network.
+constexpr Clock::duration kOnItsWay = std::chrono::seconds(2);
 
 std::string in_words(double s) {
   char text[32];
@@ -208,7 +210,8 @@ void World::check(int peer, Instant since, bool is_seen_at_once) {
     status_.waiting_for = peer;
     left = members_[peer]->left;
   }
-  if (left && waited > (is_seen_at_once ? kGoodbye : seconds(limit()))) fail(Failure(peer, "left the job"));
+  if (left && waited > (is_seen_at_once ? kGoodbye : std::min(seconds(limit()), kOnItsWay)))
+    fail(Failure(peer, "left the job"));
   if (waited > seconds(limit())) suspect(peer);
 }
 
@@ -256,14 +259,16 @@ void World::check_others(Instant since, Busy mine, const std::function<Part(int)
     look_for([&](int r) -> std::string {
       const Member& member = *members_[r];
       // The device of one that has left may have yet to do what it added.
-      const bool is_due = late || (mine == Busy::device && part_of(r) == Part::behind && waited > kGoodbye);
+      const bool is_due = mine == Busy::host           ? waited > std::min(seconds(limit()), kOnItsWay)
+                          : part_of(r) == Part::behind ? waited > kGoodbye
+                                                       : late;
       if (member.left && is_due && part_of(r) != Part::none) return "left the job";
       if (!late || member.left || now - member.heard <= seconds(limit() / 2)) return "";
       return "has not been heard of for " + in_words(limit()) + ": it was stopped, or cannot be reached";
     });
     if (late) {
       look_for([&](int r) -> std::string {
-        if (members_[r]->status.busy != Busy::no || part_of(r) != Part::behind) return "";
+        if (members_[r]->status.busy != Busy::no || part_of(r) < Part::unknown) return "";
         return "has not reached this operation within " + in_words(limit());
       });
       look_for([&](int r) { return part_of(r) == Part::behind ? other_operation(r) : ""; });
