@@ -104,6 +104,20 @@ same(
   [true, true],
 )
 
+// Fully spread across pairs, of which each has another part.
+const both = nn.fullyShard(nn.shardLinear(new nn.Linear(4, 8), "all-to-sharded", { group: pair }), {
+  group: across,
+})
+same(
+  "a part of a part",
+  (mx.treeFlatten(both.parameters()) as [string, mx.Array][]).map(([, { shape }]) => shape),
+  [[2, 4], [2]],
+)
+refused("fullyShard over the same pair", () => {
+  const again = group.split(Math.floor(rank / 2))
+  nn.fullyShard(nn.shardLinear(new nn.Linear(4, 8), "all-to-sharded", { group: pair }), { group: again })
+})
+
 // Data parallel over those that have different parts, and over those that have the same.
 const loss = (y: mx.Array): mx.Array => spread.forward(y).square().mean()
 refused("dataParallel over the pair", () => dataParallel(spread, loss, { group: pair }))

@@ -211,7 +211,7 @@ const excepted = new Set(
     "printoptions setPrintoptions eval receive share asyncEval clearStreams newThreadLocalStream newThreadUnsafeStream stream synchronize tidy " +
     "registerTreeNode treeFlatten treeMap treeMapWithPath treeMerge treeReduce treeUnflatten clearCache getActiveMemory getCacheMemory " +
     "getPeakMemory memoryReport resetPeakMemory setCacheLimit setMemoryLimit setWiredLimit describe nearest vmapLoops fast.metalKernel fast.cudaKernel random.seed " +
-    "distributed.isAvailable distributed.init distributed.send distributed.recv distributed.recvLike nn.quantize nn.fullyShard nn.shardLinear nn.sumGradients nn.lengthOfPart nn.shardedModules " +
+    "distributed.isAvailable distributed.init distributed.send distributed.recv distributed.recvLike nn.quantize nn.fullyShard nn.shardLinear nn.sumGradients nn.lengthOfPart nn.groupsOverlap nn.shardedModules " +
     "optim.cosineDecay optim.exponentialDecay optim.joinSchedules optim.linearSchedule optim.stepDecay"
   ).split(" "),
 )

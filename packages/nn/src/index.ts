@@ -25,7 +25,7 @@ export {
   type ToQuantizedOptions,
 } from "./layers/quantized"
 export { GRU, LSTM, RNN } from "./layers/recurrent"
-export { lengthOfPart, partOf, type Shard } from "./layers/shard"
+export { groupsOverlap, lengthOfPart, partOf, type Shard } from "./layers/shard"
 export {
   AllToShardedLinear,
   QuantizedAllToShardedLinear,

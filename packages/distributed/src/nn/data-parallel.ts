@@ -8,16 +8,11 @@ import * as nn from "@lazuli/nn"
 /** Options of {@link dataParallel}. */
 export type DataParallelOptions = nn.AverageGradientsOptions
 
-/** The ranks of a group's members in the job. */
-const membersOf = (group: mx.distributed.Group): number[] =>
-  mx.distributed.allGather(mx.array([mx.distributed.init().rank()], mx.int32), { group }).tolist() as number[]
-
 /** @throws ArgumentError if members have different parts of the model's parameters */
 function checkIsWhole(op: string, model: nn.Module, group: mx.distributed.Group): void {
   const spread = new Map(nn.shardedModules(model).map(([path, { _group }]) => [_group, path]))
   for (const [its, path] of spread) {
-    const members = its === group ? null : membersOf(its)
-    if (members !== null && membersOf(group).filter((rank) => members.includes(rank)).length <= 1) continue
+    if (!nn.groupsOverlap(its, group)) continue
     throw new mx.ArgumentError(op, `the members of the group have different parts of "${path}"`, {
       hint: "fullyShard averages gradients itself: use nn.valueAndGrad. Spread over other members, pass a group across these",
     })

@@ -8,8 +8,9 @@ import { check, named, optional } from "../arguments"
 import { type Model, Module, type ModuleFilter } from "../module"
 import { withParameters } from "../with-parameters"
 import { isStatistic } from "./normalization"
-import { aGroup, groupOf, part, type Shard } from "./shard"
+import { aGroup, groupOf, groupsOverlap, isSplit, markSplit, part, type Shard } from "./shard"
 import type { ShardedParameters } from "./sharded"
+import { shardedModules } from "./sharded-modules"
 
 type Group = mx.distributed.Group
 
@@ -40,10 +41,40 @@ function fullyShardOptions(op: string, options: unknown): void {
   named(op, { group: optional(aGroup), computeDtype: "dtype?", recompute: "bool?" }, [options])
 }
 
+/** Gives the module that has the parameter of a path. */
+function ownersOf(module: Module): (path: string) => Module {
+  const modules = new Map(module.namedModules())
+  return (path) => {
+    const keys = path.split(".")
+    while (keys.length > 0) {
+      keys.pop()
+      const owner = modules.get(keys.join("."))
+      if (owner) return owner
+    }
+    return module
+  }
+}
+
+/** @throws ArgumentError if members of the group have only parts of the parameters that are to be split */
+function checkIsWhole(module: Module, paths: ReadonlySet<string>, group: Group): void {
+  const refuse = (what: string): never => {
+    throw new ArgumentError("FullyShardedModule", `the members have only a part of ${what} already`)
+  }
+  if (module instanceof FullyShardedModule) refuse("the FullyShardedModule's parameters")
+  const owners = ownersOf(module)
+  for (const path of paths) if (isSplit(owners(path))) refuse(`the parameter "${path}"`)
+  for (const [prefix, { _shards: shards, _group: its }] of shardedModules(module)) {
+    const inside = Object.keys(shards).map((name) => (prefix === "" ? name : `${prefix}.${name}`))
+    const path = inside.find((name) => paths.has(name))
+    if (path !== undefined && groupsOverlap(its, group)) refuse(`the parameter "${path}"`)
+  }
+}
+
 /**
  * Shards the parameters of a module over the members of the group, along the first axis. They are gathered for the call, in `computeDtype`,
  * and gradients are reduced and scattered. Running statistics of {@link BatchNorm} stay whole, and are those of this member's inputs.
- * @throws ShapeError for a 0-d parameter, which cannot be sharded
+ * Layers of which the members of another group have parts may lie in it; all members of both groups must make it then.
+ * @throws ShapeError for a 0-d parameter, which cannot be sharded. ArgumentError if the members have only a part of a parameter already
  * @example
  * const layer = new nn.FullyShardedModule(new nn.Linear(2, 3), { computeDtype: mx.float16 })
  * layer.forward(mx.ones([4, 2], mx.float16)).dtype.name // => 'float16'
@@ -76,21 +107,24 @@ export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown>
           "FullyShardedModule",
           `the parameter "${path}" of shape ${format(shape)} has no axis along which to shard it`,
         )
+    checkIsWhole(module, new Set(parameters.map(([path]) => path)), this._group)
     this.module = module
     this._computeDtype = options.computeDtype ?? null
     this._recompute = options.recompute ?? true
     this._shards = Object.fromEntries(
       parameters.map(([path, { shape }]) => [`module.${path}`, { axis: 0, segments: [shape[0]] }]),
     )
-    if (this._group.size() > 1)
-      module.update(
-        mx.treeUnflatten(
-          parameters.map(([path, x]): [string, mx.Array] => [
-            path,
-            part(x, this._shards[`module.${path}`], this._group),
-          ]),
-        ) as never,
-      )
+    if (this._group.size() === 1) return
+    const owners = ownersOf(module)
+    for (const [path] of parameters) markSplit(owners(path))
+    module.update(
+      mx.treeUnflatten(
+        parameters.map(([path, x]): [string, mx.Array] => [
+          path,
+          part(x, this._shards[`module.${path}`], this._group),
+        ]),
+      ) as never,
+    )
   }
 
   /**

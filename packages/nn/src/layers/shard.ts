@@ -12,6 +12,7 @@ import {
   withOwnHandles,
 } from "@lazuli/core/engine"
 import { check } from "../arguments"
+import type { Module } from "../module"
 
 type Group = mx.distributed.Group
 
@@ -34,6 +35,28 @@ export function groupOf(op: string, group: unknown): Group {
   if (group instanceof mx.distributed.Group) return group
   throw new ArgumentError(op, `group must come from mx.distributed.init(), received ${describe(group)}`)
 }
+
+/** The ranks of a group's members in the job. */
+const membersOf = (group: Group): number[] =>
+  mx.distributed.allGather(mx.array([mx.distributed.init().rank()], mx.int32), { group }).tolist() as number[]
+
+/**
+ * True if two groups of this rank have other members in common. All members of both must call it.
+ * @example
+ * nn.groupsOverlap(mx.distributed.init(), mx.distributed.init()) // => false
+ */
+export function groupsOverlap(a: Group, b: Group): boolean {
+  check("groupsOverlap", { a: aGroup, b: aGroup }, a, b)
+  if (a.size() === 1 || b.size() === 1) return false
+  if (a === b) return true
+  const [these, those] = [membersOf(a), membersOf(b)]
+  return these.filter((rank) => those.includes(rank)).length > 1
+}
+
+/** Modules of whose parameters a module around them holds a part, and gathers them only for its own calls. */
+const split = new WeakSet<Module>()
+export const markSplit = (module: Module): unknown => split.add(module)
+export const isSplit = (module: Module): boolean => split.has(module)
 
 const isLength = (n: unknown): boolean => Number.isSafeInteger(n) && (n as number) >= 0
 

@@ -172,6 +172,31 @@ test("a layer that has a part of its parameters is not sharded again", () => {
   expect(nn.shardedModules(new nn.Sequential(layer)).map(([path]) => path)).toEqual(["layers.0"])
 })
 
+test("fullyShard refuses parts of parameters, but not layers that it leaves alone", () => {
+  const group = new First()
+  const full = (module: nn.Module): nn.FullyShardedModule =>
+    new nn.FullyShardedModule(module as never, { group })
+  const inner = full(new nn.Linear(4, 8))
+  expect(() => nn.fullyShard(inner, { group })).toThrowErrorMatchingInlineSnapshot(
+    `[ArgumentError: [FullyShardedModule] the members have only a part of the FullyShardedModule's parameters already]`,
+  )
+  expect(() => full(nn.shardLinear(new nn.Linear(4, 8), "all-to-sharded", { group }))).toThrow(
+    'only a part of the parameter "weight" already',
+  )
+  const layers = new nn.Sequential(
+    new nn.ReLU(),
+    nn.shardLinear(new nn.Linear(4, 8), "sharded-to-all", { group }),
+  )
+  expect(() => full(layers)).toThrow('only a part of the parameter "layers.1.weight" already')
+  expect(layers.parameters()).toMatchObject({ layers: [{}, { bias: { shape: [8] } }] })
+  expect(() => full(new nn.Sequential(inner.module as never))).toThrow('the parameter "layers.0.')
+  expect(() => nn.shardLinear(inner.module as nn.Linear, "all-to-sharded", { group })).toThrow(
+    "the Linear has only a part of its parameters already",
+  )
+  const outer = full(new nn.Sequential(inner as never, new nn.Linear(8, 2)))
+  expect(outer.wholeParameters().layers).toMatchObject([{}, { weight: { shape: [2, 8] } }])
+})
+
 test("running statistics of a fully sharded module stay whole", () => {
   const layer = new nn.FullyShardedModule(new nn.BatchNorm(4), { group: new First() })
   const alone = new nn.BatchNorm(4)

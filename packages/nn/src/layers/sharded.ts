@@ -14,7 +14,7 @@ import { called, check, named, optional, under } from "../arguments"
 import type { Module } from "../module"
 import { Linear } from "./linear"
 import { FORMAT, type QuantizationOptions, QuantizedLinear } from "./quantized"
-import { aGroup, groupOf, part, type Shard } from "./shard"
+import { aGroup, groupOf, isSplit, part, type Shard } from "./shard"
 
 type Group = mx.distributed.Group
 
@@ -44,7 +44,7 @@ function shardOptions(
 ): [Group, Segments] {
   if (!(layer instanceof type))
     throw new ArgumentError(op, `layer must be a ${type.name}, received ${describe(layer)}`)
-  if (Object.keys((layer as Partial<ShardedParameters>)._shards ?? {}).length > 0)
+  if (isSplit(layer) || Object.keys((layer as Partial<ShardedParameters>)._shards ?? {}).length > 0)
     throw new ArgumentError(op, `the ${layer.constructor.name} has only a part of its parameters already`)
   if (!isPlainObject(options)) throw new ArgumentError(op, `expected options, received ${describe(options)}`)
   const { segments = 1, group, ...unknown } = options
