@@ -81,6 +81,20 @@ for (const [name, make] of Object.entries({ nested, several })) {
   same(`losses after ${name}`, [second.step(), second.step()], want)
 }
 
+// Whole arrays of an optimizer's state, of names like those of parts.
+const averaged = new nn.FullyShardedModule(new nn.Linear(2, 4))
+const ema = averaged.wholeParameters()
+mx.eval(ema)
+saveSharded(join(scratch, "whole"), averaged, { state: { ema, part: averaged.parameters() } })
+const read = { state: {} as { ema?: object; part?: object } }
+loadSharded(join(scratch, "whole"), averaged, read)
+const shapes = (tree: object | undefined): unknown =>
+  (mx.treeFlatten((tree ?? {}) as never) as [string, mx.Array][])
+    .map(([path, { shape }]) => [path, shape])
+    .sort()
+same("whole arrays", shapes(read.state.ema), shapes(ema))
+same("parts beside them", shapes(read.state.part), shapes(averaged.parameters()))
+
 // Two dimensions: each pair has the model.
 const pair = group.split(Math.floor(rank / 2))
 const across = group.split(rank % 2)

@@ -50,6 +50,8 @@ class Names {
   }
 
   nameOf = (path: string): string => renamed(path, within(this.names, path), ({ name }) => name)
+  /** True for a parameter, or an array that belongs to one. */
+  has = (path: string): boolean => within(this.names, path) !== undefined
   pathOf = (name: string): string => renamed(name, within(this.paths, name), (path) => path)
   /** The split of a parameter, or of an array that belongs to it; undefined where all members have all of it. */
   shardOf = (path: string): nn.Shard | undefined => within(this.names, path)?.value.shard
@@ -229,6 +231,7 @@ export function saveSharded(
   const names = new Names("saveSharded", model, its)
   const arrays: Record<string, mx.Array> = {}
   const shards: Record<string, nn.Shard> = {}
+  const belonging: string[] = []
   const add = (kind: string, tree: object): void => {
     for (const [path, x] of mx.treeFlatten(tree as never) as [string, mx.Array][]) {
       const shard = x.ndim > 0 ? names.shardOf(path) : undefined
@@ -236,6 +239,7 @@ export function saveSharded(
       if (!shard && its.rank() !== 0) continue
       const name = `${kind}.${names.nameOf(path)}`
       arrays[name] = x
+      if (names.has(path)) belonging.push(name)
       if (!shard) continue
       if (x.shape[shard.axis] !== nn.lengthOfPart(shard, its.size()))
         throw new mx.ArgumentError(
@@ -254,7 +258,10 @@ export function saveSharded(
   together("saveSharded", all, () => {
     if (!writes) return
     mkdirSync(folder, { recursive: true })
-    mx.saveSafetensors(join(folder, fileOf(its.rank(), manifest)), arrays, { shards: JSON.stringify(shards) })
+    mx.saveSafetensors(join(folder, fileOf(its.rank(), manifest)), arrays, {
+      shards: JSON.stringify(shards),
+      belonging: JSON.stringify(belonging),
+    })
   })
   together("saveSharded", all, () => {
     if (!writes || its.rank() !== 0) return
@@ -287,13 +294,17 @@ export function loadSharded(
     const [arrays, metadata] = mx.load(join(folder, fileOf(rank, manifest)), {
       returnMetadata: true,
     }) as unknown as [Record<string, mx.Array>, Record<string, string>]
-    return { arrays, shards: JSON.parse(metadata.shards ?? "{}") as Record<string, nn.Shard> }
+    return { arrays, metadata, shards: JSON.parse(metadata.shards ?? "{}") as Record<string, nn.Shard> }
   })
+  // The names of what belongs to a parameter, which others may resemble. Earlier versions did not save them.
+  const { belonging } = parts[0].metadata
+  const belongs = belonging === undefined ? null : new Set(JSON.parse(belonging) as string[])
   const names = new Names("loadSharded", model, its)
   const own = { model: new Map<string, mx.Array>(), optimizer: new Map<string, mx.Array>() }
   for (const [name, first] of Object.entries(parts[0].arrays)) {
     const dot = name.indexOf(".")
-    const path = names.pathOf(name.slice(dot + 1))
+    const isKnown = belongs?.has(name) ?? true
+    const path = isKnown ? names.pathOf(name.slice(dot + 1)) : name.slice(dot + 1)
     const saved = parts[0].shards[name]
     let x = first
     if (saved)
@@ -301,7 +312,7 @@ export function loadSharded(
         parts.map(({ arrays }) => arrays[name]),
         saved,
       )
-    const shard = x.ndim > 0 ? names.shardOf(path) : undefined
+    const shard = isKnown && x.ndim > 0 ? names.shardOf(path) : undefined
     if (shard) x = nn.partOf(x, shard, its)
     own[name.slice(0, dot) as "model" | "optimizer"].set(path, x)
   }
