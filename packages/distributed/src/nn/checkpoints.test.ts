@@ -134,11 +134,24 @@ test("a checkpoint that does not fit is refused, and changes nothing", () => {
   refuse(new nn.Linear(2, 3), 'it lacks "bias"')
 })
 
+/** The second of two members. */
+class Second extends mx.distributed.Group {
+  override size = (): number => 2
+  override rank = (): number => 1
+}
+
+test("a checkpoint of other sizes is refused by members that have parts", () => {
+  const group = new Second()
+  const [folder] = saved("other-sizes")
+  const layer = nn.fullyShard(new nn.Linear(2, 8), { group })
+  const load = (): void => loadSharded(folder, layer, null, group)
+  expect(load).toThrow(mx.FormatError)
+  expect(load).toThrow(`the checkpoint of "${folder}" does not fit: "module.`)
+  expect(load).toThrow("there, and 8 along axis 0 in the model")
+  expect(mx.treeFlatten(layer.parameters()).map(([, x]) => (x as mx.Array).shape)).toEqual([[4, 2], [4]])
+})
+
 test("a loaded part does not keep the whole array in memory", () => {
-  class Second extends mx.distributed.Group {
-    override size = (): number => 2
-    override rank = (): number => 1
-  }
   const group = new Second()
   const whole = new nn.Linear(4, 8)
   const folder = join(scratch, "parts")

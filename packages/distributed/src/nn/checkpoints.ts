@@ -300,6 +300,9 @@ export function loadSharded(
   const { belonging } = parts[0].metadata
   const belongs = belonging === undefined ? null : new Set(JSON.parse(belonging) as string[])
   const names = new Names("loadSharded", model, its)
+  const refuse = (message: string): never => {
+    throw new mx.FormatError("loadSharded", `the checkpoint of "${folder}" does not fit: ${message}`)
+  }
   const own = { model: new Map<string, mx.Array>(), optimizer: new Map<string, mx.Array>() }
   for (const [name, first] of Object.entries(parts[0].arrays)) {
     const dot = name.indexOf(".")
@@ -313,11 +316,13 @@ export function loadSharded(
         saved,
       )
     const shard = isKnown && x.ndim > 0 ? names.shardOf(path) : undefined
-    if (shard) x = nn.partOf(x, shard, its)
+    if (shard) {
+      const whole = shard.segments.reduce((sum, n) => sum + n, 0)
+      if (x.shape[shard.axis] !== whole)
+        refuse(`"${path}" has shape [${x.shape}] there, and ${whole} along axis ${shard.axis} in the model`)
+      x = nn.partOf(x, shard, its)
+    }
     own[name.slice(0, dot) as "model" | "optimizer"].set(path, x)
-  }
-  const refuse = (message: string): never => {
-    throw new mx.FormatError("loadSharded", `the checkpoint of "${folder}" does not fit: ${message}`)
   }
   const parameters = new Map(mx.treeFlatten(model.parameters()) as [string, mx.Array][])
   for (const path of own.model.keys())
