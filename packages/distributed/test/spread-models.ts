@@ -95,6 +95,15 @@ const shapes = (tree: object | undefined): unknown =>
 same("whole arrays", shapes(read.state.ema), shapes(ema))
 same("parts beside them", shapes(read.state.part), shapes(averaged.parameters()))
 
+// Before a step is evaluated, which exchanges gradients.
+const begun = new nn.Linear(4, 8)
+const begin = new optim.Adam({ learningRate: 0.1 })
+begin.update(begun, dataParallel(begun, () => begun.forward(x).multiply(rank).square().mean())()[1])
+saveSharded(join(scratch, "begun"), begun, begin)
+const reloaded = new nn.Linear(4, 8)
+loadSharded(join(scratch, "begun"), reloaded)
+same("weights of a step", reloaded.weight.tolist(), begun.weight.tolist())
+
 // Two dimensions: each pair has the model.
 const pair = group.split(Math.floor(rank / 2))
 const across = group.split(rank % 2)

@@ -229,6 +229,7 @@ export function saveSharded(
   const its = group ?? mx.distributed.init()
   const job = mx.distributed.init()
   const names = new Names("saveSharded", model, its)
+  const state = optimizer?.state ?? {}
   const arrays: Record<string, mx.Array> = {}
   const shards: Record<string, nn.Shard> = {}
   const belonging: string[] = []
@@ -251,11 +252,13 @@ export function saveSharded(
     }
   }
   add("model", model.parameters())
-  if (optimizer) add("optimizer", optimizer.state)
+  add("optimizer", state)
   const isPart = its.size() < job.size()
   const [writes, all] = isPart ? [isWriter(folder, its, job), job] : [true, its]
   const manifest = { ranks: its.size(), id: newId(its) }
   together("saveSharded", all, () => {
+    // Each writes only a share, but all must take part in the exchanges of a step that was not evaluated.
+    mx.eval(model.parameters(), state)
     if (!writes) return
     mkdirSync(folder, { recursive: true })
     mx.saveSafetensors(join(folder, fileOf(its.rank(), manifest)), arrays, {
