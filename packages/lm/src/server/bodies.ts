@@ -17,8 +17,9 @@ export function bodyBudget(maxBytes: number): MiddlewareHandler {
     const incoming = (c.env as Partial<HttpBindings> | undefined)?.incoming
     const { "content-length": length, "transfer-encoding": coding } = incoming?.headers ?? {}
     const bytes = coding === undefined ? Number(length ?? 0) : maxBytes
-    // A larger one is refused for its size.
-    if (!incoming || bytes === 0 || bytes > maxBytes || incoming.complete) return next()
+    // A larger one is refused for its size; small ones are bounded by the number of connections, and those who hold large ones back keep
+    // nobody from asking.
+    if (!incoming || bytes * BODIES <= maxBytes || bytes > maxBytes || incoming.complete) return next()
     if (reserved + bytes > BODIES * maxBytes)
       throw new RequestError(429, "too many requests are being sent", {
         type: "rate_limit_error",
@@ -30,7 +31,12 @@ export function bodyBudget(maxBytes: number): MiddlewareHandler {
       if (isHeld) reserved -= bytes
       isHeld = false
     }
-    incoming.once("end", release).once("close", release)
-    return next()
+    incoming.once("end", release)
+    try {
+      // Node tells nothing more of a body whose answer has gone out before it came.
+      return await next()
+    } finally {
+      release()
+    }
   }
 }

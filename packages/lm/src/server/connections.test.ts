@@ -158,6 +158,33 @@ describe("bodies that are being received", () => {
     await vi.waitFor(async () => expect(await ask()).toBe(200))
     await own.close()
   }, 20_000)
+
+  test.each([
+    ["that are too large", "/v1/completions", "transfer-encoding: chunked", `bb8\r\n${"x".repeat(3000)}\r\n`],
+    ["for a path that does not read them", "/v1/models", "content-length: 900", "x"],
+  ])(
+    "are forgotten once they are answered, with those %s",
+    async (_name, path, length, body) => {
+      const model = await lm.load(join(scratch, "llama"))
+      const own = lm.createServer(model, { maxBodyBytes: 1000, maxTokens: 1 })
+      const address = await own.listen(0)
+      const method = path === "/v1/models" ? "GET" : "POST"
+      const start = `${method} ${path} HTTP/1.1\r\nhost: localhost\r\n${length}\r\n\r\n`
+      const refuse = async (): Promise<void> => {
+        const socket = connect(Number(new URL(address).port), "127.0.0.1")
+        socket.on("error", () => {})
+        await send(socket, start + body)
+        expect(await answer(socket)).not.toMatch(/^HTTP\/1.1 429/)
+        socket.destroy()
+      }
+      // More than fit beside each other, in two parts.
+      for (let part = 0; part < 2; part++) await Promise.all(Array.from({ length: BODIES / 2 + 1 }, refuse))
+      const asked = await fetch(`${address}/v1/completions`, { method: "POST", body: '{"prompt": "the"}' })
+      expect(asked.status).toBe(200)
+      await own.close()
+    },
+    30_000,
+  )
 })
 
 describe("a server that closes", () => {

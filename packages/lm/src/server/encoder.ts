@@ -44,6 +44,8 @@ export class Encoder {
           ? this.tokenizer.encodePair(text, pair)
           : { ids: this.tokenizer.tokensOf(text), types: [] },
       )
+    // Errors of one request are no others' that wait with it.
+    for (const { text } of items) if (typeof text !== "string") this.tokenizer.variablesOf(text)
     const results = await this.queue.run(items, signal)
     return results.map((result) => {
       if (result instanceof Error) throw result

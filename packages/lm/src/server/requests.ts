@@ -294,6 +294,9 @@ export interface RerankRequest {
   readonly returnsDocuments: boolean
 }
 
+/** Maximum number of characters of a query times its documents. */
+const MOST_OF_QUERIES = 2 ** 20
+
 /** The parameters of a reranking request. */
 export function rerankingOf(body: Body, max: number): RerankRequest {
   const query = given<string>(body, "query", "a string", isText)
@@ -301,6 +304,12 @@ export function rerankingOf(body: Body, max: number): RerankRequest {
   const { documents } = body
   if (!Array.isArray(documents) || documents.length === 0) throw invalid("documents", "a list of texts")
   if (documents.length > max) throw invalid("documents", `at most ${max} texts`)
+  // The model reads it once for each document.
+  if (query.length * documents.length > MOST_OF_QUERIES)
+    throw invalid(
+      "query",
+      `at most ${Math.floor(MOST_OF_QUERIES / documents.length)} characters with ${documents.length} documents`,
+    )
   const texts = documents.map((each: unknown, i) => {
     const text = isPlainObject(each) ? (each as Body).text : each
     if (typeof text !== "string") throw invalid(`documents[${i}]`, "a string, or an object with a text")

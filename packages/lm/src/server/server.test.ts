@@ -374,6 +374,11 @@ describe("long texts", () => {
     await own.close()
     const reranker = await lm.load(writeCheckpoint("bert-reranker", join(scratch, "long-reranker")))
     const pairs = lm.createServer(reranker)
+    const repeated = { query: "the ".repeat(2 ** 16), documents: ["a", "b", "c", "d", "e"] }
+    expect(await answerOf(pairs.app, "rerank", repeated)).toMatchObject({
+      status: 400,
+      body: { error: { param: "query" } },
+    })
     const { status, body } = await answerOf(pairs.app, "rerank", { query: "the", documents: ["a", some] })
     const { ids } = reranker.tokenizer!.encodePair("the", some)
     expect([status, body.error.message]).toEqual([

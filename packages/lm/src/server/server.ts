@@ -75,7 +75,9 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
 
   app.onError((error, c) => {
     if (!isExpected(error)) options.onError?.(error)
-    return answerError(asRequestError(error, handler.isClosing), c, counts)
+    // A client that left is not refused.
+    const counted = c.req.raw.signal.aborted ? null : counts
+    return answerError(asRequestError(error, handler.isClosing), c, counted)
   })
   app.notFound((c) => {
     throw new RequestError(404, `${c.req.method} ${c.req.path} not found`)
@@ -192,8 +194,8 @@ async function readBody(c: Context): Promise<Readonly<Record<string, unknown>>> 
   return bodyOf(value)
 }
 
-function answerError({ status, body }: RequestError, c: Context, counts: Counts): Response {
-  counts.addError(status)
+function answerError({ status, body }: RequestError, c: Context, counts: Counts | null): Response {
+  counts?.addError(status)
   if (status === 429 || status === 503) c.header("retry-after", "1")
   return c.json(body, status)
 }

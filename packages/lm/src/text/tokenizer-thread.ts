@@ -25,7 +25,7 @@ interface Task {
   readonly special: boolean
 }
 
-/** The thread's answer: tokens, or the reason why the chat template rejects a conversation. */
+/** The thread's answer: tokens, or the reason why there are none: of a conversation, why the chat template rejects it. */
 type Answer = Encoded | { readonly reason: string }
 
 /** The thread's program. It has no imports of its own: bundles have no file for it. */
@@ -36,15 +36,14 @@ const { Template } = require(workerData.jinja)
 const tokenizer = new Tokenizer(workerData.tokenizer, workerData.config)
 let template
 const answer = ({ text, pair, special }) => {
-  let all = text
+  const options = { text_pair: pair, add_special_tokens: special, return_token_type_ids: true }
   try {
-    if (typeof text !== "string") all = (template ??= new Template(workerData.template)).render(text)
+    const all = typeof text === "string" ? text : (template ??= new Template(workerData.template)).render(text)
+    const { ids, token_type_ids: types = [] } = tokenizer.encode(all, options)
+    return { ids, types }
   } catch (error) {
     return { reason: error instanceof Error ? error.message : String(error) }
   }
-  const options = { text_pair: pair, add_special_tokens: special, return_token_type_ids: true }
-  const { ids, token_type_ids: types = [] } = tokenizer.encode(all, options)
-  return { ids, types }
 }
 parentPort.on("message", (tasks) => parentPort.postMessage(tasks.map(answer)))
 `
@@ -77,7 +76,12 @@ export class TokenizerThread {
     try {
       this.worker.postMessage(tasks)
       const [answers] = (await once(this.worker, "message", { signal: this.closing.signal })) as [Answer[]]
-      return answers.map((answer) => ("reason" in answer ? this.tokenizer.rejection(answer.reason) : answer))
+      return answers.map((answer, i) => {
+        if (!("reason" in answer)) return answer
+        return typeof items[i].text === "string"
+          ? new Error(answer.reason)
+          : this.tokenizer.rejection(answer.reason)
+      })
     } catch (error) {
       this.worker = null
       throw this.closing.signal.aborted ? this.closing.signal.reason : error

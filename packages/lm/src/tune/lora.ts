@@ -247,5 +247,5 @@ export function fuseAdapters(network: Network, options: FuseOptions = {}): FuseR
   }
   replaceModules(network, fused)
   mx.eval(network.parameters())
-  return { layers: layers.length, dequantized, lost: missed === 0 ? 0 : Math.sqrt(missed / added) }
+  return { layers: layers.length, dequantized, lost: added === 0 ? 0 : Math.sqrt(missed / added) }
 }
