@@ -148,6 +148,13 @@ test("a model is loaded from the Hub, then from its cache, then offline", async 
   await expect(lm.load("tiny/other", { cacheDir, offline: true })).rejects.toThrow(/not in the cache/)
 })
 
+test("a revision whose commit is cached already is known offline too", async () => {
+  const cacheDir = join(scratch, "revisions")
+  await lm.load("tiny/llama", { hubUrl, cacheDir })
+  await lm.load("tiny/llama", { hubUrl, cacheDir, revision: "v1" })
+  expect((await lm.load("tiny/llama", { cacheDir, revision: "v1", offline: true })).tokenizer).not.toBe(null)
+})
+
 test("a corrupt file is rejected, and downloaded again the next time", async () => {
   const cacheDir = join(scratch, "damaged")
   damaged = true

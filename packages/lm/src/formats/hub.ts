@@ -13,7 +13,7 @@ import {
   statSync,
 } from "node:fs"
 import { mkdir, rename, writeFile } from "node:fs/promises"
-import { join } from "node:path"
+import { dirname, join } from "node:path"
 import { Readable, Transform } from "node:stream"
 import { pipeline } from "node:stream/promises"
 import type { ReadableStream } from "node:stream/web"
@@ -126,7 +126,7 @@ export async function download(
   const storage = join(cacheDir, getRepoFolderName({ type: "model", name }))
   const snapshot = (commit: string): string => join(storage, "snapshots", commit)
   const ref = join(storage, "refs", revision.replaceAll("/", "--"))
-  const known = cached(model, snapshot(existsSync(ref) ? readFileSync(ref, "utf8").trim() : revision))
+  const known = cached(model, snapshot(commitOf(ref) ?? revision))
   const offline = options.offline ?? process.env.HF_HUB_OFFLINE === "1"
   if (offline) {
     if (known) return known
@@ -141,7 +141,10 @@ export async function download(
     commit = info.sha
     wanted = wantedFiles(model, info.filePaths)
     const folder = snapshot(commit)
-    if (wanted.every((path) => existsSync(join(folder, path)))) return placeOf(folder, wanted)
+    if (wanted.every((path) => existsSync(join(folder, path)))) {
+      await writeRef(ref, commit)
+      return placeOf(folder, wanted)
+    }
     for await (const file of listFiles({ repo: name, revision: commit, recursive: true, ...hub }))
       if (file.type === "file" && wanted.includes(file.path)) files.push(file)
   } catch (cause) {
@@ -174,9 +177,18 @@ export async function download(
     done += file.size
     options.onProgress?.(done, total, file.path)
   }
-  await mkdir(join(storage, "refs"), { recursive: true })
-  await writeFile(ref, commit)
+  await writeRef(ref, commit)
   return placeOf(snapshot(commit), wanted)
+}
+
+const commitOf = (ref: string): string | null => (existsSync(ref) ? readFileSync(ref, "utf8").trim() : null)
+
+/** Notes a revision's commit, for when the Hub cannot be reached. */
+async function writeRef(ref: string, commit: string): Promise<void> {
+  // A cache that is complete may be read-only.
+  if (commitOf(ref) === commit) return
+  await mkdir(dirname(ref), { recursive: true })
+  await writeFile(ref, commit)
 }
 
 type FileAt = Parameters<typeof downloadFile>[0]

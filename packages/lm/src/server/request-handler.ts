@@ -291,10 +291,13 @@ export class RequestHandler {
       })
       const send = async (data: object | string): Promise<void> => {
         if (out.aborted) return
-        stalled = setTimeout(() => {
-          disconnect(controller)
-          ;(c.env as Partial<HttpBindings> | undefined)?.outgoing?.destroy()
-        }, this.options.maxStallMs ?? 60_000)
+        stalled = setTimeout(
+          () => {
+            disconnect(controller)
+            ;(c.env as Partial<HttpBindings> | undefined)?.outgoing?.destroy()
+          },
+          Math.min(this.options.maxStallMs ?? 60_000, 2 ** 31 - 1),
+        )
         try {
           await out.writeSSE({ data: typeof data === "string" ? data : JSON.stringify(data) })
         } finally {

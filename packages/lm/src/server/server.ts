@@ -158,7 +158,8 @@ async function ended(server: Server, graceMs: number, abort: () => Promise<void>
   const idle = setInterval(() => server.closeIdleConnections(), 20)
   const within = (ms: number): Promise<unknown> =>
     Promise.race([closed, setTimeout(ms, null, { ref: false })])
-  await within(graceMs)
+  // Timers of more do not wait at all.
+  await within(Math.min(graceMs, 2 ** 31 - 1))
   await abort()
   await within(FAREWELL_MS)
   server.closeAllConnections()

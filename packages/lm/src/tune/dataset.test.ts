@@ -69,6 +69,19 @@ describe("a dataset", () => {
       )
   })
 
+  test("takes messages that only call tools", async () => {
+    const template =
+      "{% for m in messages %}{{ m.content }}{{ m.tool_calls[0].function.name if m.tool_calls }}{% endfor %}"
+    const calls = { role: "assistant", tool_calls: [{ function: { name: "end" } }] }
+    const lines = [{ messages: [user, calls] }, { messages: [user, { ...calls, content: null }] }]
+    const { tokenizer, examples } = await read(lines, { template })
+    expect(examples.map(({ tokens }) => tokenizer.decode(tokens))).toEqual(["theend", "theend"])
+    for (const tool_calls of [[], "end", null])
+      await expect(read([{ messages: [user, { role: "assistant", tool_calls }] }])).rejects.toThrow(
+        /line 1: expected/,
+      )
+  })
+
   test("names the line of a conversation that the chat template rejects", async () => {
     const template =
       "{% if messages[0].role == 'user' %}the end{% else %}{{ raise_exception('no') }}{% endif %}"

@@ -97,7 +97,8 @@ function exampleOf(
       () => render(all.slice(0, -1), all[all.length - 1].role === "assistant").length,
     )
   }
-  if (Array.isArray(messages) && messages.length > 0 && messages.every(isMessage)) return chat(messages)
+  const turns: unknown[] = Array.isArray(messages) ? messages.map(withContent) : []
+  if (turns.length > 0 && turns.every(isMessage)) return chat(turns)
   if (typeof prompt === "string" && typeof completion === "string") {
     if (tokenizer.chats)
       return chat([
@@ -110,6 +111,13 @@ function exampleOf(
   }
   if (typeof text !== "string") return null
   return made(ended(tokenizer.encode(text), tokenizer), () => 1)
+}
+
+/** A message that only calls tools has no content, or null. */
+function withContent(message: unknown): unknown {
+  if (!isPlainObject(message)) return message
+  const { content = null, tool_calls: calls } = message as Record<string, unknown>
+  return content === null && Array.isArray(calls) && calls.length > 0 ? { ...message, content: "" } : message
 }
 
 /** The end-of-text token, if there is one. */
