@@ -142,7 +142,8 @@ export async function download(
     wanted = wantedFiles(model, info.filePaths)
     const folder = snapshot(commit)
     if (wanted.every((path) => existsSync(join(folder, path)))) {
-      await writeRef(ref, commit)
+      // A complete cache may be read-only.
+      if (revision !== commit) await writeRef(ref, commit).catch(() => {})
       return placeOf(folder, wanted)
     }
     for await (const file of listFiles({ repo: name, revision: commit, recursive: true, ...hub }))
@@ -185,7 +186,6 @@ const commitOf = (ref: string): string | null => (existsSync(ref) ? readFileSync
 
 /** Notes a revision's commit, for when the Hub cannot be reached. */
 async function writeRef(ref: string, commit: string): Promise<void> {
-  // A cache that is complete may be read-only.
   if (commitOf(ref) === commit) return
   await mkdir(dirname(ref), { recursive: true })
   await writeFile(ref, commit)

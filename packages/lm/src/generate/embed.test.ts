@@ -46,6 +46,19 @@ test("other work gets its turn while a long text is embedded", async () => {
   expect(turns).toBeGreaterThan(4)
 })
 
+test("a long text takes no memory for the short ones beside it", async () => {
+  const model = await lm.load(writeCheckpoint("llama", join(scratch, "beside")))
+  const peakOf = async (texts: number[][]): Promise<number> => {
+    mx.resetPeakMemory()
+    const before = mx.getActiveMemory()
+    expect(await lm.embed(model, texts)).toHaveLength(texts.length)
+    return mx.getPeakMemory() - before
+  }
+  const short = Array.from({ length: 15 }, () => textOf(1))
+  await peakOf([textOf(4000), ...short])
+  expect(await peakOf([textOf(4000), ...short])).toBeLessThan(1.5 * (await peakOf([textOf(4000)])))
+})
+
 test("embeddings and scores that are not numbers are errors", async () => {
   const model = await lm.load(writeCheckpoint("llama", join(scratch, "damaged")))
   const reranker = await lm.load(writeCheckpoint("bert-reranker", join(scratch, "damaged-reranker")))

@@ -21,7 +21,7 @@ export interface EmbedOptions {
   readonly pooling?: "mean" | "first" | "last"
   /** Scale embeddings to length 1; true by default. */
   readonly normalize?: boolean
-  /** Texts per batch; 16 by default. Texts of similar length share a batch. */
+  /** Texts per batch, fewer if they are long; 16 by default. Texts of similar length share a batch. */
   readonly batchSize?: number
 }
 
@@ -75,6 +75,9 @@ function paddingOf(lists: readonly (readonly number[])[]): mx.Array {
 const attentionPadding = (lists: readonly (readonly number[])[]): mx.Array | null =>
   lists.every(({ length }) => length === lists[0].length) ? null : paddingOf(lists)
 
+/** Maximum number of tokens of a batch, with padding, if no text has more: one long text must not make caches of its length for others. */
+const MOST_PADDED = 8192
+
 /** Results of all items, computed in batches of items with similar length, which need little padding. */
 async function inBatches<T, R>(
   items: readonly T[],
@@ -84,8 +87,11 @@ async function inBatches<T, R>(
 ): Promise<R[]> {
   const order = items.map((_, i) => i).sort((a, b) => lengthOf(items[a]) - lengthOf(items[b]))
   const out = new Array<R>(items.length)
-  for (let at = 0; at < order.length; at += batchSize) {
-    const part = order.slice(at, at + batchSize)
+  for (let at = 0, end = 0; at < order.length; at = end) {
+    const fits = (): boolean => (end - at + 1) * lengthOf(items[order[end]]) <= MOST_PADDED
+    end = at + 1
+    while (end < order.length && end - at < batchSize && fits()) end++
+    const part = order.slice(at, end)
     const results = await compute(part.map((i) => items[i]))
     part.forEach((i, k) => {
       out[i] = results[k]
