@@ -8,7 +8,8 @@ const MB = 2 ** 20
 describe("memory of a loop of training steps", () => {
   for (const mode of MODES)
     for (const wait of WAITS) {
-      test(`is flat: ${mode}, ${wait}`, async () => {
+      // A leak is there each time; what the collector has not seen at the end, once in many runs.
+      test(`is flat: ${mode}, ${wait}`, { retry: 2 }, async () => {
         const samples: Sample[] = []
         const what = { size: "tiny", mode, wait, steps: 500 } as const
         const { quarter, end } = await soak(what, 20, (sample) => samples.push(sample))
