@@ -40,8 +40,6 @@ Clock::duration seconds(double s) {
 
 // So long what a rank wrote before its goodbye may take to be seen.
 constexpr Clock::duration kGoodbye = std::chrono::milliseconds(200);
-// The same for what comes by a network.
-constexpr Clock::duration kOnItsWay = std::chrono::seconds(2);
 
 std::string in_words(double s) {
   char text[32];
@@ -74,6 +72,10 @@ World::World(const JoinOptions& options) : options_(options) {
 World::~World() { leave(); }
 
 bool World::is_local() const { return options_.address == "127.0.0.1" || options_.address == "localhost"; }
+
+Clock::duration World::on_its_way() const {
+  return std::min(seconds(limit()), Clock::duration(std::chrono::seconds(2)));
+}
 
 Instant World::now() const {
   const Instant end = end_.load(std::memory_order_acquire);
@@ -210,8 +212,7 @@ void World::check(int peer, Instant since, bool is_seen_at_once) {
     status_.waiting_for = peer;
     left = members_[peer]->left;
   }
-  if (left && waited > (is_seen_at_once ? kGoodbye : std::min(seconds(limit()), kOnItsWay)))
-    fail(Failure(peer, "left the job"));
+  if (left && waited > (is_seen_at_once ? kGoodbye : on_its_way())) fail(Failure(peer, "left the job"));
   if (waited > seconds(limit())) suspect(peer);
 }
 
@@ -259,7 +260,7 @@ void World::check_others(Instant since, Busy mine, const std::function<Part(int)
     look_for([&](int r) -> std::string {
       const Member& member = *members_[r];
       // The device of one that has left may have yet to do what it added.
-      const bool is_due = mine == Busy::host           ? waited > std::min(seconds(limit()), kOnItsWay)
+      const bool is_due = mine == Busy::host           ? waited > on_its_way()
                           : part_of(r) == Part::behind ? waited > kGoodbye
                                                        : late;
       if (member.left && is_due && part_of(r) != Part::none) return "left the job";

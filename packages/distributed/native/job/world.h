@@ -70,6 +70,8 @@ class World {
   int rank() const { return options_.rank; }
   int size() const { return options_.size; }
   double limit() const { return options_.limit; }
+  // So long what a rank wrote before its goodbye may take to come by a network.
+  Clock::duration on_its_way() const;
   Member& member(int rank) { return *members_[rank]; }
 
   // The time in which this process ran. It stands still where the watching thread does not run: what stops

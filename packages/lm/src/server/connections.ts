@@ -9,6 +9,8 @@ import type { MiddlewareHandler } from "hono"
  * and proxies keep idle connections: OpenAI's Python client 5 seconds, load balancers 60, Go 90.
  */
 export const IDLE_MS = 120_000
+/** The longest time that Node's timers wait; they do not wait at all for longer ones. */
+export const LONGEST_MS = 2 ** 31 - 1
 
 /** The timeout sent to clients in seconds: far shorter, because a busy client starts counting late. */
 const CLIENT_SECONDS = 5

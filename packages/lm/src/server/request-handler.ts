@@ -12,6 +12,7 @@ import { checkTokens, type Prompt, promptTokens } from "../generate/prompts"
 import type { FinishReason, Piece } from "../generate/writer"
 import type { Message } from "../text/tokenizer"
 import type { Encoded } from "../text/tokenizer-thread"
+import { LONGEST_MS } from "./connections"
 import { Encoder } from "./encoder"
 import { about, asRequestError, isExpected } from "./errors"
 import { chatLogprobsOf, textLogprobsOf } from "./log-probabilities"
@@ -296,7 +297,7 @@ export class RequestHandler {
             disconnect(controller)
             ;(c.env as Partial<HttpBindings> | undefined)?.outgoing?.destroy()
           },
-          Math.min(this.options.maxStallMs ?? 60_000, 2 ** 31 - 1),
+          Math.min(this.options.maxStallMs ?? 60_000, LONGEST_MS),
         )
         try {
           await out.writeSSE({ data: typeof data === "string" ? data : JSON.stringify(data) })

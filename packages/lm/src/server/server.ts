@@ -18,7 +18,7 @@ import { Batcher } from "../generate/batch"
 import { EncoderNetwork } from "../models/network"
 import { ARRIVAL_MS, bodyBudget } from "./bodies"
 import { chatPage } from "./chat-page"
-import { connections, IDLE_MS } from "./connections"
+import { connections, IDLE_MS, LONGEST_MS } from "./connections"
 import { asRequestError, isExpected } from "./errors"
 import { Counts } from "./metrics"
 import { isLocal, origins } from "./origins"
@@ -88,7 +88,8 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
     await next()
   })
   app.use(origins(allowedOrigins, () => !key && isLocal(address)))
-  if (allowedOrigins.length > 0) app.use("/v1/*", cors({ origin: allowedFor(allowedOrigins), maxAge: 600 }))
+  if (allowedOrigins.length > 0)
+    app.use("/v1/*", cors({ origin: allowedOrigins.includes("*") ? "*" : [...allowedOrigins], maxAge: 600 }))
   app.get("/health", (c) => c.json({ status: "ok" }))
   app.get("/", (c) => {
     if (batch && model.tokenizer?.chats) return c.html(chatPage(name))
@@ -158,20 +159,13 @@ async function ended(server: Server, graceMs: number, abort: () => Promise<void>
   const idle = setInterval(() => server.closeIdleConnections(), 20)
   const within = (ms: number): Promise<unknown> =>
     Promise.race([closed, setTimeout(ms, null, { ref: false })])
-  // Timers of more do not wait at all.
-  await within(Math.min(graceMs, 2 ** 31 - 1))
+  await within(Math.min(graceMs, LONGEST_MS))
   await abort()
   await within(FAREWELL_MS)
   server.closeAllConnections()
   clearInterval(idle)
   await closed
 }
-
-/** The value of Access-Control-Allow-Origin for an origin. */
-const allowedFor =
-  (allowed: readonly string[]) =>
-  (origin: string): string | null =>
-    allowed.includes("*") ? "*" : allowed.includes(origin) ? origin : null
 
 /** Bytes of the default device's memory that are not in use. */
 function freeMemory(): number {

@@ -10,7 +10,7 @@ import { withParameters } from "../with-parameters"
 import { isStatistic } from "./normalization"
 import { aGroup, groupOf, groupsOverlap, isSplit, markSplit, part, type Shard } from "./shard"
 import type { ShardedParameters } from "./sharded"
-import { shardedModules } from "./sharded-modules"
+import { pathsOf, shardedModules } from "./sharded-modules"
 
 type Group = mx.distributed.Group
 
@@ -63,10 +63,9 @@ function checkIsWhole(module: Module, paths: ReadonlySet<string>, group: Group):
   if (module instanceof FullyShardedModule) refuse("the FullyShardedModule's parameters")
   const owners = ownersOf(module)
   for (const path of paths) if (isSplit(owners(path))) refuse(`the parameter "${path}"`)
-  for (const [prefix, { _shards: shards, _group: its }] of shardedModules(module)) {
-    const inside = Object.keys(shards).map((name) => (prefix === "" ? name : `${prefix}.${name}`))
-    const path = inside.find((name) => paths.has(name))
-    if (path !== undefined && groupsOverlap(its, group)) refuse(`the parameter "${path}"`)
+  for (const entry of shardedModules(module)) {
+    const path = pathsOf(entry).find((name) => paths.has(name))
+    if (path !== undefined && groupsOverlap(entry[1]._group, group)) refuse(`the parameter "${path}"`)
   }
 }
 

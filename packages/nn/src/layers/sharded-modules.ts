@@ -18,10 +18,9 @@ export function shardedModules(model: Module): [path: string, module: Module & S
   })
 }
 
+/** The paths of the parameters of which a module has a part. */
+export const pathsOf = ([path, { _shards }]: [path: string, module: ShardedParameters]): string[] =>
+  Object.keys(_shards).map((name) => (path === "" ? name : `${path}.${name}`))
+
 /** The paths of the parameters of which this member has a part. */
-export const shardedPaths = (model: Module): Set<string> =>
-  new Set(
-    shardedModules(model).flatMap(([path, { _shards }]) =>
-      Object.keys(_shards).map((name) => (path === "" ? name : `${path}.${name}`)),
-    ),
-  )
+export const shardedPaths = (model: Module): Set<string> => new Set(shardedModules(model).flatMap(pathsOf))
