@@ -1,6 +1,6 @@
 /** Downloads from a local mock of the Hub. */
 import { createHash } from "node:crypto"
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { createServer, type Server } from "node:http"
 import type { AddressInfo } from "node:net"
 import { tmpdir } from "node:os"
@@ -47,7 +47,7 @@ beforeAll(async () => {
     }
     const [, name = ""] = /^(?:\/api\/models)?\/([\w-]+\/[\w-]+)/.exec(pathname) ?? []
     const files = repositories[name] ?? []
-    if (name in repositories && /\/api\/models\/[\w-]+\/[\w-]+(\/revision\/\w+)?$/.test(pathname))
+    if (name in repositories && /\/api\/models\/[\w-]+\/[\w-]+(\/revision\/[^/]+)?$/.test(pathname))
       return json({
         _id: "1",
         id: name,
@@ -155,6 +155,21 @@ test("a revision whose commit is cached already is known offline too", async () 
   expect((await lm.load("tiny/llama", { cacheDir, revision: "v1", offline: true })).tokenizer).not.toBe(null)
 })
 
+test("revisions with slashes are noted where Hugging Face's tools note them", async () => {
+  const cacheDir = join(scratch, "slashes")
+  const revision = "refs/pr/1"
+  await lm.load("tiny/llama", { hubUrl, cacheDir, revision })
+  const refs = join(cacheDir, "models--tiny--llama", "refs")
+  expect(readdirSync(refs)).toEqual(["refs"])
+  expect(readFileSync(join(refs, "refs", "pr", "1"), "utf8")).toBe(COMMIT)
+  writeFileSync(join(refs, "refs", "pr", "2"), COMMIT)
+  const other = { cacheDir, offline: true, revision: "refs/pr/2" }
+  expect((await lm.load("tiny/llama", other)).tokenizer).not.toBe(null)
+  await expect(lm.load("tiny/llama", { ...other, revision: "refs/pr" })).rejects.toThrow(
+    /is not in the cache/,
+  )
+})
+
 test("a corrupt file is rejected, and downloaded again the next time", async () => {
   const cacheDir = join(scratch, "damaged")
   damaged = true
@@ -207,7 +222,7 @@ test("names, revisions and checksums do not leave the cache", async () => {
     await expect(lm.load("tiny/llama", { cacheDir, offline: true, revision }), revision).rejects.toThrow(
       /is not in the cache/,
     )
-  for (const revision of ["..", "../../x", "/x", "", "a\0"])
+  for (const revision of ["..", "../../x", "refs/../../x", "/x", "", "a\0"])
     await expect(lm.load("tiny/llama", { cacheDir, offline: true, revision }), revision).rejects.toThrow(
       /expected a branch, a tag or a commit/,
     )

@@ -120,12 +120,12 @@ export async function download(
   const { revision = "main", cacheDir = getHFHubCachePath() } = options
   const hubUrl = options.hubUrl ?? process.env.HF_ENDPOINT
   const accessToken = options.token ?? process.env.HF_TOKEN
-  // The name of a folder in the cache.
+  // A path in the cache.
   if (!/^[^./\\\s][^\\\s\p{Cc}~^:?*[]*$/u.test(revision) || revision.includes(".."))
     throw new ArgumentError("load", `expected a branch, a tag or a commit, received ${describe(revision)}`)
   const storage = join(cacheDir, getRepoFolderName({ type: "model", name }))
   const snapshot = (commit: string): string => join(storage, "snapshots", commit)
-  const ref = join(storage, "refs", revision.replaceAll("/", "--"))
+  const ref = join(storage, "refs", revision)
   const known = cached(model, snapshot(commitOf(ref) ?? revision))
   const offline = options.offline ?? process.env.HF_HUB_OFFLINE === "1"
   if (offline) {
@@ -182,7 +182,9 @@ export async function download(
   return placeOf(snapshot(commit), wanted)
 }
 
-const commitOf = (ref: string): string | null => (existsSync(ref) ? readFileSync(ref, "utf8").trim() : null)
+/** A revision's commit as noted, null if it is not. A folder has revisions whose names go on. */
+const commitOf = (ref: string): string | null =>
+  statSync(ref, { throwIfNoEntry: false })?.isFile() ? readFileSync(ref, "utf8").trim() : null
 
 /** Notes a revision's commit, for when the Hub cannot be reached. */
 async function writeRef(ref: string, commit: string): Promise<void> {
