@@ -236,7 +236,14 @@ export {
   withOwnArrays,
 } from "./graph/tree"
 export { asPath, type FilePath, withFile, writeBeside } from "./io/files"
-export { type GgufEntry, type GgufTensor, ggufParts, readGguf } from "./io/gguf"
+export {
+  type GgufEntry,
+  type GgufHeader,
+  type GgufTensor,
+  ggufParts,
+  readGgufHeader,
+  readGgufTensors,
+} from "./io/gguf"
 export { type BlockFormat, blockFormats } from "./io/gguf-blocks"
 export { readSafetensors, writeSafetensors } from "./io/safetensors"
 export { cast, constant, scalarArray, scalarOf, toDtype } from "./ops/constant"

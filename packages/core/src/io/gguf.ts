@@ -129,20 +129,18 @@ function readTensor(header: HeaderReader, alignment: number, formats: typeof blo
   return { name, shape, dtype, blocks, begin, length }
 }
 
+/** The contents of a header. */
+export interface GgufHeader {
+  readonly metadata: Gguf["metadata"]
+  readonly tensors: readonly GgufEntry[]
+}
+
 /**
- * Reads all tensors and metadata.
+ * Reads the metadata and the descriptions of all tensors.
  * @param formats - the block formats by ggml type
- * @param begin - told all tensors before the first is read; returns what is kept of each array as soon as it is read
- * @throws FormatError if the file is malformed
+ * @throws FormatError if the header is malformed
  */
-export function readGguf(
-  file: BoundedFile,
-  formats = blockFormats,
-  begin: (
-    tensors: readonly GgufEntry[],
-    metadata: Gguf["metadata"],
-  ) => (name: string, array: Array) => Array = () => (_, array) => array,
-): Gguf {
+export function readGgufHeader(file: BoundedFile, formats = blockFormats): GgufHeader {
   const header = new HeaderReader(file)
   if (file.size < 24 || Buffer.from(header.bytes(4)).toString("latin1") !== "GGUF")
     throw file.error("is not a GGUF file")
@@ -168,11 +166,25 @@ export function readGguf(
       throw file.error(`tensor ${quoted(name)} ends at byte ${begin + length} of ${file.size}`)
   checkDisjoint(file, tensors)
   checkNames(file, tensors)
-  const take = begin(tensors, Object.fromEntries(metadata))
+  return { metadata: Object.fromEntries(metadata), tensors }
+}
+
+/** Reads tensors. `take` gives what is kept of each array as soon as it is read. */
+export function readGgufTensors(
+  file: BoundedFile,
+  tensors: readonly GgufEntry[],
+  take: (name: string, array: Array) => Array = (_, array) => array,
+): Record<string, Array> {
   const arrays = tensors.flatMap((tensor) =>
     readArrays(file, tensor).map(([name, array]) => [name, take(name, array)] as const),
   )
-  return { arrays: Object.fromEntries(arrays), metadata: Object.fromEntries(metadata) }
+  return Object.fromEntries(arrays)
+}
+
+/** Reads all tensors and metadata. @throws FormatError if the file is malformed */
+export function readGguf(file: BoundedFile): Gguf {
+  const { metadata, tensors } = readGgufHeader(file)
+  return { arrays: readGgufTensors(file, tensors), metadata }
 }
 
 function alignmentOf(value: GgufValue | undefined): number | null {

@@ -443,13 +443,10 @@ describe("rejected are", () => {
     },
   )
 
-  test("OLMo 3, and parts of files", async () => {
+  test("OLMo 3", async () => {
     const model = await varied("olmo2", {})
     const windows = { "olmo2.attention.sliding_window": mx.array(4, mx.uint32) }
     await expect(withMetadata(model, windows)).rejects.toThrow(/OLMo 3, which has sliding windows, is not/)
-    await expect(withMetadata(model, { "split.count": mx.array(2, mx.uint16) })).rejects.toThrow(
-      /is one of 2 parts of a model. Join them/,
-    )
   })
 
   test("numbers of heads that do not divide the rows", async () => {

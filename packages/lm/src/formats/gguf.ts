@@ -2,32 +2,34 @@
  * Reads models from GGUF files: config, weights with Hugging Face names, and tokenizer. Quantized weights stay quantized.
  */
 import * as mx from "@lazuli/core"
-import { asPath, FormatError, readGguf, withFile } from "@lazuli/core/engine"
+import { FormatError, readGgufTensors, withFile } from "@lazuli/core/engine"
 import type { Weights } from "../models/network"
 import { inDtype, replaced } from "../models/replaced"
 import { type JsonObject, Settings } from "../models/settings"
 import { Tokenizer } from "../text/tokenizer"
 import { type Progress, reportReading } from "./folder"
 import { type Architecture, renameLayer } from "./gguf-architectures"
-import { blockFormats } from "./gguf-blocks"
 import { ggufArchitecture, ggufConfig, ggufPooling } from "./gguf-config"
 import { GgufMetadata } from "./gguf-metadata"
+import { readParts } from "./gguf-parts"
 import { commonDtype, type StoredFormat, storedFormats } from "./gguf-stored"
 import { ggufTokenizer } from "./gguf-tokenizer"
 
-/** The contents of a GGUF file. */
+/** The contents of a GGUF file, or of all parts of a model. */
 export interface GgufModel {
   readonly config: Settings
   readonly weights: Weights
   readonly tokenizer: Tokenizer
   readonly stored: readonly StoredFormat[]
   readonly pooling: string | undefined
+  /** The size of its files. */
+  readonly bytes: number
 }
 
 /**
- * Reads a GGUF file. Its floating-point weights get one dtype.
+ * Reads a GGUF file, with the other parts if it is one of several. Its floating-point weights get one dtype.
  * @param check - called for each array that is read
- * @throws FormatError for architectures that are not supported, and missing metadata
+ * @throws FormatError for architectures that are not supported, missing parts and missing metadata
  */
 export function readGgufModel(
   file: string,
@@ -35,21 +37,31 @@ export function readGgufModel(
   onProgress: Progress | undefined,
   check: () => void,
 ): GgufModel {
-  let stored: readonly StoredFormat[] = []
-  const { arrays, metadata: values } = withFile("load", asPath("load", file), (open) => {
-    reportReading(open, (done) => onProgress?.(done, open.size, file))
-    return readGguf(open, blockFormats, (all, metadata) => {
-      refuseParts(new GgufMetadata(metadata, file))
-      const tensors = all.filter(({ name }) => !name.startsWith(ROPE))
-      const dtype = given ?? commonDtype(tensors, String(metadata["general.architecture"]))
-      stored = storedFormats(tensors, dtype)
-      return (name, array) => {
+  const parts = readParts(file)
+  const total = parts.reduce((sum, { bytes }) => sum + bytes, 0)
+  const metadata = new GgufMetadata(parts[0].metadata, file)
+  const tensors = parts.flatMap((part) => part.tensors).filter(({ name }) => !name.startsWith(ROPE))
+  const dtype = given ?? commonDtype(tensors, String(metadata.text("general.architecture")))
+  const stored = storedFormats(tensors, dtype)
+  const read = new Map<string, mx.Array>()
+  let done = 0
+  onProgress?.(0, total, file)
+  for (const { path, bytes, tensors } of parts) {
+    const before = done
+    const arrays = withFile("load", path, (open) => {
+      reportReading(open, (now) => onProgress?.(before + now, total, path))
+      return readGgufTensors(open, tensors, (name, array) => {
         check()
         return name.startsWith(ROPE) ? array : inDtype(array, dtype)
-      }
+      })
     })
-  })
-  const metadata = new GgufMetadata(values, file)
+    for (const [name, array] of Object.entries(arrays)) {
+      if (read.has(name)) throw metadata.error(`two parts have the tensor ${JSON.stringify(name)}`)
+      read.set(name, array)
+    }
+    done += bytes
+  }
+  const arrays = Object.fromEntries(read)
   const architecture = ggufArchitecture(metadata)
   const tokens = metadata.texts("tokenizer.ggml.tokens")
   if (!tokens) throw metadata.error("tokenizer.ggml.tokens is missing")
@@ -62,17 +74,8 @@ export function readGgufModel(
     tokenizer: new Tokenizer(ggufTokenizer(metadata, tokens)),
     stored,
     pooling: ggufPooling(metadata, architecture),
+    bytes: total,
   }
-}
-
-/** @throws FormatError for a file that has a part of the tensors */
-function refuseParts(metadata: GgufMetadata): void {
-  const parts = metadata.number("split.count") ?? 1
-  if (parts > 1)
-    throw metadata.error(
-      `the file is one of ${parts} parts of a model`,
-      "Join them with llama-gguf-split --merge",
-    )
 }
 
 /** The beginning of names of tensors with factors of frequencies. */

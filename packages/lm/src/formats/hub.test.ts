@@ -4,12 +4,13 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "n
 import { createServer, type Server } from "node:http"
 import type { AddressInfo } from "node:net"
 import { tmpdir } from "node:os"
-import { join } from "node:path"
+import { basename, join } from "node:path"
 import * as lm from "@lazuli/lm"
 import { afterAll, beforeAll, expect, test } from "vitest"
 import "@lazuli/backend-cpu"
 import { writeCheckpoint } from "../../test/checkpoints"
 import { forGguf } from "../../test/gguf-checkpoints"
+import { splitGguf } from "../../test/gguf-split"
 
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-hub-"))
 const folder = writeCheckpoint("llama-256", join(scratch, "llama"), 2, forGguf["llama-256"])
@@ -321,4 +322,30 @@ test("a repository of GGUF files is loaded if there is one, or one is named", as
   expect(both.source).toBe(join(cacheDir, "models--tiny--both", "snapshots", COMMIT))
   repositories["tiny/none"] = [fileOf("README.md", Buffer.from("None"))]
   await expect(lm.load("tiny/none", { hubUrl, cacheDir })).rejects.toThrow("tiny/none has no config.json")
+})
+
+test("a model in parts is downloaded whole", async () => {
+  const made = join(scratch, "whole.gguf")
+  lm.save(await lm.load(folder), made)
+  const parts = splitGguf(made, scratch, 3).map((path) => fileOf(`Q4/${basename(path)}`, readFileSync(path)))
+  repositories["tiny/parts"] = parts
+  const cacheDir = join(scratch, "parts")
+  const want = await lm.generate(await lm.load(folder), "the", { maxTokens: 5 })
+  const seen: [number, number][] = []
+  const onProgress = (done: number, total: number): void => void seen.push([done, total])
+  const model = await lm.load("tiny/parts", { hubUrl, cacheDir, onProgress })
+  const size = parts.reduce((sum, { bytes }) => sum + bytes.length, 0)
+  expect(seen.every(([, total]) => total === size)).toBe(true)
+  expect(seen.at(-1)).toEqual([size, size])
+  expect(await lm.generate(model, "the", { maxTokens: 5 })).toBe(want)
+  // A cache without one of them is not complete.
+  const [, second] = parts
+  rmSync(join(model.source, "..", basename(second.path)))
+  await expect(lm.load("tiny/parts", { cacheDir, offline: true })).rejects.toThrow(/not in the cache/)
+  const named = await lm.load(`tiny/parts/${second.path}`, { hubUrl, cacheDir })
+  expect(named.source).toBe(model.source)
+  expect((await lm.load("tiny/parts", { cacheDir, offline: true })).source).toBe(model.source)
+  repositories["tiny/parts"] = [...parts.slice(0, 1), ...parts.slice(2), fileOf("a.gguf", readFileSync(made))]
+  const gone = "tiny/parts has no Q4/model-00002-of-00003.gguf, one of the 3 parts of a model"
+  await expect(lm.load(`tiny/parts/${parts[0].path}`, { hubUrl, cacheDir })).rejects.toThrow(gone)
 })

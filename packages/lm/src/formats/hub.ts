@@ -28,6 +28,7 @@ import {
 } from "@huggingface/hub"
 import { ArgumentError, describe, FormatError } from "@lazuli/core/engine"
 import { type Progress, weightFiles } from "./folder"
+import { ggufModels } from "./gguf-parts"
 
 /** Options of models on the Hub. */
 export interface HubOptions {
@@ -60,29 +61,32 @@ const isOfFolder = (path: string): boolean =>
   /^\d+_Pooling\/config\.json$/.test(path) ||
   (!path.includes("/") && /\.(safetensors|json|jinja)$/.test(path) && !/^(consolidated|adapter)/.test(path))
 
-/** True for GGUF files of language models: others beside them encode pictures. */
-const isGguf = (path: string): boolean => path.endsWith(".gguf") && !/(^|\/)mmproj/.test(path)
-
 /**
- * The files that `load` reads of a repository: the GGUF file that is asked for, or a folder's, or the only GGUF file.
- * @throws ArgumentError if there is no such file, or several
+ * The files that `load` reads of a repository: those of the GGUF model that is asked for, or a folder's, or those of the only GGUF model.
+ * @throws ArgumentError if there is no such model, or several; FormatError if a part of it is missing
  */
 function wantedFiles({ name, file }: HubModel, paths: readonly string[]): readonly string[] {
-  const found = paths.filter(isGguf)
+  const found = ggufModels(paths)
   const folder = paths.filter(isOfFolder)
   const isFolder = folder.includes("config.json") && folder.some((path) => path.endsWith(".safetensors"))
-  const list = (names: readonly string[]): string => names.join(", ")
+  const list = found.map(([first]) => first).join(", ")
+  const whole = (names: readonly string[]): readonly string[] => {
+    const missing = names.find((path) => !paths.includes(path))
+    if (missing === undefined) return names
+    throw new FormatError("load", `${name} has no ${missing}, one of the ${names.length} parts of a model`)
+  }
   if (file !== null) {
-    if (paths.includes(file)) return [file]
+    const named = found.find((names) => names.includes(file))
+    if (paths.includes(file)) return whole(named ?? [file])
     throw new ArgumentError("load", `${name} has no ${file}`, {
-      hint: found.length > 0 ? `It has ${list(found)}` : "It has no GGUF file",
+      hint: list === "" ? "It has no GGUF file" : `It has ${list}`,
     })
   }
   if (isFolder) return folder
-  if (found.length === 1) return found
+  if (found.length === 1) return whole(found[0])
   if (found.length > 1)
-    throw new ArgumentError("load", `${name} has several GGUF files: ${list(found)}`, {
-      hint: `Name one of them, as ${name}/${found[0]}`,
+    throw new ArgumentError("load", `${name} has several GGUF files: ${list}`, {
+      hint: `Name one of them, as ${name}/${found[0][0]}`,
     })
   if (!folder.includes("config.json")) throw new ArgumentError("load", `${name} has no config.json`)
   return folder
@@ -104,9 +108,9 @@ function cached(model: HubModel, folder: string): string | null {
   }
 }
 
-/** The path to load of a folder in the cache: a GGUF file, or the folder. */
-const placeOf = (folder: string, wanted: readonly string[]): string =>
-  wanted.length === 1 && isGguf(wanted[0]) ? join(folder, wanted[0]) : folder
+/** The path to load of a folder in the cache: a GGUF file, the first of several parts, or the folder. */
+const placeOf = (folder: string, [first]: readonly string[]): string =>
+  first.endsWith(".gguf") ? join(folder, first) : folder
 
 /**
  * Downloads a model unless it is cached. Resolves to its folder or GGUF file. If the Hub cannot be reached, this is the cached version.
@@ -149,7 +153,7 @@ export async function download(
     for await (const file of listFiles({ repo: name, revision: commit, recursive: true, ...hub }))
       if (file.type === "file" && wanted.includes(file.path)) files.push(file)
   } catch (cause) {
-    if (cause instanceof ArgumentError) throw cause
+    if (cause instanceof ArgumentError || cause instanceof FormatError) throw cause
     if (known) return known
     const reason = cause instanceof Error ? cause.message : String(cause)
     throw new ArgumentError(

@@ -1,8 +1,8 @@
 /**
  * `load`: models from folders, GGUF files and the Hugging Face Hub.
  */
-import { existsSync, statSync } from "node:fs"
-import { basename, resolve } from "node:path"
+import { existsSync, readdirSync, statSync } from "node:fs"
+import { basename, join, resolve } from "node:path"
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe, FormatError } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
@@ -15,6 +15,7 @@ import { type Json, type JsonObject, Settings } from "../models/settings"
 import type { Tokenizer } from "../text/tokenizer"
 import { eosIds, type Progress, readConfig, readTokenizer, readWeights } from "./folder"
 import { readGgufModel } from "./gguf"
+import { ggufModels } from "./gguf-parts"
 import type { StoredFormat } from "./gguf-stored"
 import { download, type HubOptions, hubModel } from "./hub"
 import { packedLayers, pathInFiles, weightsOf } from "./packed"
@@ -93,6 +94,8 @@ export async function load(source: string, options: LoadModelOptions = {}): Prom
     throw new ArgumentError("load", `${source} is neither a folder, a file nor a name on the Hub`)
   }
   if (!statSync(source).isDirectory()) return loadGguf(source, options)
+  const file = ggufIn(source)
+  if (file !== null) return { ...loadGguf(file, options), name: nameOf(source) }
   const config = readConfig(source)
   const isQuantized = config.has("quantization")
   const weights = await readWeights(source, options.onProgress, (name, array) => {
@@ -131,18 +134,26 @@ export function fromConfig(config: JsonObject, dtype: mx.Dtype = mx.float32): Lo
 /** `.` has a name too. */
 const nameOf = (source: string): string => basename(resolve(source))
 
+/** The GGUF file to load of a folder without config.json, null if it has none. @throws ArgumentError if it has several models */
+function ggufIn(folder: string): string | null {
+  if (existsSync(join(folder, "config.json"))) return null
+  const [first, ...others] = ggufModels(readdirSync(folder)).map(([name]) => name)
+  if (others.length > 0)
+    throw new ArgumentError("load", `${folder} has several GGUF files: ${[first, ...others].join(", ")}`, {
+      hint: "Load one of them by its path",
+    })
+  return first === undefined ? null : join(folder, first)
+}
+
 /** Loads a GGUF file. */
 function loadGguf(source: string, { dtype, activations, onProgress, signal }: LoadModelOptions): LoadedModel {
   if (!source.endsWith(".gguf"))
     throw new ArgumentError("load", `${source} is neither a folder nor a .gguf file`)
-  const total = statSync(source).size
-  onProgress?.(0, total, source)
-  const { config, weights, tokenizer, stored, pooling } = readGgufModel(source, dtype, onProgress, () =>
-    signal?.throwIfAborted(),
-  )
+  const read = readGgufModel(source, dtype, onProgress, () => signal?.throwIfAborted())
+  const { config, weights, tokenizer, stored, pooling, bytes } = read
   const network = assemble(config, weights)
   setActivations(network, activations)
-  onProgress?.(total, total, source)
+  onProgress?.(bytes, bytes, source)
   return { network, tokenizer, config, name: nameOf(source), source, stored, pooling }
 }
 
