@@ -131,6 +131,16 @@ export function eosIds(folder: string, config: Settings): number[] {
   throw new FormatError("load", `${folder}: "eos_token_id" must be a token id or a list of them`)
 }
 
+/** The folder of chat templates other than the default. */
+export const TEMPLATES_FOLDER = "additional_chat_templates"
+
+function readTemplates(folder: string): Record<string, string> {
+  const names = existsSync(folder) ? readdirSync(folder).filter((name) => name.endsWith(".jinja")) : []
+  return Object.fromEntries(
+    names.map((name) => [basename(name, ".jinja"), readFileSync(join(folder, name), "utf8")]),
+  )
+}
+
 /** Reads a folder's tokenizer; null if it has none. */
 export function readTokenizer(folder: string, config: Settings): Tokenizer | null {
   const tokenizer = readIfThere(join(folder, "tokenizer.json"))
@@ -144,6 +154,7 @@ export function readTokenizer(folder: string, config: Settings): Tokenizer | nul
       ...readIfThere(join(folder, "tokenizer_config.json")),
     },
     template: existsSync(template) ? readFileSync(template, "utf8") : null,
+    templates: readTemplates(join(folder, TEMPLATES_FOLDER)),
     eosIds: eosIds(folder, config),
   })
 }

@@ -5,7 +5,7 @@ import * as mx from "@lazuli/core"
 import { FormatError, isPlainObject } from "@lazuli/core/engine"
 import type { Json, JsonObject } from "../models/settings"
 import type { Tokenizer } from "../text/tokenizer"
-import { ENDS, SPLITS, TOKEN_TYPES, WORD } from "./gguf-tokenizer"
+import { ENDS, SPLITS, TEMPLATE, TOKEN_TYPES, WORD } from "./gguf-tokenizer"
 
 type Metadata = Record<string, mx.Array | string | string[]>
 
@@ -60,8 +60,17 @@ export function tokenizerMetadata(tokenizer: Tokenizer, vocabulary: number): Met
     throw new FormatError("save", `GGUF files have no place for ${others.length + 1} end-of-text tokens`)
   put("eot", others[0])
   put("eom", others[1])
-  if (tokenizer.templateSource !== null) out["tokenizer.chat_template"] = tokenizer.templateSource
-  return out
+  return { ...out, ...templateMetadata(tokenizer) }
+}
+
+/** The default chat template, and others by their names. */
+function templateMetadata({ templates, templateSource }: Tokenizer): Metadata {
+  const others = templates.size === 1 ? [] : [...templates].filter(([name]) => name !== "default")
+  return {
+    ...(templateSource === null ? {} : { [TEMPLATE]: templateSource }),
+    ...Object.fromEntries(others.map(([name, source]) => [`${TEMPLATE}.${name}`, source])),
+    ...(others.length === 0 ? {} : { "tokenizer.chat_templates": others.map(([name]) => name) }),
+  }
 }
 
 /** The id of a token of the files, which is a text or an object. */

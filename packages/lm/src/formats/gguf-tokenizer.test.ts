@@ -139,13 +139,18 @@ describe("written metadata", () => {
     expect(readBack(tokenizer, 7).eosToken).toBe("<|stop|>")
   })
 
-  test("has the default one of several chat templates", () => {
+  test("has several chat templates by their names", () => {
     const chat_template = [
       { name: "tool_use", template: "x" },
       { name: "default", template: "y" },
     ]
     const tokenizer = new Tokenizer({ tokenizer: byteLevel(null), config: { ...named, chat_template } })
-    expect(tokenizerMetadata(tokenizer, 7)["tokenizer.chat_template"]).toBe("y")
+    expect(tokenizerMetadata(tokenizer, 7)).toMatchObject({
+      "tokenizer.chat_template": "y",
+      "tokenizer.chat_template.tool_use": "x",
+      "tokenizer.chat_templates": ["tool_use"],
+    })
+    expect(Object.fromEntries(readBack(tokenizer, 7).templates)).toEqual({ default: "y", tool_use: "x" })
   })
 
   test.each(["always", "first", "never"])(

@@ -92,12 +92,12 @@ export function ggufTokenizer(metadata: GgufMetadata, tokens: readonly string[])
   const named = (add: boolean, token: number | null): Named | null =>
     add && token !== null ? [tokens[token], token] : null
   const post_processor = between(named(begins, bos), named(ends, eos))
-  const template = metadata.text("tokenizer.chat_template")
+  const templates = templatesOf(metadata)
   const config: Record<string, JsonObject[string]> = {}
   if (bos !== null) config.bos_token = tokens[bos]
   if (eos !== null) config.eos_token = tokens[eos]
   if (pad !== null) config.pad_token = tokens[pad]
-  if (template !== null) config.chat_template = template
+  if (templates.length > 0) config.chat_template = templates
   const found = tokens.flatMap((token, n) => (ENDS.has(token) ? [n] : []))
   const eosIds = [...new Set([eos, id("eot"), id("eom"), ...found].filter((n) => n !== null))]
   if (kind === "gpt2") {
@@ -124,6 +124,19 @@ export function ggufTokenizer(metadata: GgufMetadata, tokens: readonly string[])
     return { tokenizer: { ...common, post_processor: around, ...parts }, config, eosIds }
   }
   throw metadata.error(`the tokenizer type ${JSON.stringify(kind)} is not supported`)
+}
+
+/** The key of the default chat template, and the beginning of the keys of others. */
+export const TEMPLATE = "tokenizer.chat_template"
+
+/** The chat templates, as in tokenizer_config.json. */
+function templatesOf(metadata: GgufMetadata): JsonObject[] {
+  return Object.keys(metadata.values).flatMap((key) => {
+    const name =
+      key === TEMPLATE ? "default" : key.startsWith(`${TEMPLATE}.`) ? key.slice(TEMPLATE.length + 1) : ""
+    const template = metadata.text(key)
+    return name === "" || template === null ? [] : [{ name, template }]
+  })
 }
 
 const model = (vocab: JsonObject, merges: readonly string[], unknown: string | null): JsonObject => ({

@@ -277,6 +277,15 @@ test("a download that was interrupted is not taken for a model, by a commit or b
   }
 })
 
+test("further chat templates are downloaded too", async () => {
+  const path = "additional_chat_templates/tool_use.jinja"
+  files.push(fileOf(path, Buffer.from("tools")), fileOf("additional/x.jinja", Buffer.from("no")))
+  const model = await lm.load("tiny/llama", { hubUrl, cacheDir: join(scratch, "templates") })
+  files.splice(-2)
+  expect(model.tokenizer?.templates.get("tool_use")).toBe("tools")
+  expect(readdirSync(model.source)).not.toContain("additional")
+})
+
 test("the pooling of an embedder is downloaded too, from its own folder", async () => {
   const steps = [
     { type: "sentence_transformers.models.Transformer", path: "" },

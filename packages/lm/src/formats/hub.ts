@@ -58,7 +58,7 @@ export function hubModel(source: string): HubModel | null {
 
 /** True for the files of a repository that `load` reads beside weights in other formats. */
 const isOfFolder = (path: string): boolean =>
-  /^\d+_Pooling\/config\.json$/.test(path) ||
+  /^(\d+_Pooling\/config\.json|additional_chat_templates\/[^/]+\.jinja)$/.test(path) ||
   (!path.includes("/") && /\.(safetensors|json|jinja)$/.test(path) && !/^(consolidated|adapter)/.test(path))
 
 /**

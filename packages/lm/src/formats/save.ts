@@ -2,15 +2,15 @@
  * `quantize` and `save`.
  */
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs"
-import { dirname, join, resolve } from "node:path"
+import { basename, dirname, join, resolve } from "node:path"
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe } from "@lazuli/core/engine"
+import { ArgumentError, describe, FormatError } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
 import { CALLBACK, checkKind, POSITIVE } from "../argument-kinds"
 import { checkModel, optionsNamed } from "../arguments"
 import type { Weights } from "../models/network"
 import { type JsonObject, Settings } from "../models/settings"
-import type { Progress } from "./folder"
+import { type Progress, TEMPLATES_FOLDER } from "./folder"
 import { type GgufType, writeGgufModel } from "./gguf-write"
 import type { LoadedModel } from "./load"
 import { isPacked, type PackedLayer, packedLayers, pathInFiles, weightsOf } from "./packed"
@@ -173,7 +173,16 @@ function filesOf({ config, tokenizer, pooling }: LoadedModel): Record<string, st
   return {
     ...Object.fromEntries(texts),
     ...(typeof files?.template === "string" ? { "chat_template.jinja": files.template } : {}),
+    ...Object.fromEntries(
+      Object.entries(files?.templates ?? {}).map(([name, text]) => [templateFile(name), text]),
+    ),
   }
+}
+
+/** The file of a named chat template. @throws FormatError for a name that is not a file's */
+function templateFile(name: string): string {
+  if (name !== "" && name === basename(name)) return `${TEMPLATES_FOLDER}/${name}.jinja`
+  throw new FormatError("save", `${JSON.stringify(name)} cannot be the name of a chat template's file`)
 }
 
 /** @throws ArgumentError unless a model can be saved in this place with these options */
@@ -202,7 +211,9 @@ const isOther = (folder: string): boolean =>
   !(
     statSync(folder).isDirectory() &&
     readdirSync(folder).every(
-      (name) => MODEL_FILE.test(name) || (name === POOLING_FOLDER && !isOther(join(folder, name))),
+      (name) =>
+        MODEL_FILE.test(name) ||
+        ([POOLING_FOLDER, TEMPLATES_FOLDER].includes(name) && !isOther(join(folder, name))),
     )
   )
 

@@ -1,9 +1,9 @@
 /** Chat templates, and special tokens of texts. */
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as lm from "@lazuli/lm"
-import { afterAll, expect, test } from "vitest"
+import { afterAll, describe, expect, test } from "vitest"
 import "@lazuli/backend-cpu"
 import { writeCheckpoint } from "../../test/checkpoints"
 import { tinyTokenizer } from "../../test/tokenizer"
@@ -51,6 +51,64 @@ test("a template's variables are those of transformers", () => {
   })
   expect(tokenizer.prompt([], { values: { x: 3 } })).toBe("true true <|pad|> false 3")
   expect(tokenizer.prompt([], { values: { tools: [] } })).toMatch(/^false true/)
+})
+
+describe("several chat templates", () => {
+  const named = (names: readonly string[]): JsonObject => ({
+    chat_template: names.map((name) => ({ name, template: `${name}: {{ messages[0].content }}` })),
+  })
+  const messages = [{ role: "user", content: "hi" }]
+
+  test("are chosen by tools or by name", () => {
+    const tokenizer = tokenizerWith(named(["rag", "tool_use", "default"]))
+    expect(tokenizer.prompt(messages)).toBe("default: hi")
+    expect(tokenizer.prompt(messages, { values: { tools: null } })).toBe("default: hi")
+    expect(tokenizer.prompt(messages, { values: { tools: [] } })).toBe("tool_use: hi")
+    expect(tokenizer.prompt(messages, { template: "rag", values: { tools: [] } })).toBe("rag: hi")
+    expect(tokenizer.templateSource).toMatch(/^default/)
+    expect(() => tokenizer.prompt(messages, { template: "code" })).toThrow(
+      '[chat] the model has no chat template "code". It has rag, tool_use, default',
+    )
+    expect(() => tokenizer.prompt(messages, { template: 3 as never })).toThrow(
+      "[Tokenizer.prompt] template must be a string",
+    )
+  })
+
+  test("need a default, unless one is alone", () => {
+    const several = tokenizerWith(named(["rag", "code"]))
+    expect(several.chats).toBe(true)
+    expect(() => several.prompt(messages)).toThrow(
+      'the model has no chat template "default". It has rag, code',
+    )
+    expect(tokenizerWith(named(["rag"])).prompt(messages)).toBe("rag: hi")
+    expect(() => tokenizerWith({}).prompt(messages, { template: "rag" })).toThrow(
+      "the model has no chat template.",
+    )
+  })
+
+  test("are read from files and GGUF files, and saved", async () => {
+    const folder = writeCheckpoint("llama", join(scratch, "named"))
+    mkdirSync(join(folder, "additional_chat_templates"))
+    writeFileSync(
+      join(folder, "additional_chat_templates", "tool_use.jinja"),
+      "tools: {{ messages[0].content }}",
+    )
+    const model = await lm.load(folder)
+    const want = model.tokenizer!.prompt(messages)
+    const places = ["saved", "saved", "saved.gguf"].map((name) => join(scratch, name))
+    for (const place of places) lm.save(model, place)
+    for (const place of [folder, ...places]) {
+      const { tokenizer } = await lm.load(place)
+      expect(tokenizer!.prompt(messages)).toBe(want)
+      expect(tokenizer!.prompt(messages, { values: { tools: [] } })).toBe("tools: hi")
+      expect(tokenizer!.prompt(messages, { template: "tool_use" })).toBe("tools: hi")
+    }
+    const { files } = model.tokenizer!
+    const outside = new Tokenizer({ ...files, templates: { "../x": "" } })
+    expect(() => lm.save({ ...model, tokenizer: outside }, join(scratch, "outside"))).toThrow(
+      '[save] "../x" cannot be the name of a chat template\'s file',
+    )
+  })
 })
 
 test("a model whose chat template is invalid reads texts", async () => {

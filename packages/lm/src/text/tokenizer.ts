@@ -1,11 +1,11 @@
 /**
  * A model's tokenizer and chat template, by `@huggingface/tokenizers` and `@huggingface/jinja`.
  */
-import { Template } from "@huggingface/jinja"
 import { Tokenizer as HubTokenizer } from "@huggingface/tokenizers"
 import { ArgumentError, FormatError, isPlainObject } from "@lazuli/core/engine"
 import { checkKind, type Kind, OBJECT, STRING, TOKENS } from "../argument-kinds"
 import type { Json, JsonObject } from "../models/settings"
+import { ChatTemplates } from "./chat-templates"
 
 /** One message of a conversation. */
 export interface Message {
@@ -41,6 +41,8 @@ export interface TokenizerFiles {
   readonly config: JsonObject
   /** chat_template.jinja, if there is one. */
   readonly template?: string | null
+  /** The files of additional_chat_templates, by name. */
+  readonly templates?: Readonly<Record<string, string>>
   /** End-of-text tokens from generation_config.json or config.json. */
   readonly eosIds?: readonly number[]
 }
@@ -49,25 +51,20 @@ export interface TokenizerFiles {
 export interface ChatOptions {
   /** Append the beginning of the assistant's message; true by default. */
   readonly addGenerationPrompt?: boolean
+  /** The name of a template, if the model has several; by default `tool_use` with `values.tools`, if there is one, and `default`. */
+  readonly template?: string
   /** Further variables for the template. */
   readonly values?: Readonly<Record<string, unknown>>
 }
+
+const hasTools = ({ tools }: NonNullable<ChatOptions["values"]>): boolean =>
+  tools !== undefined && tools !== null
 
 /** The text of a token in tokenizer_config.json, which is a string or an object. */
 function contentOf(token: Json | undefined): string | null {
   if (typeof token === "string") return token
   const content = isPlainObject(token) ? (token as JsonObject).content : null
   return typeof content === "string" ? content : null
-}
-
-function templateOf(config: JsonObject, file: string | null | undefined): string | null {
-  if (typeof file === "string") return file
-  const given = config.chat_template
-  if (typeof given === "string") return given
-  if (!Array.isArray(given)) return null
-  const named = given as readonly JsonObject[]
-  const found = named.find(({ name }) => name === "default") ?? named[0]
-  return typeof found?.template === "string" ? found.template : null
 }
 
 /**
@@ -81,18 +78,17 @@ export class Tokenizer {
   readonly eosIds: ReadonlySet<number>
   readonly bosToken: string | null
   readonly eosToken: string | null
-  /** The chat template's text, null if there is none. */
-  readonly templateSource: string | null
+  /** The texts of the chat templates by name. */
+  readonly templates: ReadonlyMap<string, string>
   private readonly inner: HubTokenizer
-  /** The template, or the error of one that is invalid, which matters only to conversations. */
-  private readonly template: Template | FormatError | null
+  private readonly chatTemplates: ChatTemplates
   private readonly specialTokens: Readonly<Record<string, string>>
   /** Tokens of a letter, after which {@link pieceOf} decodes others. */
   private before: readonly number[] | null = null
 
   constructor(readonly files: TokenizerFiles) {
     checkKind("Tokenizer", "the files", files, OBJECT, "They are { tokenizer, config }")
-    const { tokenizer, config, template } = files
+    const { tokenizer, config } = files
     try {
       this.inner = new HubTokenizer(tokenizer, config)
     } catch (cause) {
@@ -104,15 +100,8 @@ export class Tokenizer {
     const eos = this.eosToken === null ? undefined : this.inner.token_to_id(this.eosToken)
     if (eos !== undefined) ids.add(eos)
     this.eosIds = ids
-    this.templateSource = templateOf(config, template)
-    try {
-      this.template = this.templateSource === null ? null : new Template(this.templateSource)
-    } catch (cause) {
-      this.template = new FormatError("chat", `the chat template is invalid: ${reasonOf(cause)}`, {
-        cause,
-        hint: "Pass the prompt as a text",
-      })
-    }
+    this.chatTemplates = new ChatTemplates(config, files.template, files.templates)
+    this.templates = this.chatTemplates.sources
     const named = Object.entries(config).map(([name, token]) => [name, contentOf(token)] as const)
     this.specialTokens = Object.fromEntries(
       named.filter((pair): pair is [string, string] => pair[0].endsWith("_token") && pair[1] !== null),
@@ -121,7 +110,12 @@ export class Tokenizer {
 
   /** True if there is a chat template. */
   get chats(): boolean {
-    return this.template !== null
+    return this.templates.size > 0
+  }
+
+  /** The text of the chat template for conversations without tools, null if there is none. */
+  get templateSource(): string | null {
+    return this.chatTemplates.defaultSource
   }
 
   /** Encodes a text. `special: false` omits special tokens such as those at the beginning and end. */
@@ -187,12 +181,14 @@ export class Tokenizer {
 
   /**
    * Applies the chat template to a conversation.
-   * @throws ArgumentError if there is no template, or it rejects the conversation; FormatError if the template is invalid
+   * @throws ArgumentError if there is no such template, or it rejects the conversation; FormatError if the template is invalid
    */
   prompt(messages: readonly Message[], options: ChatOptions = {}): string {
     const variables = this.variablesOf(messages, options)
+    const { template, values = {} } = options
+    const chosen = this.chatTemplates.choose(template, hasTools(values))
     try {
-      return (this.template as Template).render(variables)
+      return chosen.render(variables)
     } catch (cause) {
       throw this.rejection(reasonOf(cause), cause)
     }
@@ -201,14 +197,12 @@ export class Tokenizer {
   /** The chat template's variables for a conversation. @throws the errors of `prompt` without a valid template */
   variablesOf(
     messages: readonly Message[],
-    { addGenerationPrompt = true, values = {} }: ChatOptions = {},
+    { addGenerationPrompt = true, template, values = {} }: ChatOptions = {},
   ): Record<string, unknown> {
     checkKind("Tokenizer.prompt", "the conversation", messages, MESSAGES)
-    if (!this.template)
-      throw new ArgumentError("chat", "the model has no chat template", {
-        hint: "Pass the prompt as a text",
-      })
-    if (this.template instanceof FormatError) throw this.template
+    if (template !== undefined) checkKind("Tokenizer.prompt", "template", template, STRING)
+    // For its errors.
+    this.chatTemplates.choose(template, hasTools(values))
     return {
       messages,
       tools: null,
