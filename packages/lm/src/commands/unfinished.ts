@@ -3,7 +3,8 @@
  * one waits beside it.
  */
 import { spawn } from "node:child_process"
-import { basename, dirname, resolve } from "node:path"
+import { basename, dirname } from "node:path"
+import { realPlace } from "../formats/replaced-folder"
 
 /** The other process: it reads until its parent has ended, and removes temporary files unless that said that it is done. */
 const PROGRAM = `
@@ -20,7 +21,7 @@ process.stdin.on("data", (part) => (said += part)).on("end", () => {
 
 /** Runs `write`, which makes a file or folder by way of temporary ones beside it. If the process is killed, these are removed. */
 export function removingUnfinished(place: string, write: () => void): void {
-  const path = resolve(place)
+  const path = realPlace(place)
   const prefix = `${basename(path)}.${process.pid}.`
   // In a session of its own: Ctrl-C does not reach it.
   const keeper = spawn(process.execPath, ["-e", PROGRAM, dirname(path), prefix], {

@@ -20,6 +20,7 @@ import type { StoredFormat } from "./gguf-stored"
 import { download, type HubOptions, hubModel } from "./hub"
 import { packedLayers, pathInFiles, weightsOf } from "./packed"
 import { readPooling } from "./pooling"
+import { finishReplacing } from "./replaced-folder"
 
 /** A network with its tokenizer and config. */
 export interface LoadedModel<N extends Network = Network> {
@@ -85,6 +86,7 @@ export async function load(source: string, options: LoadModelOptions = {}): Prom
   if (dtype !== undefined) checkKind("load", "dtype", dtype, FLOATING)
   if (activations !== undefined && !["exact", "int8"].includes(activations))
     throw new ArgumentError("load", `activations must be exact or int8, received ${describe(activations)}`)
+  if (!existsSync(source)) recover(source)
   if (!existsSync(source)) {
     const model = hubModel(source)
     if (model) {
@@ -133,6 +135,13 @@ export function fromConfig(config: JsonObject, dtype: mx.Dtype = mx.float32): Lo
 
 /** `.` has a name too. */
 const nameOf = (source: string): string => basename(resolve(source))
+
+/** Puts a folder in its place that a killed process was about to replace, unless the file system is read-only. */
+function recover(source: string): void {
+  try {
+    finishReplacing(resolve(source))
+  } catch {}
+}
 
 /** The GGUF file to load of a folder without config.json, null if it has none. @throws ArgumentError if it has several models */
 function ggufIn(folder: string): string | null {

@@ -1,8 +1,8 @@
 /**
  * `quantize` and `save`.
  */
-import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs"
-import { basename, dirname, join, resolve } from "node:path"
+import { existsSync, mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs"
+import { basename, dirname, join } from "node:path"
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe, FormatError } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
@@ -15,6 +15,7 @@ import { type GgufType, writeGgufModel } from "./gguf-write"
 import type { LoadedModel } from "./load"
 import { isPacked, type PackedLayer, packedLayers, pathInFiles, weightsOf } from "./packed"
 import { POOLING_FOLDER, poolingFiles } from "./pooling"
+import { replaceFolder } from "./replaced-folder"
 
 /** Options of {@link quantize}. */
 export interface QuantizeModelOptions extends nn.QuantizationOptions {
@@ -117,7 +118,7 @@ const checkSaving = optionsNamed<SaveOptions>({
 
 /**
  * Saves a model as a folder for `load` and mlx-lm, or, if the name ends in `.gguf`, as a GGUF file for `load` and llama.cpp. An existing
- * folder or file is replaced only once the new one is complete.
+ * folder or file is replaced only once the new one is complete, and so is the one that a link leads to.
  * @throws FormatError for models that GGUF files cannot represent; ArgumentError for a folder with other files, and for models that are
  * sharded or have adapters that are not fused
  * @example
@@ -136,24 +137,13 @@ export function save(model: LoadedModel, place: string, options: SaveOptions = {
     return
   }
   const files = filesOf(model)
-  // Files beside `folder/` are not in it.
-  const folder = resolve(place)
-  const beside = `${folder}.${process.pid}.tmp`
-  rmSync(beside, { recursive: true, force: true })
-  // In file systems that refuse folders, one recursive call for both would not end.
-  mkdirSync(dirname(beside), { recursive: true })
-  mkdirSync(beside)
-  try {
-    writeWeights(weightsOf(model), beside, maxShardBytes, onProgress)
+  replaceFolder(place, (folder) => {
+    writeWeights(weightsOf(model), folder, maxShardBytes, onProgress)
     for (const [path, content] of Object.entries(files)) {
-      mkdirSync(dirname(join(beside, path)), { recursive: true })
-      writeFileSync(join(beside, path), content)
+      mkdirSync(dirname(join(folder, path)), { recursive: true })
+      writeFileSync(join(folder, path), content)
     }
-    replaceFolder(beside, folder)
-  } catch (error) {
-    rmSync(beside, { recursive: true, force: true })
-    throw error
-  }
+  })
 }
 
 /** The contents of a folder's files other than weights, by their paths. */
@@ -216,19 +206,6 @@ const isOther = (folder: string): boolean =>
         ([POOLING_FOLDER, TEMPLATES_FOLDER].includes(name) && !isOther(join(folder, name))),
     )
   )
-
-/** Replaces a folder by another. */
-function replaceFolder(from: string, to: string): void {
-  const old = `${to}.${process.pid}.old`
-  rmSync(old, { recursive: true, force: true })
-  try {
-    renameSync(to, old)
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error
-  }
-  renameSync(from, to)
-  rmSync(old, { recursive: true, force: true })
-}
 
 function writeWeights(weights: Weights, folder: string, maxBytes: number, onProgress?: Progress): void {
   const shards: Weights[] = [{}]
