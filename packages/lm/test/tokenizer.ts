@@ -1,6 +1,8 @@
 /** The tiny checkpoints' tokenizer: bytes, a few merges and special tokens, and a chat template. */
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
+import { sentencePiece } from "../src/formats/gguf-tokenizer"
+import type { JsonObject } from "../src/models/settings"
 
 export const VOCABULARY = 288
 
@@ -56,6 +58,22 @@ export function tinyTokenizer(): Record<string, unknown> {
       vocab,
       merges: MERGES.map((pair) => pair.join(" ")),
     },
+  }
+}
+
+/** The tokens of {@link spacedTokenizer}: bytes, and words with and without SentencePiece's mark of spaces. */
+const WORDS = ["▁", "a", "▁a", "é", "H", "i", "Hi", "▁Hi"]
+
+/** A SentencePiece tokenizer, which puts a space before texts and drops it again. */
+export function spacedTokenizer(): JsonObject {
+  const bytes = Array.from({ length: 256 }, (_, i) => `<0x${i.toString(16).toUpperCase().padStart(2, "0")}>`)
+  const unused = Array.from({ length: VOCABULARY - 257 - WORDS.length }, (_, i) => `unused${i}`)
+  const tokens = ["<unk>", ...bytes, ...WORDS, ...unused]
+  const vocab = Object.fromEntries(tokens.map((token, id) => [token, id]))
+  const added_tokens: JsonObject[] = []
+  return {
+    ...{ version: "1.0", truncation: null, padding: null, post_processor: null, added_tokens },
+    ...sentencePiece(vocab, ["▁ a", "H i", "▁ Hi"], "<unk>"),
   }
 }
 

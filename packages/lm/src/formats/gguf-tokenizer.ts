@@ -235,11 +235,12 @@ function byteLevel(
   }
 }
 
-function sentencePiece(
+/** @param prefix - a space before texts, which the decoder drops */
+export function sentencePiece(
   vocab: JsonObject,
   merges: readonly string[],
   unknown: string,
-  prefix: boolean,
+  prefix = true,
 ): JsonObject {
   const space = { type: "Replace", pattern: { String: " " }, content: "▁" }
   const strip = { type: "Strip", content: " ", start: 1, stop: 0 }

@@ -22,7 +22,7 @@ import { emptyCache, maxCacheSize } from "./caches"
 import { checkOptions, type GenerateOptions, limitOptions } from "./options"
 import { checkLogits, outgrows, prefillChunk, trimToPrompt } from "./prefill"
 import { PrefixStore } from "./prefixes"
-import { causal, type Prompt, promptTokens } from "./prompts"
+import { causal, continued, type Prompt, promptTokens } from "./prompts"
 import { RowsCache } from "./rows-cache"
 import { type Choice, likeliestOf, type Proposal, Sampler } from "./sampler"
 import { type SlotRow, Slots } from "./slots"
@@ -174,7 +174,7 @@ export class Batcher {
       tokens,
       options,
       sampler: new Sampler(options, tokens, options.logprobs ?? null),
-      writer: new Writer(this.model, options),
+      writer: new Writer(this.model, options, continued(prompt, tokens, options)),
       pieces: new PieceQueue(),
       reserved,
       cache: [],

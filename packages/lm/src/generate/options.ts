@@ -17,6 +17,11 @@ export interface GenerateOptions extends SamplingOptions, CacheOptions, StepOpti
   readonly maxTokens?: number
   /** Stop strings: generation ends before the first one. */
   readonly stop?: string | readonly string[]
+  /**
+   * The text continues the prompt's: its first word keeps a space that SentencePiece drops at the beginning of texts. True by default for a
+   * prompt that is a text, and false for a conversation, whose answer is a text of its own, and for token ids.
+   */
+  readonly continues?: boolean
   /** Continue after end-of-text tokens. */
   readonly ignoreEos?: boolean
   /**
@@ -51,6 +56,7 @@ const checkNames = optionsNamed<GenerateOptions>({
   maxTokens: COUNT,
   stop: true,
   ignoreEos: FLAG,
+  continues: FLAG,
   logprobs: true,
   signal: true,
   prefillStep: COUNT,

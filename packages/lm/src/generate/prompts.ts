@@ -31,6 +31,13 @@ export function promptTokens(model: LoadedModel, prompt: Prompt): number[] {
   return tokens
 }
 
+/** The tokens that a generated text continues: none, if it begins anew. */
+export const continued = (
+  prompt: Prompt,
+  tokens: readonly number[],
+  { continues = typeof prompt === "string" }: { readonly continues?: boolean },
+): readonly number[] => (continues ? tokens : [])
+
 /** @throws ArgumentError for tokens outside the vocabulary */
 export function checkTokens({ network, config }: LoadedModel, tokens: readonly number[]): void {
   const vocabulary =

@@ -10,7 +10,7 @@ import type { CausalNetwork } from "../models/network"
 import { checkContent, checkSettings, emptyCache, noteContent } from "./caches"
 import { checkOptions, type GenerateOptions, limitOptions } from "./options"
 import { checkCacheBytes, outgrows, prefill, trimToPrompt } from "./prefill"
-import { causal, type Prompt, promptTokens } from "./prompts"
+import { causal, continued, type Prompt, promptTokens } from "./prompts"
 import { type Choice, type Proposal, Sampler } from "./sampler"
 import { draftOf, speculate } from "./speculate"
 import { greedyStepOf, stepOf } from "./steps"
@@ -35,7 +35,7 @@ export async function* stream(
   const tokens = promptTokens(model, prompt)
   const network = causal("stream", model)
   const limited = limitOptions(network, tokens, options)
-  const writer = new Writer(model, limited)
+  const writer = new Writer(model, limited, continued(prompt, tokens, options))
   const cache = options.cache ?? emptyCache(network, options)
   if (inUse.has(cache))
     throw new ArgumentError("stream", "the cache is used by a generation that has not ended", {

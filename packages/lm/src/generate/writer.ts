@@ -29,13 +29,15 @@ export class Writer {
   private readonly text: Detokenizer | null
   private readonly stops: StopFinder
   private count = 0
+  /** @param before - tokens that the text continues */
   constructor(
     private readonly model: LoadedModel,
     private readonly options: GenerateOptions,
+    before: readonly number[],
   ) {
     const { stop = [] } = options
     const stops = typeof stop === "string" ? [stop] : stop
-    this.text = model.tokenizer && new Detokenizer(model.tokenizer)
+    this.text = model.tokenizer && new Detokenizer(model.tokenizer, before)
     this.stops = new StopFinder(stops.filter((text) => text !== ""))
   }
 

@@ -1,6 +1,6 @@
 /** Log-probabilities of tokens that are parts of characters, and of those whose decoder drops a space. */
 import { expect, test } from "vitest"
-import { tinyTokenizer } from "../../test/tokenizer"
+import { spacedTokenizer, tinyTokenizer } from "../../test/tokenizer"
 import type { Piece } from "../generate/writer"
 import { Tokenizer } from "../text/tokenizer"
 import { chatLogprobsOf, textLogprobsOf } from "./log-probabilities"
@@ -13,35 +13,7 @@ const pieceOf = (token: number, top: Piece["top"] = []): Piece => ({
   finish: null,
 })
 
-/** A tokenizer like SentencePiece's. */
-function spacing(): Tokenizer {
-  const vocab: Record<string, number> = { "<unk>": 0 }
-  for (let i = 0; i < 256; i++) vocab[`<0x${i.toString(16).toUpperCase().padStart(2, "0")}>`] = 1 + i
-  for (const text of ["▁", "a", "▁a", "é"]) vocab[text] = Object.keys(vocab).length
-  const tokenizer = {
-    ...tinyTokenizer(),
-    added_tokens: [],
-    normalizer: {
-      type: "Sequence",
-      normalizers: [
-        { type: "Prepend", prepend: "▁" },
-        { type: "Replace", pattern: { String: " " }, content: "▁" },
-      ],
-    },
-    pre_tokenizer: null,
-    decoder: {
-      type: "Sequence",
-      decoders: [
-        { type: "Replace", pattern: { String: "▁" }, content: " " },
-        { type: "ByteFallback" },
-        { type: "Fuse" },
-        { type: "Strip", content: " ", start: 1, stop: 0 },
-      ],
-    },
-    model: { type: "BPE", unk_token: "<unk>", fuse_unk: true, byte_fallback: true, vocab, merges: ["▁ a"] },
-  }
-  return new Tokenizer({ tokenizer: tokenizer as never, config: {} })
-}
+const spacing = (): Tokenizer => new Tokenizer({ tokenizer: spacedTokenizer(), config: {} })
 
 test("bytes of tokens combine to the text, spaces included", () => {
   for (const tokenizer of [spacing(), new Tokenizer({ tokenizer: tinyTokenizer() as never, config: {} })]) {

@@ -257,7 +257,12 @@ export class RequestHandler {
     const [tokens] = await about(param, () => this.tokensOf([prompt], controller.signal))
     this.counted(param, [tokens], model.network.maxPositions)
     const pieces = await about(param, () =>
-      batch.stream(tokens, { ...options, logprobs, signal: controller.signal }),
+      batch.stream(tokens, {
+        ...options,
+        logprobs,
+        continues: param === "prompt",
+        signal: controller.signal,
+      }),
     )
     this.counts.requests++
     this.counts.promptTokens += tokens.length

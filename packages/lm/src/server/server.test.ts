@@ -11,6 +11,7 @@ import OpenAI from "openai"
 import { afterAll, beforeAll, describe, expect, type Mock, test, vi } from "vitest"
 import "@lazuli/backend-cpu"
 import { writeCheckpoint } from "../../test/checkpoints"
+import { spacedTokenizer, writeJson } from "../../test/tokenizer"
 
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-server-"))
 let model: lm.LoadedModel
@@ -105,6 +106,22 @@ test("offsets of text count characters, not parts of them", async () => {
   const response = await app.request("/v1/completions", { method: "POST", body })
   const { choices } = (await response.json()) as OpenAI.Completion
   expect(choices[0].logprobs?.text_offset).toEqual([0, 1, 2])
+})
+
+test("a completion begins with the space before its first word, and an answer does not", async () => {
+  const folder = writeCheckpoint("llama", join(scratch, "spaced"))
+  writeJson(folder, "tokenizer.json", spacedTokenizer())
+  const spaced = await lm.load(folder)
+  const { app } = lm.createServer(spaced)
+  const ask = async <T>(path: string, asked: object): Promise<T> => {
+    const bias = { logit_bias: { [spaced.tokenizer!.idOf("▁a")!]: 100 }, max_tokens: 2, temperature: 0 }
+    const body = JSON.stringify({ ...bias, ...asked })
+    return (await (await app.request(`/v1/${path}`, { method: "POST", body })).json()) as T
+  }
+  for (const prompt of ["Hi", spaced.tokenizer!.encode("Hi")])
+    expect((await ask<OpenAI.Completion>("completions", { prompt })).choices[0].text).toBe(" a a")
+  const answer = await ask<OpenAI.ChatCompletion>("chat/completions", { messages })
+  expect(answer.choices[0].message.content).toBe("a a")
 })
 
 test("log-probabilities have the bytes of tokens that are a part of a character", async () => {

@@ -1,6 +1,6 @@
 /** Multi-byte characters, which are split by tokens of one byte. */
 import { expect, test } from "vitest"
-import { tinyTokenizer } from "../../test/tokenizer"
+import { spacedTokenizer, tinyTokenizer } from "../../test/tokenizer"
 import { Detokenizer } from "./detokenizer"
 import { StopFinder } from "./stops"
 import { Tokenizer } from "./tokenizer"
@@ -37,6 +37,27 @@ test("invalid bytes are output after some delay", () => {
   const end = new Detokenizer(tokenizer)
   end.push(half)
   expect(end.finish()).toBe("\uFFFD")
+})
+
+test("a text that continues another begins with its space, and others without", () => {
+  const spaced = new Tokenizer({ tokenizer: spacedTokenizer(), config: {} })
+  const [before, tokens] = ["a Hi", " a é東"].map((text) => spaced.encode(text))
+  // The space before texts is one more, which is not a text's own.
+  tokens.shift()
+  const written = (context?: readonly number[]): string => {
+    const text = new Detokenizer(spaced, context)
+    return tokens.map((token) => text.push(token)).join("") + text.finish()
+  }
+  expect(written(before)).toBe(" a é東")
+  for (const context of [undefined, []]) expect(written(context)).toBe("a é東")
+  const long = Array.from({ length: 50 }, () => before).flat()
+  expect(written(long)).toBe(" a é東")
+})
+
+test("a character that was begun before is in the text that completes it", () => {
+  const tokens = tokenizer.encode("a東b")
+  const text = new Detokenizer(tokenizer, tokens.slice(0, 2))
+  expect(tokens.slice(2).map((token) => text.push(token))).toEqual(["", "東", "b"])
 })
 
 test("stop strings are found across pieces, and text that only begins like one is output", () => {

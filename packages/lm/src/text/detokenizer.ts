@@ -1,12 +1,15 @@
 /**
  * Incremental detokenization that never splits a character, although tokens may be parts of one.
  */
+import { checkKind, TOKENS } from "../argument-kinds"
 import { checkTokenizer } from "../arguments"
 import type { Tokenizer } from "./tokenizer"
 
 const INCOMPLETE = "\uFFFD"
 /** Bytes that are still not a character after this many tokens are output as they are. */
 const MAX_PENDING = 8
+/** Tokens before a text that decide whether its first one keeps a space; a character has fewer. */
+const CONTEXT = 8
 const TAIL = new RegExp(`${INCOMPLETE}+$`)
 
 /**
@@ -18,7 +21,9 @@ const TAIL = new RegExp(`${INCOMPLETE}+$`)
  * pieces.join('') + text.finish() // => 'the 東京'
  */
 export class Detokenizer {
-  private readonly tokens: number[] = []
+  private readonly tokens: number[]
+  /** Number of tokens that the text continues. */
+  private readonly context: number
   /** Start of the context for decoding the next tokens: some tokenizers drop a leading space. */
   private prefix = 0
   /** Number of tokens that were output completely. */
@@ -27,8 +32,15 @@ export class Detokenizer {
   private last = 0
   private written = 0
 
-  constructor(private readonly tokenizer: Tokenizer) {
+  /** @param before - tokens that the text continues: it then begins with a space that tokenizers drop at the beginning of texts */
+  constructor(
+    private readonly tokenizer: Tokenizer,
+    before: readonly number[] = [],
+  ) {
     checkTokenizer("Detokenizer", tokenizer)
+    checkKind("Detokenizer", "the tokens before", before, TOKENS)
+    this.tokens = before.slice(-CONTEXT)
+    this.context = this.done = this.last = this.tokens.length
   }
 
   /** Adds a token, and returns the text it completes; empty while a character is incomplete. */
@@ -44,7 +56,9 @@ export class Detokenizer {
 
   private take(all: boolean): string {
     if (this.done === this.tokens.length) return ""
-    const before = this.tokenizer.decode(this.tokens.slice(this.prefix, this.done))
+    let before = this.tokenizer.decode(this.tokens.slice(this.prefix, this.done))
+    // A character that the context begins is text.
+    if (this.done === this.context) before = before.replace(TAIL, "")
     const now = this.tokenizer.decode(this.tokens.slice(this.prefix))
     // A tokenizer's clean-up can change earlier text, which was already output.
     const isChanged = !now.startsWith(before)
