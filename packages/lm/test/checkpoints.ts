@@ -123,6 +123,7 @@ export function decoder(parts: Parts = {}): Tensors {
   return all
 }
 
+const OLMO_NORMS = ["post_attention_layernorm", "post_feedforward_layernorm"]
 const FOUR_NORMS = [
   "input_layernorm",
   "post_attention_layernorm",
@@ -436,10 +437,26 @@ export const tiny: Record<string, Tiny> = {
   },
   olmo2: {
     config: { ...base, model_type: "olmo2", architectures: ["Olmo2ForCausalLM"], rope_theta: 500000 },
-    tensors: decoder({
-      qkNorm: [HEADS * DIM, KV * DIM],
-      norms: ["post_attention_layernorm", "post_feedforward_layernorm"],
-    }),
+    tensors: decoder({ qkNorm: [HEADS * DIM, KV * DIM], norms: OLMO_NORMS }),
+  },
+  olmo3: {
+    config: {
+      ...base,
+      model_type: "olmo3",
+      architectures: ["Olmo3ForCausalLM"],
+      num_hidden_layers: 4,
+      sliding_window: 8,
+      rope_theta: 500000,
+      rope_scaling: {
+        rope_type: "yarn",
+        factor: 8,
+        original_max_position_embeddings: 32,
+        attention_factor: 1.2,
+        beta_fast: 32,
+        beta_slow: 1,
+      },
+    },
+    tensors: decoder({ layers: 4, qkNorm: [HEADS * DIM, KV * DIM], norms: OLMO_NORMS }),
   },
   gpt2: {
     config: {

@@ -21,7 +21,10 @@ export function ggufArchitecture(metadata: GgufMetadata): Architecture {
     )
   const has = (key: string): boolean => (metadata.number(`${name}.${key}`) ?? 0) > 0
   if (name === "olmo2" && has("attention.sliding_window"))
-    throw metadata.error("OLMo 3, which has sliding windows, is not supported")
+    throw metadata.error(
+      "OLMo 3 is not supported in GGUF files",
+      "Load it from a folder in Hugging Face format",
+    )
   const type = has("expert_count") ? "mixtral" : has("attention.sliding_window") ? "mistral" : "llama"
   return name === "llama" ? named.find(({ modelTypes }) => modelTypes.includes(type))! : named[0]
 }

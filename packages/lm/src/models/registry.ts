@@ -9,7 +9,7 @@ import { gemma } from "./families/gemma"
 import { gpt2 } from "./families/gpt2"
 import { llama } from "./families/llama"
 import { mixtral } from "./families/mixtral"
-import { olmo2 } from "./families/olmo2"
+import { olmo } from "./families/olmo"
 import { phi3 } from "./families/phi3"
 import { qwen } from "./families/qwen"
 import { roberta } from "./families/roberta"
@@ -53,7 +53,7 @@ export function registerFamily(family: Family): void {
   for (const type of family.modelTypes) families.set(type, family)
 }
 
-for (const family of [bert, gemma, gpt2, llama, mixtral, olmo2, phi3, qwen, roberta]) registerFamily(family)
+for (const family of [bert, gemma, gpt2, llama, mixtral, olmo, phi3, qwen, roberta]) registerFamily(family)
 
 /**
  * The supported `model_type`s, sorted.

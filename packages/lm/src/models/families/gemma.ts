@@ -5,9 +5,8 @@
 import { Decoder, type DecoderPlan } from "../decoder"
 import { activationOf, GatedFeedForward, OffsetNorm } from "../layers"
 import type { Family, Weights } from "../network"
-import { type Rope, ropeOf } from "../rope"
 import { Settings } from "../settings"
-import { llamaPlan, sanitizeDecoder, sizesOf, windowsOf } from "./llama"
+import { llamaPlan, localRope, sanitizeDecoder, sizesOf, windowsOf } from "./llama"
 
 /** The defaults of transformers' Gemma3TextConfig, which the configs of Gemma 3's multimodal models omit. */
 const GEMMA3 = {
@@ -59,7 +58,8 @@ function attentionOf(config: Settings, norm: (dims: number) => OffsetNorm): Deco
   const every = third ? config.count("sliding_window_pattern", 6) : 2
   const windows = windowsOf(config, (layer) => (layer + 1) % every !== 0)
   const cap = config.optionalNumber("attn_logit_softcapping")
-  const local = third ? localRope(config, sizes.headDim) : sizes.rope
+  const base = config.number("rope_local_base_freq", 10000)
+  const local = third ? localRope(config, sizes.headDim, base) : sizes.rope
   return (layer) => {
     const window = windows(layer)
     return {
@@ -71,15 +71,6 @@ function attentionOf(config: Settings, norm: (dims: number) => OffsetNorm): Deco
       ...(third ? { norm: { over: "head", make: norm } } : {}),
     }
   }
-}
-
-/** RoPE of sliding-window layers: another base, without scaling. */
-function localRope(config: Settings, headDim: number): Rope {
-  if (config.part("rope_parameters")?.part("sliding_attention"))
-    return ropeOf(config, { headDim, layerType: "sliding_attention" })
-  const { rope_scaling: _, ...values } = config.values
-  const base = config.number("rope_local_base_freq", 10000)
-  return ropeOf(new Settings({ ...values, rope_theta: base }, config.source), { headDim })
 }
 
 /** The name of a weight or layer without the parts of multimodal models. */

@@ -7,7 +7,7 @@ import { Decoder, type DecoderPlan } from "../decoder"
 import { type AttentionSizes, activationOf, GatedFeedForward, type MakeNorm } from "../layers"
 import type { Family, Weights } from "../network"
 import { type Rope, type RopeChoice, ropeOf } from "../rope"
-import type { Settings } from "../settings"
+import { Settings } from "../settings"
 
 /** RMS norm with the config's epsilon. */
 export const rmsNorm =
@@ -45,6 +45,14 @@ export function windowsOf(
     )
   const window = config.optionalCount("sliding_window")
   return (layer) => ((types ? types[layer] === "sliding_attention" : slides(layer)) ? window : null)
+}
+
+/** RoPE of layers with windows that is not scaled as that of others is. @param base - the base if the config has none for these layers */
+export function localRope(config: Settings, headDim: number, base: number): Rope {
+  if (config.part("rope_parameters")?.part("sliding_attention"))
+    return ropeOf(config, { headDim, base, layerType: "sliding_attention" })
+  const { rope_scaling: _, rope_parameters: __, ...values } = config.values
+  return ropeOf(new Settings({ ...values, rope_theta: base }, config.source), { headDim })
 }
 
 /** Settings of other Llama-like decoders (Granite, Cohere, Gemma, OLMo), with the values that change nothing. */
