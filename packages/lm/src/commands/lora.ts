@@ -131,9 +131,14 @@ async function lora(flags: Flags, terminal: Terminal): Promise<void> {
   const network = causal("lora", model)
   const read = (file: string) => readDataset(file, tokenizerOf(model), { maskPrompt, maxTokens })
   const [examples, valid] = [read(flags.data), flags.valid ? read(flags.valid) : null]
+  const unused = examples.filter(({ tokens, from }) => from >= tokens.length).length
+  if (unused > 0)
+    terminal.err(
+      `${unused} of ${examples.length} examples are left out: --max-tokens cuts off what they teach\n`,
+    )
   mx.random.seed(flags.seed)
   const names = addAdapters(network, { rank, scale, dropout, layers, keys })
-  terminal.err(`${names.length} adapters of rank ${rank}, ${examples.length} examples\n`)
+  terminal.err(`${names.length} adapters of rank ${rank}, ${examples.length - unused} examples\n`)
   const report = async (when: string): Promise<void> => {
     if (valid)
       terminal.out(`${when}: loss ${(await evaluate(network, valid)).toFixed(4)} on ${flags.valid}\n`)

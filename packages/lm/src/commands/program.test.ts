@@ -95,6 +95,16 @@ test("adapters are trained, loaded by each command, and fused", async () => {
   expect(evaluated.err).toMatch(/1 examples?, \d+ tokens\/s; peak memory/)
 })
 
+test("lora says which examples it leaves out", async () => {
+  const data = join(scratch, "cut.jsonl")
+  const lines = [{ prompt: "the end of the beginning of the end", completion: "in" }, { text: "the end" }]
+  writeFileSync(data, lines.map((line) => JSON.stringify(line)).join("\n"))
+  const lora = ["lora", "-m", folder, "-d", data, "-o", join(scratch, "cut"), "--steps", "1", "--mask-prompt"]
+  const { err } = await ran([...lora, "--max-tokens", "4"])
+  expect(err).toMatch(/1 of 2 examples are left out: --max-tokens/)
+  expect(err).toMatch(/adapters of rank 8, 1 examples/)
+})
+
 test("a run of lora has the same result each time, and when it is continued", async () => {
   const data = join(scratch, "seeded.jsonl")
   writeFileSync(data, JSON.stringify({ text: "the end of the beginning" }))
@@ -214,7 +224,7 @@ test("errors of files and addresses are shown without a stack trace", async () =
   for (const [args, reason] of [
     [[...serve, String(port)], /^listen EADDRINUSE: address already in use/],
     [[...serve, "99999"], /Not a port/],
-    [["eval", "-m", folder, "-d", scratch], /^EISDIR/],
+    [["eval", "-m", folder, "-d", scratch], /is a folder, expected a file in it/],
     [["convert", "-m", folder, "-o", join(folder, "config.json", "x")], /^ENOTDIR/],
   ] as const) {
     const { err } = await ran(args, 1)

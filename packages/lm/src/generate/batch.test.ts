@@ -82,6 +82,10 @@ test.each([
   [{ logitBias: { "-1": 1 } }, /logitBias must map token ids to numbers, received -1/],
   [{ logitBias: { 1.5: 1 } }, /logitBias must map/],
   [{ logitBias: { 5: Number.NaN } }, /logitBias must map/],
+  [
+    { logitBias: Object.fromEntries(Array.from({ length: 288 }, (_, i) => [i, -Infinity])) },
+    /logitBias leaves no token/,
+  ],
   [{ logitBias: { 288: 1 } }, /logitBias: the vocabulary of 288 has no token 288/],
   [{ topK: 1.5 }, /topK must be an integer/],
   [{ repetitionWindow: 1.5 }, /repetitionWindow must be an integer/],

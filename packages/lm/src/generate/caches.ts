@@ -1,7 +1,6 @@
 /**
  * Creating, sizing, saving and loading caches.
  */
-import { createHash } from "node:crypto"
 import { existsSync } from "node:fs"
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe, FormatError, isPlainObject } from "@lazuli/core/engine"
@@ -17,6 +16,7 @@ import {
   type LayerShape,
   PlainCache,
 } from "../models/cache"
+import { fingerprintOf } from "../models/fingerprint"
 import type { CausalNetwork } from "../models/network"
 import { PagedCache } from "../models/paged-cache"
 import { CACHE_BITS, type CacheFormat, QuantizedCache } from "../models/quantized-cache"
@@ -175,24 +175,12 @@ const contents = new WeakMap<Cache, Content>()
 const startsWith = (tokens: readonly number[], known: readonly number[], length: number): boolean =>
   known.slice(0, length).every((token, i) => i >= tokens.length || token === tokens[i])
 
-/** Values of each weight in a fingerprint. */
-const SAMPLED = 16
-
-/** Names, shapes and dtypes of a network's weights, and the first values of each, as a hash: fine-tuning may change any of them. */
-function fingerprintOf(network: CausalNetwork): string {
-  const weights = mx.treeFlatten(network.parameters()) as [string, mx.Array][]
-  const hash = createHash("sha256")
-  for (const [name, { shape, dtype }] of weights) hash.update(`${name} ${dtype.name} ${shape.join(",")};`)
-  const parts = weights
-    .filter(([, { ndim }]) => ndim > 0)
-    .map(([, weight]) => weight.index(...weight.shape.slice(1).map(() => 0), mx.s(0, SAMPLED)).view(mx.uint8))
-  if (parts.length > 0) hash.update(mx.concatenate(parts).toTypedArray() as Uint8Array)
-  return hash.digest("hex")
-}
-
 /** Records the tokens that a generation has put into a cache, if they continue what is known of it. */
 export function noteContent(network: CausalNetwork, cache: Cache, tokens: readonly number[]): void {
-  contents.set(cache, { tokens: tokens.slice(0, cacheLength(cache)), network: fingerprintOf(network) })
+  contents.set(cache, {
+    tokens: tokens.slice(0, cacheLength(cache)),
+    network: fingerprintOf(network.parameters()),
+  })
 }
 
 /** @throws ArgumentError if a cache is known to be of another model, or to have other tokens than the prompt's first ones */
@@ -200,7 +188,7 @@ export function checkContent(network: CausalNetwork, cache: Cache, prompt: reado
   const content = contents.get(cache)
   const used = Math.min(cacheLength(cache), prompt.length - 1)
   if (!content || used === 0) return
-  if (content.network !== fingerprintOf(network))
+  if (content.network !== fingerprintOf(network.parameters()))
     throw new ArgumentError("stream", "the cache is from another model")
   if (!startsWith(prompt, content.tokens, used))
     throw new ArgumentError("stream", "the cache has other tokens than the beginning of the prompt")

@@ -99,8 +99,11 @@ export function limitOptions(
   if (length === 0) throw new ArgumentError("stream", "the prompt has no tokens")
   if (length > maxPositions)
     throw new ArgumentError("stream", `the prompt has ${length} tokens, the model supports ${maxPositions}`)
-  const unknown = Object.keys(options.logitBias ?? {}).find((token) => Number(token) >= vocabulary)
+  const biases = Object.entries(options.logitBias ?? {})
+  const unknown = biases.map(([token]) => token).find((token) => Number(token) >= vocabulary)
   if (unknown !== undefined)
     throw new ArgumentError("stream", `logitBias: the vocabulary of ${vocabulary} has no token ${unknown}`)
+  if (biases.filter(([, bias]) => bias === -Infinity).length === vocabulary)
+    throw new ArgumentError("stream", "logitBias leaves no token")
   return { ...options, maxTokens: Math.min(options.maxTokens ?? 256, maxPositions - length + 1) }
 }

@@ -14,6 +14,7 @@ import {
   grown,
   PlainCache,
   tokens,
+  zerosOf,
 } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
 import { programOf } from "./steps"
@@ -124,9 +125,12 @@ export class Slots<R extends SlotRow> {
     const put = (buffer: mx.Array, held: mx.Array): mx.Array => {
       const read = held.index(...tokens(0, length))
       const written = mx.sliceUpdate(buffer, read, [slot, 0], [0, 2])
-      // Its handle would keep the row's buffer until garbage collection.
-      read.dispose()
-      return written
+      // Tokens of an earlier row that are NaN would make this one's results NaN, masked as they are.
+      const free = zerosOf(buffer, 1, [length, this.room])
+      const clean = mx.sliceUpdate(written, free, [slot, length], [0, 2])
+      // Their handles would keep the buffers until garbage collection.
+      disposeAll([read, written, free])
+      return clean
     }
     this.replace(
       this.layers.map(({ keys, values }, i) => ({

@@ -216,6 +216,8 @@ export class PlainCache implements LayerCache {
   longest = 0
   private keys: mx.Array | null = null
   private values: mx.Array | null = null
+  /** Number of tokens in its buffers, with those that were trimmed. */
+  private written = 0
 
   get nbytes(): number {
     return (this.keys?.nbytes ?? 0) + (this.values?.nbytes ?? 0)
@@ -227,25 +229,35 @@ export class PlainCache implements LayerCache {
     this.keys = put(this.keys, k, from)
     this.values = put(this.values, v, from)
     this.offset = to
+    this.written = Math.max(this.written, to)
     return attendWithin(q, { keys: this.keys, values: this.values }, [0, to], rules, pass)
   }
 
-  /** Its buffers, with capacity for one more token; null if it is empty. */
+  /** Its buffers, zero beyond its tokens, with capacity for one more token; null if it is empty. */
   buffers(): Buffers | null {
+    if (this.written > this.offset) this.clear()
     const { keys, values, offset } = this
     if (!keys || !values) return null
     return { keys: grown(keys, offset, offset + 1), values: grown(values, offset, offset + 1) }
   }
-  /** Takes over buffers with `offset` tokens. */
+  /** Clears trimmed tokens: a mask does not hide NaN, since 0 · NaN is NaN. */
+  private clear(): void {
+    const { offset, written } = this
+    const clean = (x: mx.Array): mx.Array => put(x, zerosOf(x, x.shape[0], [offset, written]), offset)
+    this.keys &&= clean(this.keys)
+    this.values &&= clean(this.values)
+    this.written = offset
+  }
+  /** Takes over buffers with `offset` tokens, zero beyond them. */
   take({ keys, values }: Buffers, offset: number): this {
-    Object.assign(this, { keys, values, offset })
+    Object.assign(this, { keys, values, offset, written: offset })
     return this
   }
   /** Takes over buffers with one more token. */
   advance({ keys, values }: Buffers): void {
     this.keys = keys
     this.values = values
-    this.offset++
+    this.written = ++this.offset
   }
 
   canTrim(n: number): boolean {
@@ -280,7 +292,7 @@ export class PlainCache implements LayerCache {
   /** Restores the contents from {@link state}. */
   restore({ numbers, arrays }: CacheState): this {
     checkSaved(arrays, ["keys", "values"], numbers.offset)
-    this.offset = numbers.offset
+    this.offset = this.written = numbers.offset
     this.keys = arrays.keys?.index("...") ?? null
     this.values = arrays.values?.index("...") ?? null
     return this
@@ -313,6 +325,12 @@ export function put(buffer: mx.Array | null, x: mx.Array, from: number): mx.Arra
   held.dispose()
   room.dispose()
   return written
+}
+
+/** Zeros for the tokens [from, to) of rows of a buffer, as far as it goes. */
+export function zerosOf(buffer: mx.Array, rows: number, [from, to]: readonly [number, number]): mx.Array {
+  const [, heads, room, features] = buffer.shape
+  return mx.zeros([rows, heads, Math.max(0, Math.min(to, room) - from), features], buffer.dtype)
 }
 
 /** A buffer with capacity for `length` tokens, with the first `held` ones copied. */

@@ -42,10 +42,16 @@ test("a large request shares each computation with the ones after it", async () 
   expect(Math.max(...computed.map(({ length }) => length))).toBeLessThanOrEqual(64)
 })
 
-test("an error fails the requests of its computation, and no later ones", async () => {
+test("an error fails the request with its items, and no others", async () => {
   const { queue } = doubling()
-  const all = await Promise.allSettled([[1], [-1], [2]].map((items) => queue.run(items)))
-  expect(all.map(({ status }) => status)).toEqual(["fulfilled", "rejected", "rejected"])
+  const all = await Promise.allSettled([[1], [-1], [2], [3, -1], [4, 5]].map((items) => queue.run(items)))
+  expect(all.map(({ status }) => status)).toEqual([
+    "fulfilled",
+    "rejected",
+    "fulfilled",
+    "rejected",
+    "fulfilled",
+  ])
   expect(await queue.run([3])).toEqual([6])
 })
 

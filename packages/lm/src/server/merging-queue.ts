@@ -10,6 +10,12 @@ interface Request<T, R> {
   reject(reason: unknown): void
 }
 
+/** Some items of a request. */
+interface Part<T, R> {
+  readonly request: Request<T, R>
+  readonly items: readonly T[]
+}
+
 /** Maximum number of items computed at a time, so that a large request does not delay the ones after it by more. */
 const ITEMS = 64
 
@@ -49,27 +55,33 @@ export class MergingQueue<T, R> {
   private async work(): Promise<void> {
     if (this.running) return
     this.running = true
-    while (this.requests.length > 0) {
-      const parts = this.next()
-      const owners = parts.map(({ request }) => request)
-      try {
-        const results = await this.compute(parts.flatMap(({ items }) => items))
-        let at = 0
-        for (const { request, items } of parts)
-          for (let i = 0; i < items.length; i++) request.results.push(results[at++])
-        for (const request of owners)
-          if (request.results.length === request.items.length) request.resolve(request.results)
-        this.requests = this.requests.filter((request) => request.results.length < request.items.length)
-      } catch (reason) {
-        for (const request of owners) request.reject(reason)
-        this.requests = this.requests.filter((request) => !owners.includes(request))
-      }
-    }
+    while (this.requests.length > 0) await this.answer(this.next())
     this.running = false
   }
 
+  /** Computes parts of requests together; one at a time if that fails, so that a request fails by its own items alone. */
+  private async answer(parts: readonly Part<T, R>[]): Promise<void> {
+    try {
+      const results = await this.compute(parts.flatMap(({ items }) => items))
+      let at = 0
+      for (const { request, items } of parts) {
+        request.results.push(...results.slice(at, (at += items.length)))
+        if (request.results.length === request.items.length) this.end(request).resolve(request.results)
+      }
+    } catch (reason) {
+      const [{ request }] = parts
+      if (parts.length === 1) return this.end(request).reject(reason)
+      for (const part of parts) if (this.requests.includes(part.request)) await this.answer([part])
+    }
+  }
+
+  private end(request: Request<T, R>): Request<T, R> {
+    this.requests = this.requests.filter((other) => other !== request)
+    return request
+  }
+
   /** The next items: an equal share of each waiting request, the first ones first. */
-  private next(): { readonly request: Request<T, R>; readonly items: readonly T[] }[] {
+  private next(): Part<T, R>[] {
     const share = Math.max(1, Math.floor(ITEMS / this.requests.length))
     return this.requests.slice(0, ITEMS).map((request) => {
       const from = request.results.length

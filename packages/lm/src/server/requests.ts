@@ -3,7 +3,7 @@
  */
 import { isPlainObject } from "@lazuli/core/engine"
 import type { GenerateOptions } from "../generate/options"
-import type { Message } from "../text/tokenizer"
+import { isTextPart, type Message } from "../text/tokenizer"
 
 /** Fields of an error for programs. */
 interface ErrorFields {
@@ -248,10 +248,8 @@ function contentOf(content: unknown, at: string): string {
   if (!Array.isArray(content)) throw invalid(at, "a string or a list of parts")
   return content
     .map((part: unknown, i) => {
-      const { type, text } = isPlainObject(part) ? (part as Body) : {}
-      if (type !== "text" || typeof text !== "string")
-        throw invalid(`${at}[${i}]`, "a text part; others are not supported")
-      return text
+      if (!isTextPart(part)) throw invalid(`${at}[${i}]`, "a text part; others are not supported")
+      return part.text
     })
     .join("")
 }

@@ -19,6 +19,12 @@ export const isMessage = (value: unknown): value is Message =>
   typeof (value as { role?: unknown }).role === "string" &&
   typeof (value as { content?: unknown }).content === "string"
 
+/** True for a part of a message's content that is a text. */
+export const isTextPart = (part: unknown): part is { readonly text: string } =>
+  isPlainObject(part) &&
+  (part as { type?: unknown }).type === "text" &&
+  typeof (part as { text?: unknown }).text === "string"
+
 const MESSAGES: Kind = {
   expected: "a list of messages with a role and a text as content",
   accepts: (value) => Array.isArray(value) && value.every(isMessage),

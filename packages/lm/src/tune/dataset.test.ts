@@ -82,6 +82,16 @@ describe("a dataset", () => {
       )
   })
 
+  test("joins the text parts of a message", async () => {
+    const parts = (...content: object[]): object => ({ messages: [user, { role: "assistant", content }] })
+    const text = (text: unknown): object => ({ type: "text", text })
+    const { examples } = await read([parts(text("the "), text("end"))])
+    const whole = await read([{ messages: [user, { role: "assistant", content: "the end" }] }])
+    expect(examples).toEqual(whole.examples)
+    for (const other of [{ type: "image_url" }, text(3)])
+      await expect(read([parts(text("the"), other)])).rejects.toThrow(/line 1: expected/)
+  })
+
   test("names the line of a conversation that the chat template rejects", async () => {
     const template =
       "{% if messages[0].role == 'user' %}the end{% else %}{{ raise_exception('no') }}{% endif %}"
@@ -135,6 +145,7 @@ describe("a dataset", () => {
       /bad.jsonl, line 2: expected an object with/,
     )
     expect(() => lm.readDataset(at("none.jsonl"), tokenizer!)).toThrow(/none.jsonl does not exist/)
+    expect(() => lm.readDataset(scratch, tokenizer!)).toThrow(/is a folder, expected a file in it/)
     writeFileSync(at("marked.jsonl"), '\uFEFF{"text": "the end"}\n')
     expect(lm.readDataset(at("marked.jsonl"), tokenizer!).length).toBe(1)
   })

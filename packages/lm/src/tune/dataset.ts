@@ -1,11 +1,11 @@
 /**
  * Training examples from JSON Lines files: conversations, prompts with completions, or texts.
  */
-import { existsSync, readFileSync } from "node:fs"
+import { existsSync, readFileSync, statSync } from "node:fs"
 import { ArgumentError, describe, FormatError, isPlainObject } from "@lazuli/core/engine"
 import { checkKind, FLAG, TEXT } from "../argument-kinds"
 import { checkTokenizer, optionsNamed } from "../arguments"
-import { isMessage, type Message, type Tokenizer } from "../text/tokenizer"
+import { isMessage, isTextPart, type Message, type Tokenizer } from "../text/tokenizer"
 
 /** A training example. */
 export interface Example {
@@ -43,6 +43,10 @@ export function readDataset(file: string, tokenizer: Tokenizer, options: Dataset
       `maxTokens must be an integer of at least 2, received ${describe(maxTokens)}`,
     )
   if (!existsSync(file)) throw new ArgumentError("readDataset", `${file} does not exist`)
+  if (statSync(file).isDirectory())
+    throw new ArgumentError("readDataset", `${file} is a folder, expected a file in it`, {
+      hint: "A folder for mlx-lm has train.jsonl and valid.jsonl",
+    })
   const examples: Example[] = []
   readFileSync(file, "utf8")
     .replace(/^\uFEFF/, "")
@@ -113,10 +117,12 @@ function exampleOf(
   return made(ended(tokenizer.encode(text), tokenizer), () => 1)
 }
 
-/** A message that only calls tools has no content, or null. */
+/** A message with a text as content: that of its parts, and none of one that only calls tools. */
 function withContent(message: unknown): unknown {
   if (!isPlainObject(message)) return message
   const { content = null, tool_calls: calls } = message as Record<string, unknown>
+  if (Array.isArray(content) && content.every(isTextPart))
+    return { ...message, content: content.map(({ text }) => text).join("") }
   return content === null && Array.isArray(calls) && calls.length > 0 ? { ...message, content: "" } : message
 }
 

@@ -13,6 +13,7 @@ import { CALLBACK, COUNT, checkKind, FLAG, INTEGER, SIZE, TEXT, TOKENS } from ".
 import { checkCausal, checkSignal, optionsNamed } from "../arguments"
 import { notNumbers } from "../generate/sampler"
 import { Pass } from "../models/attend"
+import { fingerprintOf } from "../models/fingerprint"
 import type { CausalNetwork } from "../models/network"
 import { checkpointBlocks } from "./checkpointing"
 import type { Example } from "./dataset"
@@ -240,6 +241,7 @@ export async function train(
     learningRate,
     examples: examplesText(examples),
     adapters: adaptersText(network),
+    weights: frozenText(network),
   }
   let step = options.state ? restore(options.state, network, optimizer, identity) : 0
   network.train()
@@ -295,6 +297,7 @@ interface Identity {
   readonly learningRate: number
   readonly examples: string
   readonly adapters: string
+  readonly weights: string
 }
 
 /** The number of examples, and a digest: with others, as with other masks of prompts, a run would not be the same. */
@@ -314,6 +317,13 @@ function adaptersText(network: CausalNetwork): string {
     ),
   )
   return `${adapters.length} in ${[...names].join(", ")}: ${[...forms].join("; ")}`
+}
+
+/** A digest of the weights that training does not change. */
+function frozenText(network: CausalNetwork): string {
+  const trainable = flat(network.trainableParameters())
+  const all = Object.entries(flat(network.parameters()))
+  return fingerprintOf(Object.fromEntries(all.filter(([name]) => !(name in trainable)))).slice(0, 16)
 }
 
 const flat = (tree: object): Record<string, mx.Array> =>

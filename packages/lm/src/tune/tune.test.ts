@@ -5,6 +5,7 @@ import { join } from "node:path"
 import * as mx from "@lazuli/core"
 import { determinism, lifetimes } from "@lazuli/core/engine"
 import * as lm from "@lazuli/lm"
+import * as nn from "@lazuli/nn"
 import { afterAll, describe, expect, test } from "vitest"
 import "@lazuli/backend-cpu"
 import { decoder, type Tiny, tiny, writeCheckpoint } from "../../test/checkpoints"
@@ -181,6 +182,19 @@ test("a run is not continued with other adapters", async () => {
     [{ rank: 4, layers: 1 }, /is from a run with adapters 4 in .*, not 2 in/],
   ] as const)
     await expect(run(options)).rejects.toThrow(reason)
+})
+
+test("a run is not continued on another model", async () => {
+  const run = async (scale: number): Promise<void> => {
+    const { model, network } = await fresh()
+    const [layer] = network.modules().filter((module) => module instanceof nn.Linear)
+    layer.weight = layer.weight.multiply(scale)
+    lm.addAdapters(network, { rank: 4 })
+    await lm.train(network, lm.readDataset(file, model.tokenizer!), { steps: 1, state: at("base") })
+  }
+  await run(1)
+  await run(1)
+  await expect(run(2)).rejects.toThrow(/is from a run with weights \w+, not \w+/)
 })
 
 test("a loss of no tokens is an error, not NaN", async () => {
