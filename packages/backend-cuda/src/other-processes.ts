@@ -14,6 +14,14 @@ interface Place {
   readonly op: string
 }
 
+/** Marks behind work on the device, by their numbers. */
+export interface DeviceMarks {
+  newMark(): number
+  /** True once it is passed, within so many milliseconds. */
+  lookAtMark(id: number, milliseconds: number): boolean | null
+  freeMark(id: number): void
+}
+
 export class OtherProcesses {
   /** By the numbers of communicators. */
   private readonly watches = new Map<number, DeviceWatch>()
@@ -21,11 +29,16 @@ export class OtherProcesses {
   private last: Place = { place: 0, op: "allSum" }
   /** The last that is known to be done: work behind it is this process's own. */
   private done = 0
+  /** Marks behind collectives that are not known to be done, the oldest first. */
+  private readonly marks: { readonly place: number; readonly id: number }[] = []
   /** Waits of which the others were told. */
   private waits = 0
 
   /** `giveUp` ends the work that others take part in. */
-  constructor(private readonly giveUp: () => void) {}
+  constructor(
+    private readonly giveUp: () => void,
+    private readonly device: () => DeviceMarks,
+  ) {}
 
   /** That of the first group; all are of one job. */
   private get ofJob(): DeviceWatch | undefined {
@@ -43,32 +56,55 @@ export class OtherProcesses {
     this.waits = 0
     this.last = { place: 0, op: "allSum" }
     this.done = 0
+    for (const { id } of this.marks.splice(0)) this.device().freeMark(id)
   }
-  /** Notes collectives that are added. */
-  add({ group, name: op, operations, from, to }: ExchangeNote): void {
-    const watch = this.watches.get(group)
-    if (watch === undefined) return
-    for (const operation of operations) this.last = { place: watch.add(operation, op, from, to), op }
+  /** Notes collectives that are added together: all, or none where the group of one was closed. */
+  add(notes: readonly ExchangeNote[]): void {
+    for (const { group, name } of notes) this.watches.get(group)?.check(name)
+    for (const { group, name: op, operations, from, to } of notes) {
+      const watch = this.watches.get(group)
+      if (watch === undefined) continue
+      for (const operation of operations) this.last = { place: watch.add(operation, op, from, to), op }
+    }
+  }
+  /** Marks a place behind all collectives that were added: they were handed over, and end in their order. */
+  markAll(): void {
+    this.passMarks()
+    const { place } = this.last
+    if (place > (this.marks.at(-1)?.place ?? this.done))
+      this.marks.push({ place, id: this.device().newMark() })
+  }
+  private passMarks(): void {
+    const { marks } = this
+    while (marks.length > 0) {
+      const [{ place, id }] = marks
+      if (place > this.done && this.device().lookAtMark(id, 0) !== true) return
+      this.done = Math.max(this.done, place)
+      this.device().freeMark(id)
+      marks.shift()
+    }
   }
 
   /** A wait until a collective is done, of which the others are told from the first time it tells on. */
   private wait({ place, op }: Place): { tell(): void; end(isDone: boolean): void } {
     const watch = this.ofJob as DeviceWatch
     let isTold = false
+    const end = (isDone: boolean): void => {
+      if (isDone && watch === this.ofJob) this.done = Math.max(this.done, place)
+      // Nothing is to be told of a job that this process has left.
+      if (isTold && watch === this.ofJob) watch.end(--this.waits > 0)
+      isTold = false
+    }
     return {
       /** @throws DistributedError where another process has failed */
       tell: () => {
-        if (place <= this.done) return
+        if (place > this.done) this.passMarks()
+        if (place <= this.done) return end(false)
         if (!isTold) this.waits++
         isTold = true
         watch.wait(place, op)
       },
-      end: (isDone) => {
-        if (isDone && watch === this.ofJob) this.done = Math.max(this.done, place)
-        // Nothing is to be told of a job that this process has left.
-        if (isTold && watch === this.ofJob) watch.end(--this.waits > 0)
-        isTold = false
-      },
+      end,
     }
   }
 

@@ -227,10 +227,13 @@ export class CudaRuntime implements GpuRuntime {
     cudaNative().newCollectiveId(id)
     return id
   }
-  private readonly others = new OtherProcesses(() => {
-    this.native.abortCollectives()
-    this.native.synchronize(ALL)
-  })
+  private readonly others = new OtherProcesses(
+    () => {
+      this.native.abortCollectives()
+      this.native.synchronize(ALL)
+    },
+    () => this.native,
+  )
   /** A communicator's number. */
   joinCollectives(id: Uint8Array, rank: number, size: number, watch: DeviceWatch): number {
     const look = (): void => watch.wait(0, "init")
@@ -254,8 +257,11 @@ export class CudaRuntime implements GpuRuntime {
   leaveCollectives(): void {
     this.others.leave()
   }
-  addExchange(exchange: ExchangeNote): void {
-    this.others.add(exchange)
+  addExchanges(exchanges: readonly ExchangeNote[]): void {
+    this.others.add(exchanges)
+  }
+  markExchanges(): void {
+    this.others.markAll()
   }
 
   /** Waits for the work; gives what it failed of. Other processes may fail meanwhile, whose work it waits for. */

@@ -66,37 +66,25 @@ export class NativeCommunicator implements Communicator {
     this.rank = native().rank(number)
     this.size = native().size(number)
   }
-  run({
-    kind,
-    reduction,
-    dtype,
-    input,
-    output,
-    count,
-    peer,
-    shape,
-    name,
-    structure,
-    derivative,
-  }: Work): void {
-    const [k, r] = [KINDS.indexOf(kind), REDUCTIONS.indexOf(reduction)]
+  run(work: Work): void {
     native().run(
       this.number,
-      k,
-      r,
-      dtype.code,
-      input,
-      output,
-      count,
-      peer,
-      shape,
-      name,
-      structure,
-      derivative,
+      KINDS.indexOf(work.kind),
+      REDUCTIONS.indexOf(work.reduction),
+      work.dtype.code,
+      work.input,
+      work.output,
+      work.count,
+      work.peer,
+      work.shape,
+      work.name,
+      work.structure,
+      work.derivative,
     )
   }
   /** Tells the others of this rank's device. */
   readonly watch: DeviceWatch = {
+    check: (op) => void under(op, () => native().rank(this.number)),
     add: (operation, op, from = -1, to = -1) =>
       under(op, () => native().addDeviceWork(this.number, operation, from, to)),
     wait: (place, op) => under(op, () => native().awaitDevice(this.number, place, op)),

@@ -67,6 +67,15 @@ it.each([
   60_000,
 )
 
+it.each(["at once", "promised"])(
+  "a rank that leaves is not blamed for long work behind a collective that is done (%s)",
+  async (when) => {
+    const { code, out, errors } = await runJob([program, "leave", when], 2, { env, timeLimit: 1 })
+    expect(code, [...out, ...errors].flat().join("\n")).toBe(0)
+  },
+  60_000,
+)
+
 it.each(["dtype", "shape", "root"])(
   "a difference in %s, of which the library makes something, ends with an error",
   async (fault) => {

@@ -1,6 +1,7 @@
 /**
- * Ranks with a GPU each exchange arrays by its collectives. Prints what is wrong; with an argument rank 1 fails so in the third step, also
- * of steps that only promise their results or are compiled, or while the GPUs' library connects them, as another argument says.
+ * Ranks with a GPU each exchange arrays by its collectives. Prints what is wrong; with an argument rank 1 fails so in the third step, or
+ * leaves while the other has work of its own, also of steps that only promise their results or are compiled, or while the GPUs' library
+ * connects them, as another argument says.
  */
 import "@lazuli/backend-cpu"
 import "@lazuli/backend-cuda"
@@ -116,6 +117,13 @@ try {
     }
     for (let i = 0; i < 4; i++)
       same("compiled", step(x.add(i)), expected(ranks.map((r) => of(r).map((v) => v + i))))
+  } else if (fault === "leave") {
+    let sum = distributed.allSum(mx.array(of(rank)))
+    // Of the sum's stream, and longer than the limit.
+    if (rank === 0) process.env.LAZULI_CUDA_DOUBLE += ",slow"
+    for (let i = 0; rank === 0 && i < 100; i++) sum = mx.cumsum(sum.multiply(0.5))
+    if (when === "promised") await mx.asyncEval(sum)
+    else mx.eval(sum)
   } else {
     const sum = compile((a: mx.Array) => distributed.allSum(a.add(1)).multiply(2))
     const gather = compile((a: mx.Array) => distributed.allGather(a.add(1)).multiply(2))

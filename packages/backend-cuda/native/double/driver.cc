@@ -6,7 +6,8 @@
 //
 // LAZULI_CUDA_DOUBLE names failures, separated by commas: no-device, no-memory, launch (every launch fails),
 // single-launch (every launch but that of a graph), capture (no stream is captured into a graph), upload (no
-// bytes go to the device), lost (the next wait finds that a kernel has destroyed the context). With
+// bytes go to the device), lost (the next wait finds that a kernel has destroyed the context), slow (each
+// launch takes 20 ms). With
 // `two-devices` there are two GPUs. With `skip` launches and libraries' work do nothing, which leaves the
 // host's own time to be measured. With `guard` blocks of memory end where a page begins that nobody may
 // touch, but for less than 16 bytes, so that access behind them ends the process; with `reverse` the threads,
@@ -20,6 +21,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -556,6 +558,16 @@ int prepare(void* function, const unsigned* g, const unsigned* b, unsigned share
   };
   return kSuccess;
 }
+
+std::function<int()> delayed(std::function<int()> work) {
+  using Clock = std::chrono::steady_clock;
+  return [work = std::move(work), due = Clock::time_point::max()]() mutable {
+    if (due == Clock::time_point::max()) due = Clock::now() + std::chrono::milliseconds(20);
+    if (Clock::now() < due) return int(kNotReady);
+    due = Clock::time_point::max();
+    return work();
+  };
+}
 }  // namespace
 LZ_EXPORT int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                              unsigned bz, unsigned shared, void* stream, void** arguments, void**) {
@@ -565,6 +577,7 @@ LZ_EXPORT int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned 
   const unsigned grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
   std::function<int()> work;
   if (const int result = prepare(function, grid, block, shared, arguments, &work)) return result;
+  if (asked("slow")) work = delayed(std::move(work));
   return add(stream, std::move(work), static_cast<FunctionState*>(function)->kernel);
 }
 // Of the attributes it knows one, by which a kernel may begin before the one before it has ended: such a

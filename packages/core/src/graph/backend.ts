@@ -137,6 +137,8 @@ export interface DeviceInformation {
 
 /** Ways in which the members of a group learn what their devices do, and that one of them has failed. */
 export interface DeviceWatch {
+  /** @throws DeviceError where the group was closed, of which `op` then adds nothing */
+  check(op: string): void
   /**
    * Notes an operation that is added, whenever it is: a number that is equal for equal operations, its name, and both ranks where it is
    * from one member to another. Gives its place among all that this process adds.

@@ -15,7 +15,6 @@ import {
   type DeviceLimits,
   type Dispatch,
   type DispatchQueue,
-  type ExchangeNote,
   type FlatDispatches,
   isLocation,
   type LibraryCall,
@@ -227,16 +226,15 @@ export class GpuQueue implements DispatchQueue {
     const locations = args.filter(isLocation)
     const reads = locations.map((p) => p.storage).filter((s) => !writes.includes(s))
     this.order.add(reads, writes)
-    const { stream } = this
-    choose(stream, pipeline)
+    choose(this.stream, pipeline)
     args.forEach((argument, i) => {
-      if (isLocation(argument)) stream.setBuffer(i, this.buffers.of(argument.storage), argument.offset)
-      else stream.setBytes(i, argument)
+      if (isLocation(argument)) this.stream.setBuffer(i, this.buffers.of(argument.storage), argument.offset)
+      else this.stream.setBytes(i, argument)
     })
     threadgroupMemory?.forEach((bytes, i) => {
-      stream.setThreadgroupMemory(i, bytes)
+      this.stream.setThreadgroupMemory(i, bytes)
     })
-    const word = stream.dispatchThreads(dispatch.grid, dispatch.threadgroup)
+    const word = this.stream.dispatchThreads(dispatch.grid, dispatch.threadgroup)
     this.added({ word, op, pipeline, reads: locations.map((p) => p.storage), writes })
   }
 
@@ -263,7 +261,6 @@ export class GpuQueue implements DispatchQueue {
       return
     }
     const { op, code, words, arguments: locations, writes, isBeside, exchange } = work
-    if (exchange) this.addExchanges([exchange])
     const reads = locations.map((p) => p.storage)
     this.order.add(
       reads.filter((s) => !writes.includes(s)),
@@ -272,6 +269,7 @@ export class GpuQueue implements DispatchQueue {
     locations.forEach((location, i) => {
       this.stream.setBuffer(i, this.buffers.of(location.storage), location.offset)
     })
+    if (exchange) this.runtime.addExchanges?.([exchange])
     this.added({ word: this.stream.call(code, words), op, pipeline: null, reads, writes })
     // It takes the device a while, in which the host adds what follows.
     if (isBeside === true) this.handOver()
@@ -322,7 +320,6 @@ export class GpuQueue implements DispatchQueue {
   runRecorded(recorded: Recorded, node: Node): void {
     const { steps, exchanges, bytes } = recorded
     if (steps.length === 0) return
-    this.addExchanges(exchanges)
     const { inputs } = node
     const outputs = node.outputs ?? [node]
     const native = this.planOf(recorded, inputs, outputs)
@@ -339,18 +336,22 @@ export class GpuQueue implements DispatchQueue {
     const reads = inputs.map(({ storage }) => storage as Storage)
     const writes = outputs.map(({ storage }) => storage as Storage)
     this.order.add(reads, between ? [...writes, between] : writes)
-    if (native) {
-      const op = (node.primitive as Primitive).name
-      this.added({ word: this.stream.runPlan(native, bindings), op, pipeline: null, reads, writes })
-    } else this.append(recorded, bindings, reads, writes)
-    if (recorded.between === null) between?.drop()
+    try {
+      // Allocating memory may hand over what was added before, and wait for it.
+      this.runtime.addExchanges?.(exchanges)
+      if (native) {
+        const op = (node.primitive as Primitive).name
+        this.added({ word: this.stream.runPlan(native, bindings), op, pipeline: null, reads, writes })
+      } else this.append(recorded, bindings, reads, writes)
+    } finally {
+      if (recorded.between === null) between?.drop()
+    }
   }
 
   /** Adds a run of a recording whose bindings are these storages, the first `inputs` of which are read; null for those without one. */
   replay(recorded: Recorded, storages: readonly (Storage | null)[], inputs: number): void {
     const { steps, exchanges, bytes } = recorded
     if (steps.length === 0) return
-    this.addExchanges(exchanges)
     const between = bytes > 0 ? this.allocate(bytes) : null
     const bindings = new Int32Array(3 * (storages.length + 1))
     const reads: Storage[] = []
@@ -364,12 +365,12 @@ export class GpuQueue implements DispatchQueue {
     }
     if (between) this.bind(bindings, 3 * storages.length, between, 0)
     this.order.add(reads, between ? [...writes, between] : writes)
-    this.append(recorded, bindings, reads, writes)
-    between?.drop()
-  }
-
-  private addExchanges(exchanges: readonly ExchangeNote[]): void {
-    for (const exchange of exchanges) this.runtime.addExchange?.(exchange)
+    try {
+      this.runtime.addExchanges?.(exchanges)
+      this.append(recorded, bindings, reads, writes)
+    } finally {
+      between?.drop()
+    }
   }
 
   /** Writes a location as the words of a binding; returns where the next begins. */
@@ -438,6 +439,7 @@ export class GpuQueue implements DispatchQueue {
     if (stream.length === 0) return
     this.compileAwaited()
     const submission = this.runtime.commit(stream)
+    if (!this.order.hasStreams) this.runtime.markExchanges?.()
     this.submitted.push({ submission, entries: this.entries.splice(0) })
     stream.clear()
     this.order.clear()

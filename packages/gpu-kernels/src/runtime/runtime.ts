@@ -200,8 +200,13 @@ export interface GpuRuntime {
   /** True if a kernel is there without a compiler. */
   provides?(kernel: KernelRequest): boolean
 
-  /** Told of operations in which other processes take part, whenever they are added to a stream, in a plan too. */
-  addExchange?(exchange: ExchangeNote): void
+  /**
+   * Told of operations in which other processes take part, right before they are added to a stream together, in a plan too.
+   * @throws LazuliError where they cannot be added, none of them
+   */
+  addExchanges?(exchanges: readonly ExchangeNote[]): void
+  /** Told once all that were added were committed, to streams that end in this order. */
+  markExchanges?(): void
   /** Hands a stream over; its commands run in order. The stream may be reused at once. */
   commit(stream: Commands): Submission
   /** Waits for a submission; gives what failed. */
