@@ -224,6 +224,12 @@ test("optimizers that need all of a parameter refuse a part", () => {
     `[ArgumentError: [update] Muon needs all of "module.weight", of which each process has a part. Use an optimizer that works on every element alike, such as AdamW, or a MultiOptimizer]`,
   )
   expect(() => new optim.Adafactor().update(layer, grads)).toThrow("Adafactor needs all of")
+  const adam = new optim.AdamW(0.1)
+  const both = new optim.MultiOptimizer([adam, muon], [(path) => path.endsWith("bias")])
+  const nested = new optim.MultiOptimizer([adam, both], [(path) => path.endsWith("bias")])
+  for (const each of [both, nested]) expect(() => each.update(layer, grads)).toThrow("Muon needs all of")
+  // Neither has taken a step.
+  expect([adam.step.item(), muon.step.item()]).toEqual([0n, 0n])
   // Elementwise for a bias.
   const split = new optim.MultiOptimizer([new optim.AdamW(0.1), muon], [(path) => path.endsWith("weight")])
   split.update(layer, grads)

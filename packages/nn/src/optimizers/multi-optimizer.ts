@@ -98,10 +98,20 @@ export class MultiOptimizer extends Optimizer {
   override applyGradients(gradients: object, parameters: object): object {
     check("applyGradients", stepArguments, gradients, parameters)
     const parts = this.split(plainTree(gradients))
+    // None advances where another refuses.
+    this.checkParts(parts, parameters)
     return this.optimizers.reduce<unknown>(
       (merged, optimizer, i) => merge(merged, optimizer.applyGradients(parts[i], parameters)),
       {},
     ) as object
+  }
+
+  /** @internal */
+  override checkStep(gradients: object, parameters: object): void {
+    this.checkParts(this.split(plainTree(gradients)), parameters)
+  }
+  private checkParts(parts: readonly Tree[], parameters: object): void {
+    this.optimizers.forEach((optimizer, i) => optimizer.checkStep(parts[i], parameters))
   }
 
   override applySingle(): mx.Array {

@@ -48,6 +48,17 @@ describe("state", () => {
   })
 })
 
+test("a step that is refused changes nothing", () => {
+  const optimizer = new optim.SGD((step) => step.astype(mx.float32), 0.9)
+  const w = { a: mx.array([1]), b: mx.array([1, 2]) }
+  optimizer.applyGradients(w, w)
+  const before = JSON.stringify(mx.treeMap((x) => String((x as mx.Array).tolist()), optimizer.state))
+  expect(() => optimizer.applyGradients({ ...w, b: mx.array([1]) }, w)).toThrow(
+    'the gradient for "b" has shape',
+  )
+  expect(JSON.stringify(mx.treeMap((x) => String((x as mx.Array).tolist()), optimizer.state))).toBe(before)
+})
+
 describe("trees", () => {
   test("parameters may hold more than there are gradients for", () => {
     const out = new optim.SGD(1).applyGradients({ a: mx.array([1]) }, { a: mx.array([3]), b: mx.array([1]) })

@@ -210,23 +210,46 @@ export abstract class Optimizer {
   applyGradients<M extends Module>(gradients: M, parameters: object): ParametersOf<M>
   applyGradients<G extends object>(gradients: G, parameters: object): G
   applyGradients(gradients: object, parameters: object): object {
-    const op = "applyGradients"
-    check(op, stepArguments, gradients, parameters)
+    check("applyGradients", stepArguments, gradients, parameters)
+    this.checkStep(gradients, parameters)
+    const rates = this.schedules.map(([name, schedule]) => [name, this.scheduled(name, schedule)] as const)
+    for (const [name, rate] of rates) this.values[name] = rate
+    this.values.step = this.step.add(1)
+    return this.eachGradient(gradients, parameters, (gradient, parameter, state, path) => {
+      try {
+        return this.applySingle(gradient, parameter as mx.Array, state as ParameterState)
+      } catch (error) {
+        throw error instanceof LazuliError ? about(error, "applyGradients", `"${path}"`) : error
+      }
+    })
+  }
+
+  /** Refuses what {@link applyGradients} would, and initializes the state of parameters; nothing advances. @internal */
+  checkStep(gradients: object, parameters: object): void {
     try {
       // Gradients have the shapes and dtypes of their parameters.
       if (!this.initialized) this.init(gradients)
     } catch (error) {
-      throw renamed(error, op)
+      throw renamed(error, "applyGradients")
     }
-    for (const [name, schedule] of this.schedules) this.values[name] = this.scheduled(name, schedule)
-    this.values.step = this.step.add(1)
     let sharded: Set<string> | null = null
-    const apply = (gradient: unknown, parameter: unknown, state: unknown, path: string): unknown => {
-      if (parameters instanceof Module && gradient instanceof mx.Array && this.needsWhole(gradient)) {
+    this.eachGradient(gradients, parameters, (gradient, parameter, state, path) => {
+      if (parameters instanceof Module && this.needsWhole(gradient)) {
         sharded ??= shardedPaths(parameters)
         if (sharded.has(path)) throw wholeNeeded(this, path)
       }
-      if (gradient instanceof mx.Array) return this.applyOne(gradient, parameter, state, path)
+      checkOne(gradient, parameter, state, path)
+    })
+  }
+
+  /** A tree like that of the gradients, of what `take` gives for each. */
+  private eachGradient(
+    gradients: object,
+    parameters: object,
+    take: (gradient: mx.Array, parameter: unknown, state: unknown, path: string) => unknown,
+  ): object {
+    const apply = (gradient: unknown, parameter: unknown, state: unknown, path: string): unknown => {
+      if (gradient instanceof mx.Array) return take(gradient, parameter, state, path)
       const [of, states] = [parameter as Tree | undefined, state as Tree]
       const at = (key: string | number): string => (path === "" ? String(key) : `${path}.${key}`)
       if (isList(gradient)) return gradient.map((child, i) => apply(child, of?.[i], states?.[i], at(i)))
@@ -237,29 +260,6 @@ export abstract class Optimizer {
       return out
     }
     return apply(plainTree(gradients), parameters, this.values, "") as object
-  }
-
-  private applyOne(gradient: mx.Array, parameter: unknown, state: unknown, path: string): mx.Array {
-    const op = "applyGradients"
-    if (!(parameter instanceof mx.Array))
-      throw new ArgumentError(
-        op,
-        `there is a gradient for "${path}", but the parameter is ${describe(parameter)}`,
-      )
-    if (!sameShape(gradient.node.shape, parameter.node.shape))
-      throw new ShapeError(
-        op,
-        `the gradient for "${path}" has shape ${format(gradient.node.shape)}, but the parameter has shape ${format(parameter.node.shape)}`,
-      )
-    if (!isPlainObject(state))
-      throw new ArgumentError(op, `the optimizer has no state for "${path}"`, {
-        hint: "optimizer.init(parameters) adds it for new parameters",
-      })
-    try {
-      return this.applySingle(gradient, parameter, state as ParameterState)
-    } catch (error) {
-      throw error instanceof LazuliError ? about(error, op, `"${path}"`) : error
-    }
   }
 
   /**
@@ -296,6 +296,24 @@ export abstract class Optimizer {
 }
 
 const asArray = (value: number | mx.Array): mx.Array => (value instanceof mx.Array ? value : mx.array(value))
+
+function checkOne(gradient: mx.Array, parameter: unknown, state: unknown, path: string): void {
+  const op = "applyGradients"
+  if (!(parameter instanceof mx.Array))
+    throw new ArgumentError(
+      op,
+      `there is a gradient for "${path}", but the parameter is ${describe(parameter)}`,
+    )
+  if (!sameShape(gradient.node.shape, parameter.node.shape))
+    throw new ShapeError(
+      op,
+      `the gradient for "${path}" has shape ${format(gradient.node.shape)}, but the parameter has shape ${format(parameter.node.shape)}`,
+    )
+  if (!isPlainObject(state))
+    throw new ArgumentError(op, `the optimizer has no state for "${path}"`, {
+      hint: "optimizer.init(parameters) adds it for new parameters",
+    })
+}
 
 const wholeNeeded = (optimizer: Optimizer, path: string): ArgumentError =>
   new ArgumentError(
