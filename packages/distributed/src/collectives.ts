@@ -16,7 +16,7 @@ const bytesOf = ({ data }: HostArray): Uint8Array => {
 }
 const isHalf = (dtype: mx.Dtype): boolean => dtype === mx.float16 || dtype === mx.bfloat16
 
-/** A number that is equal for equal shapes, and not negative. */
+/** A number that is equal for equal shapes, and not negative; of kernels, native/groups.cc has the same. */
 const shapeNumber = (shape: readonly number[]): number =>
   shape.reduce((hash, n) => (Math.imul(hash ^ n, 16777619) + shape.length) >>> 0, 2166136261)
 

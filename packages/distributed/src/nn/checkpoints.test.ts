@@ -168,3 +168,12 @@ test("a loaded part does not keep the whole array in memory", () => {
   }
   expect(layers[2].parameters().weight.tolist()).toEqual(whole.weight.index(":", "2:").tolist())
 })
+
+test("arrays that would have one name are refused", () => {
+  const spread = new nn.FullyShardedModule(new nn.Linear(2, 3))
+  const state = { ema: { weight: mx.ones([1]), module: { weight: mx.zeros([1]) } } }
+  expect(() => saveSharded(join(scratch, "names"), spread, { state })).toThrow(
+    '"ema.weight" and "ema.module.weight" have the same name in checkpoints',
+  )
+  expect(hasSharded(join(scratch, "names"))).toBe(false)
+})

@@ -216,7 +216,7 @@ function removeOthers(folder: string, { id }: Manifest): void {
  * Where `group` is a part of the job, all ranks of the job must call this, each with its own group; of groups that name the same folder,
  * that of the lowest rank writes it.
  * @throws DistributedError that names a member that cannot write, on all others; that one throws its own error. ArgumentError if the model
- * is spread over another group than `group`, or the optimizer's state is not of the parameters' shapes
+ * is spread over another group than `group`, the optimizer's state is not of the parameters' shapes, or two arrays would have the same name
  * @example
  * saveSharded('checkpoint', new nn.Linear(2, 3))
  */
@@ -233,12 +233,24 @@ export function saveSharded(
   const arrays: Record<string, mx.Array> = {}
   const shards: Record<string, nn.Shard> = {}
   const belonging: string[] = []
+  /** By name in files. */
+  const paths = new Map<string, string>()
   const add = (kind: string, tree: object): void => {
     for (const [path, x] of mx.treeFlatten(tree as never) as [string, mx.Array][]) {
       const shard = x.ndim > 0 ? names.shardOf(path) : undefined
+      const name = `${kind}.${names.nameOf(path)}`
+      const other = paths.get(name)
+      if (other !== undefined)
+        throw new mx.ArgumentError(
+          "saveSharded",
+          `"${other}" and "${path}" have the same name in checkpoints`,
+          {
+            hint: 'Checkpoints leave out the "module" of layers that fullyShard gave: rename what is beside it',
+          },
+        )
+      paths.set(name, path)
       // Arrays that all have alike are written once.
       if (!shard && its.rank() !== 0) continue
-      const name = `${kind}.${names.nameOf(path)}`
       arrays[name] = x
       if (names.has(path)) belonging.push(name)
       if (!shard) continue
