@@ -7,6 +7,7 @@
 #endif
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <set>
 
@@ -109,14 +110,6 @@ napi_value join(Call& call) {
   o.join_limit = call.field(0, "joinLimit");
   o.connections = int(call.field(0, "connections"));
   o.proxy = call.text_field(0, "proxy");
-#ifdef __linux__
-  // A process whose launcher was killed must not stay.
-  const int parent = int(call.field(0, "parent"));
-  if (parent > 0 && getppid() == parent) {
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent) throw std::runtime_error("the launcher that started this process has ended");
-  }
-#endif
   if (has_joined.exchange(true)) throw std::runtime_error("this process has joined the job already");
   // Unless this ends well.
   struct Joining {
@@ -267,6 +260,17 @@ napi_value entry(napi_env env, napi_callback_info info) {
   return nullptr;
 }
 
+// A process whose launcher was killed must not stay.
+void end_with_launcher() {
+#ifdef __linux__
+  const char* parent = std::getenv("LAZULI_PARENT");
+  const int launcher = parent ? std::atoi(parent) : 0;
+  if (launcher <= 0 || getppid() != launcher) return;
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != launcher) raise(SIGTERM);
+#endif
+}
+
 void clean_up(void* data) {
   auto* instance = static_cast<Instance*>(data);
   leave_all(*instance);
@@ -296,6 +300,7 @@ const struct {
 
 NAPI_MODULE_INIT() {
   using namespace lazuli::dist;
+  end_with_launcher();
   auto* instance = new Instance;
   napi_add_env_cleanup_hook(env, clean_up, instance);
   for (const auto& [name, run] : functions) {

@@ -8,6 +8,13 @@ import type { JoinOptions } from "./native"
 
 type Environment = Readonly<Record<string, string | undefined>>
 
+/** A number of seconds that an environment variable sets. */
+function secondsOf(env: Environment, name: string, otherwise: number): number {
+  const seconds = numberOf(env, name, otherwise)
+  if (seconds > 0) return seconds
+  throw new ArgumentError("init", `the environment variable ${name} must be above 0, received "${env[name]}"`)
+}
+
 function numberOf(env: Environment, name: string, otherwise: number): number {
   const text = env[name]
   if (text === undefined || text === "") return otherwise
@@ -54,7 +61,9 @@ export function jobOf(env: Environment): JoinOptions | null {
       `${found[0]}=${env[found[0]]} and ${found[1]}=${env[found[1]]} do not name a rank of a job`,
     )
   const [address, port] = rendezvous(env, found[0])
-  const joinLimit = numberOf(env, "LAZULI_JOIN_LIMIT", 60)
+  if (!Number.isInteger(port) || port < 1 || port > 65535)
+    throw new ArgumentError("init", `expected a port of rank 0 from 1 to 65535, received ${port}`)
+  const joinLimit = secondsOf(env, "LAZULI_JOIN_LIMIT", 60)
   return {
     rank,
     size,
@@ -62,7 +71,7 @@ export function jobOf(env: Environment): JoinOptions | null {
     port,
     listener: rank === 0 ? numberOf(env, "LAZULI_LISTENER", -1) : -1,
     secret: secretOf(env, [rank, size], address, joinLimit),
-    limit: limitSet ?? numberOf(env, "LAZULI_TIME_LIMIT", 5),
+    limit: limitSet ?? secondsOf(env, "LAZULI_TIME_LIMIT", 5),
     joinLimit,
     connections: connectionsOf(env),
     proxy: env.LAZULI_PROXY ?? "",
@@ -113,23 +122,26 @@ function secretOf(
   address: string,
   seconds: number,
 ): string {
-  const given = env.LAZULI_SECRET || env.TORCHELASTIC_RUN_ID
+  const { TORCHELASTIC_RUN_ID: torchId } = env
+  const given = env.LAZULI_SECRET || (torchId !== "none" && torchId)
   if (given) return given
   const job = env.PMIX_NAMESPACE ?? env.OMPI_MCA_ess_base_jobid
   const folder = env.PMIX_SERVER_TMPDIR ?? env.OMPI_MCA_orte_jobfam_session_dir
   const isOneHost = env.OMPI_COMM_WORLD_LOCAL_SIZE === env.OMPI_COMM_WORLD_SIZE
   if (job && folder && isOneHost && size > 1) return secretIn(folder, job, rank, seconds)
-  const isLocal = ["127.0.0.1", "localhost", "::1", "[::1]"].includes(address)
-  if (size > 1 && !isLocal && (job || env.LAZULI_ADDRESS))
+  // As the addon sees it, which listens at every other address for all.
+  const isLocal = ["127.0.0.1", "localhost"].includes(address)
+  if (size > 1 && !isLocal)
     throw new ArgumentError(
       "init",
       `rank 0 listens at ${address}, but LAZULI_SECRET is not set: anybody could join`,
-      {
-        hint: `Set it to the same random text on all ranks${job ? ": mpirun -x LAZULI_SECRET …" : ""}`,
-      },
+      { hint: secretHint(Boolean(job)) },
     )
   return ""
 }
+
+const secretHint = (isMpi: boolean): string =>
+  `Set LAZULI_SECRET to the same random text on all ranks${isMpi ? ": mpirun -x LAZULI_SECRET …" : ""}`
 
 /** The secret in a folder of this user's own, which mpirun makes for a job and removes with it; rank 0 makes one where there is none. */
 function secretIn(folder: string, job: string, rank: number, seconds: number): string {
@@ -139,9 +151,7 @@ function secretIn(folder: string, job: string, rank: number, seconds: number): s
     throw new ArgumentError(
       "init",
       `mpirun's folder "${folder}", where the job's secret would be, ${found ? "may be read by others" : "is not there"}`,
-      {
-        hint: "Set LAZULI_SECRET to the same random text on all ranks: mpirun -x LAZULI_SECRET …",
-      },
+      { hint: secretHint(true) },
     )
   const path = `${folder}/lazuli-secret-${job}`
   if (rank === 0 && !fs.existsSync(path)) {

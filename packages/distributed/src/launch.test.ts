@@ -5,30 +5,37 @@ import { dirname, join } from "node:path"
 import { pathToFileURL } from "node:url"
 import { afterAll, describe, expect, onTestFinished, test } from "vitest"
 import { hasMpirun, programOf, runJob, runUnderMpi } from "../test/run-job"
-import { type LaunchOptions, runCommand } from "./launch"
+import { type LaunchOptions, launch, runCommand } from "./launch"
 
-test.each([2])("%i processes add up an array, under transforms", async (n) => {
-  const { code, out, errors } = await runJob([await programOf("first")], n, { backend: "ring" })
-  expect(code, errors.flat().join("\n")).toBe(0)
-  const total = (n * (n + 1)) / 2
-  for (const lines of out) {
-    const squares = [1, 2, 3].map((v) => {
-      let sum = 1
-      for (let r = 1; r <= n; r++) sum += (v * r) ** 2
-      return sum
-    })
-    expect(JSON.parse(lines[0])).toEqual({
-      size: n,
-      sum: [total, 2 * total, 3 * total],
-      grad: [2 * total, 4 * total, 6 * total],
-      jvp: [n, n, n],
-      vmap: [[total], [2 * total], [3 * total]],
-      compiled: [squares, squares],
-      large: [total, total],
-      stats: {},
-    })
-  }
-})
+test.each([
+  [2, ""],
+  [2, "1"],
+])(
+  "%i processes add up an array, under transforms; by the reference backend on rank %s",
+  async (n, reference) => {
+    const env = { REFERENCE: reference }
+    const { code, out, errors } = await runJob([await programOf("first")], n, { backend: "ring", env })
+    expect(code, errors.flat().join("\n")).toBe(0)
+    const total = (n * (n + 1)) / 2
+    for (const lines of out) {
+      const squares = [1, 2, 3].map((v) => {
+        let sum = 1
+        for (let r = 1; r <= n; r++) sum += (v * r) ** 2
+        return sum
+      })
+      expect(JSON.parse(lines[0])).toEqual({
+        size: n,
+        sum: [total, 2 * total, 3 * total],
+        grad: [2 * total, 4 * total, 6 * total],
+        jvp: [n, n, n],
+        vmap: [[total], [2 * total], [3 * total]],
+        compiled: [squares, squares],
+        large: [total, total],
+        stats: {},
+      })
+    }
+  },
+)
 
 test.each([
   ["ring", 3, "0", 1],
@@ -110,6 +117,8 @@ test("the launcher keeps exit codes, ends the others, restarts and passes argume
   for (const args of [["-nx"], ["--ranks=x"], ["--restarts", "x"], ["--time-limit", "0"], ["-n"]])
     await expect(runCommand(["launch", ...args, "x.js"])).rejects.toThrow(/has no option|expected a number/)
   await expect(runCommand(["launch", "--hosts", ",", "x.js"])).rejects.toThrow("a value after --hosts")
+  for (const options of [{ hosts: [] }, { hosts: ["a", "b"], ranks: 4096 }, { restarts: Number.NaN }])
+    await expect(launch({ command: ["-e", ""], ranks: 1, ...options })).rejects.toThrow("[launch] expected")
   await expect(runCommand(["launch", "-n4", "none.js"])).rejects.toThrow('there is no program "none.js"')
   await expect(runCommand(["launch", "-n4", "--", "none.js"])).rejects.toThrow(
     'there is no program "none.js"',

@@ -55,9 +55,13 @@ const DRAIN = 200
  * lines.sort() // => ['0', '1']
  */
 export async function launch(options: LaunchOptions): Promise<number> {
-  const { ranks, restarts = 0 } = options
-  if (!Number.isSafeInteger(ranks) || ranks < 1 || ranks > 4096)
-    throw new ArgumentError("launch", `expected from 1 to 4096 ranks, received ${ranks}`)
+  const { ranks, restarts = 0, hosts } = options
+  if (hosts?.length === 0) throw new ArgumentError("launch", "expected a host")
+  const size = ranks * (hosts?.length ?? 1)
+  if (!Number.isSafeInteger(ranks) || ranks < 1 || size > 4096)
+    throw new ArgumentError("launch", `expected from 1 to 4096 ranks, received ${size}`)
+  if (!Number.isSafeInteger(restarts) || restarts < 0)
+    throw new ArgumentError("launch", `expected an integer number of restarts from 0, received ${restarts}`)
   const [program] = options.command
   if (program === undefined) throw new ArgumentError("launch", "expected a program to start")
   if (options.backend === "mpi")
@@ -134,7 +138,7 @@ async function attemptTo(options: LaunchOptions, attempt: number): Promise<End> 
   const listener = server ? (server as unknown as { _handle: { fd: number } })._handle.fd : -1
   const secret = randomBytes(32).toString("hex")
   const threads = Math.max(1, Math.floor(availableParallelism() / options.ranks))
-  const children = where.map((host, rank) => {
+  const ranks = where.map((host, rank): Rank => {
     const variables: Record<string, string> = {
       LAZULI_RANK: String(rank),
       LAZULI_SIZE: String(size),
@@ -145,18 +149,31 @@ async function attemptTo(options: LaunchOptions, attempt: number): Promise<End> 
       ...(timeLimit ? { LAZULI_TIME_LIMIT: String(timeLimit) } : {}),
       ...env,
     }
-    if (!isLocal(host))
-      return startThere(host, command, { ...settings(), ...variables }, secret, options.ranks)
+    if (!isLocal(host)) {
+      const there = { ...settings(), ...variables }
+      return { host, start: () => startThere(host, command, there, secret, options.ranks) }
+    }
     const here = { LAZULI_NUM_THREADS: process.env.LAZULI_NUM_THREADS ?? String(threads), ...variables }
     const start = (): ChildProcess => startHere(command, here, secret, rank === 0 ? listener : -1)
     const many = Number(here.LAZULI_NUM_THREADS) > threads
-    return options.processors === "all" || many
-      ? start()
-      : onShare(rank % options.ranks, options.ranks, start)
+    const anywhere = options.processors === "all" || many
+    const child = anywhere ? start() : onShare(rank % options.ranks, options.ranks, start)
+    return { host: null, child, start: () => child }
   })
   // Rank 0 has it now.
   server?.close()
-  return await endOf(children, options.print, signal)
+  return await endOf(ranks, options.print, signal)
+}
+
+/** A process of the job: a rank here, or the ssh that runs one on another machine. */
+interface Rank {
+  /** Null for this machine. */
+  readonly host: string | null
+  start(): ChildProcess
+  /** Null before the start. */
+  child?: ChildProcess
+  /** True once ssh runs the program. */
+  hasBegun?: boolean
 }
 
 /**
@@ -200,11 +217,16 @@ function startHere(
     LAZULI_LISTENER: inherits ? "3" : "",
   }
   const stdio: ("ignore" | "pipe" | number)[] = ["ignore", "pipe", "pipe"]
-  return spawn(process.execPath, [...withoutSource(process.execArgv), ...command], {
+  // The addon ends a rank with its launcher, also before it joins.
+  const preload = library === null ? [] : ["--require", library]
+  return spawn(process.execPath, [...preload, ...withoutSource(process.execArgv), ...command], {
     env,
     stdio: inherits ? [...stdio, listener] : stdio,
   })
 }
+
+/** The line that ssh prints first once it runs a program. */
+const BEGUN = "lazuli: begun"
 
 /** Starts a rank on another machine. */
 function startThere(
@@ -219,7 +241,7 @@ function startThere(
   const program = ["node", ...command].map(quoted).join(" ")
   // Shells give commands in the background no input but another number for it.
   const script =
-    `read -r LAZULI_SECRET; export LAZULI_SECRET; exec 3<&0; cd ${quoted(process.cwd())} || exit 1; ` +
+    `echo ${quoted(BEGUN)}; read -r LAZULI_SECRET; export LAZULI_SECRET; exec 3<&0; cd ${quoted(process.cwd())} || exit 1; ` +
     `threads=$(($(getconf _NPROCESSORS_ONLN) / ${ranks})); export LAZULI_NUM_THREADS=$((threads > 0 ? threads : 1)); ` +
     `env ${words.join(" ")} ${program} </dev/null 3<&- & child=$!; ` +
     `{ seconds=$(cat <&3); kill $child; n=0; while [ $n -lt "\${seconds:-${SAVING / 1000}}" ] && kill -0 $child; ` +
@@ -236,9 +258,12 @@ function startThere(
   return child
 }
 
-/** The end of ranks, by rank, once all have ended: when one fails the others are ended. */
+/** So many connections are made to a host at once: servers drop some of more than ten that have not said yet who they are. */
+const AT_ONCE = 8
+
+/** Starts ranks that are not yet started, and gives their end once all have ended: when one fails the others are ended. */
 function endOf(
-  children: readonly ChildProcess[],
+  ranks: readonly Rank[],
   given: LaunchOptions["print"],
   signal: AbortSignal | undefined,
 ): Promise<End> {
@@ -246,31 +271,38 @@ function endOf(
   const print = given ?? showIn(process.stdout, process.stderr)
   return new Promise<End>((resolve) => {
     let code = 0
-    let running = children.length
+    let running = ranks.length
+    let waiting = ranks.filter(({ host }) => host !== null)
     let interrupted = false
     let ending = false
-    const alive = (): ChildProcess[] =>
-      children.filter((child) => child.exitCode === null && child.signalCode === null)
+    const alive = (isThere: boolean): Rank[] =>
+      ranks.filter(
+        ({ host, child }) =>
+          (host !== null) === isThere && child && child.exitCode === null && child.signalCode === null,
+      )
+    const startNoMore = (): void => {
+      running -= waiting.length
+      waiting = []
+    }
     // The end of its input ends a rank on another machine, within so many seconds.
-    const endThere = ({ stdin }: ChildProcess, patience: number): void =>
-      void stdin?.end(String(Math.ceil(patience / 1000)))
-    const kill = (child: ChildProcess): void => void child.kill("SIGKILL")
+    const endThere = (patience: number): void => {
+      startNoMore()
+      for (const { child, hasBegun } of alive(true)) {
+        if (hasBegun) child?.stdin?.end(String(Math.ceil(patience / 1000)))
+        else child?.kill("SIGTERM")
+      }
+      if (running === 0) finish()
+    }
+    const kill = ({ child }: Rank): void => void child?.kill("SIGKILL")
     const end = (patience: number): void => {
-      if (!ending)
-        for (const child of alive()) {
-          if (child.stdin) endThere(child, patience)
-          else child.kill("SIGTERM")
-        }
+      if (!ending) {
+        for (const { child } of alive(false)) child?.kill("SIGTERM")
+        endThere(patience)
+      }
       ending = true
       // A stopped process takes no other signal; ssh ends with the rank that it started.
-      setTimeout(
-        () =>
-          alive()
-            .filter(({ stdin }) => !stdin)
-            .map(kill),
-        patience,
-      ).unref()
-      setTimeout(() => alive().map(kill), patience + PATIENCE).unref()
+      setTimeout(() => alive(false).map(kill), patience).unref()
+      setTimeout(() => alive(true).map(kill), patience + PATIENCE).unref()
     }
     const interrupt = (name: NodeJS.Signals): void => {
       code ||= 128 + signalNumber(name)
@@ -279,7 +311,7 @@ function endOf(
       if (interrupted) end(PATIENCE)
       else if (!isKnown) end(SAVING)
       else {
-        for (const child of children) endThere(child, SAVING)
+        endThere(SAVING)
         setTimeout(() => end(PATIENCE), SAVING).unref()
       }
       interrupted = true
@@ -303,9 +335,26 @@ function endOf(
     // The reader of what is printed has gone.
     for (const stream of streams) stream.on("error", abort)
     if (signal?.aborted) abort()
-    children.forEach((child, rank) => {
+    const startNext = (host: string | null): void => {
+      const next = waiting.find((each) => each.host === host)
+      if (!next) return
+      waiting = waiting.filter((each) => each !== next)
+      follow(next)
+    }
+    const follow = (each: Rank): void => {
+      const rank = ranks.indexOf(each)
+      each.child ??= each.start()
+      const { child, host } = each
+      const begin = (): void => {
+        if (!each.hasBegun) startNext(host)
+        each.hasBegun = true
+      }
       for (const stream of [child.stdout, child.stderr])
-        if (stream) inLines(stream, (line) => print(line, rank, stream === child.stderr))
+        if (stream)
+          inLines(stream, (line) => {
+            if (host !== null && !each.hasBegun && line === BEGUN) begin()
+            else print(line, rank, stream === child.stderr)
+          })
       child.once("error", (error) => {
         print(`cannot be started: ${error.message}`, rank, true)
         code ||= 127
@@ -315,11 +364,16 @@ function endOf(
         if (failed && !ending && !interrupted) {
           code ||= status ?? 128 + signalNumber(killedBy)
           print(killedBy ? `was ended by ${killedBy}` : `ended with code ${status}`, rank, true)
+          startNoMore()
           setTimeout(() => end(PATIENCE), GRACE).unref()
         }
         if (--running === 0) finish()
+        else begin()
       })
-    })
+    }
+    ranks.filter(({ host }) => host === null).map(follow)
+    for (const host of new Set(waiting.map((each) => each.host)))
+      for (let i = 0; i < AT_ONCE; i++) startNext(host)
   })
 }
 

@@ -2,11 +2,13 @@
 import { spawn } from "node:child_process"
 import { createHmac, randomBytes } from "node:crypto"
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs"
-import { connect, createServer } from "node:net"
+import { connect } from "node:net"
 import { tmpdir } from "node:os"
 import { delimiter, join } from "node:path"
+import { pathToFileURL } from "node:url"
 import { ArgumentError } from "@lazuli/core"
 import { afterAll, afterEach, beforeAll, expect, test, vi } from "vitest"
+import { freePort, isThere } from "../test/processes"
 import { programOf, runJob } from "../test/run-job"
 import { jobOf } from "./job"
 
@@ -17,14 +19,6 @@ beforeAll(async () => {
 })
 afterAll(() => rmSync(folder, { recursive: true }))
 afterEach(() => vi.unstubAllEnvs())
-
-const freePort = (): Promise<number> =>
-  new Promise((resolve) => {
-    const server = createServer().listen(0, "127.0.0.1", () => {
-      const { port } = server.address() as { port: number }
-      server.close(() => resolve(port))
-    })
-  })
 
 /** The output of a rank that somebody else starts. */
 function outputOf(env: Record<string, string>): Promise<string> {
@@ -74,6 +68,16 @@ test("a number of connections is an integer", () => {
     expect(() => jobOf({ ...job, LAZULI_CONNECTIONS: count })).toThrow(ArgumentError)
 })
 
+test("limits are above 0, and ports are ports", () => {
+  const job = { LAZULI_RANK: "0", LAZULI_SIZE: "2", LAZULI_ADDRESS: "127.0.0.1:1" }
+  for (const name of ["LAZULI_TIME_LIMIT", "LAZULI_JOIN_LIMIT"])
+    expect(() => jobOf({ ...job, [name]: "0" })).toThrow(`${name} must be above 0, received "0"`)
+  for (const port of ["0", "65536"])
+    expect(() => jobOf({ ...job, LAZULI_ADDRESS: `127.0.0.1:${port}` })).toThrow(`received ${port}`)
+  const torch = { RANK: "0", WORLD_SIZE: "2", MASTER_ADDR: "127.0.0.1", MASTER_PORT: "65535" }
+  expect(() => jobOf(torch)).toThrow("received 65536")
+})
+
 test("under mpirun ranks share a secret that its folder keeps, and its names do not tell", () => {
   const session = mkdtempSync(join(folder, "session-"))
   const env = {
@@ -98,10 +102,15 @@ test("under mpirun ranks share a secret that its folder keeps, and its names do 
 })
 
 test("an address that others reach needs a secret", () => {
+  const torch = { RANK: "0", WORLD_SIZE: "2", MASTER_ADDR: "10.0.0.1", MASTER_PORT: "1" }
+  for (const id of [undefined, "none"])
+    expect(() => jobOf({ ...torch, TORCHELASTIC_RUN_ID: id })).toThrow("LAZULI_SECRET is not set")
+  expect(jobOf({ ...torch, TORCHELASTIC_RUN_ID: "a job" })?.secret).toBe("a job")
   const env = { LAZULI_RANK: "0", LAZULI_SIZE: "2" }
   expect(() => jobOf({ ...env, LAZULI_ADDRESS: "0.0.0.0:1234" })).toThrow("LAZULI_SECRET is not set")
   expect(() => jobOf({ ...env, LAZULI_ADDRESS: "0.0.0.0:1234", LAZULI_SECRET: "" })).toThrow("is not set")
   expect(jobOf({ ...env, LAZULI_SIZE: "1", LAZULI_ADDRESS: "0.0.0.0:1234" })?.secret).toBe("")
+  expect(() => jobOf({ ...env, LAZULI_ADDRESS: "[::1]:1234" })).toThrow("is not set")
   expect(jobOf({ ...env, LAZULI_ADDRESS: "127.0.0.1:1234" })?.secret).toBe("")
   expect(jobOf({ ...env, LAZULI_ADDRESS: "0.0.0.0:1234", LAZULI_SECRET: "own" })?.secret).toBe("own")
 })
@@ -134,14 +143,7 @@ test("a rank on another host that does not end is killed there", async () => {
       stop.abort()
     },
   })
-  const isThere = (): boolean => {
-    try {
-      return process.kill(pid, 0)
-    } catch {
-      return false
-    }
-  }
-  await vi.waitUntil(() => !isThere(), { timeout: 15_000, interval: 100 })
+  await vi.waitUntil(() => !isThere(pid), { timeout: 15_000, interval: 100 })
 }, 30_000)
 
 test("ssh starts ranks on other hosts, with the secret by its input", async () => {
@@ -160,10 +162,43 @@ test("ssh starts ranks on other hosts, with the secret by its input", async () =
   expect(code, errors.flat().join("\n")).toBe(0)
   expect(out.map(([line]) => JSON.parse(line).name)).toEqual(["none", "none"])
   const asked = readFileSync(join(folder, "asked"), "utf8")
-  expect(asked).toContain("me@127.0.0.2 read")
+  expect(asked).toContain("me@127.0.0.2 echo")
   expect(asked).toMatch(/LAZULI_ADDRESS='127\.0\.0\.2:\d+'/)
   expect(asked).toContain("LAZULI_CONNECTIONS='2'")
 }, 60_000)
+
+test("an interrupt ends ssh at once while it connects", async () => {
+  const ssh = join(folder, "ssh")
+  writeFileSync(ssh, "#!/bin/sh\nexec sleep 60\n")
+  chmodSync(ssh, 0o755)
+  vi.stubEnv("PATH", `${folder}${delimiter}${process.env.PATH}`)
+  const begin = performance.now()
+  const done = runJob([program], 1, { hosts: ["127.0.0.2"] })
+  setTimeout(() => process.emit("SIGINT", "SIGINT"), 300)
+  expect((await done).code).toBe(130)
+  expect(performance.now() - begin).toBeLessThan(2000)
+})
+
+test.runIf(process.platform === "linux")(
+  "ranks that have not joined end with their launcher",
+  async () => {
+    const launcher = pathToFileURL(await programOf("../src/launch")).href
+    const script = `import { launch } from ${JSON.stringify(launcher)}
+      await launch({ command: ["-e", "console.log(process.pid); setInterval(() => {}, 1000)"], ranks: 2 })`
+    const child = spawn(process.execPath, ["--input-type=module", "-e", script])
+    const pids = await new Promise<number[]>((resolve) => {
+      let text = ""
+      child.stdout.on("data", (part) => {
+        text += String(part)
+        const found = [...text.matchAll(/\] (\d+)\n/g)].map(([, pid]) => Number(pid))
+        if (found.length === 2) resolve(found)
+      })
+    })
+    child.kill("SIGKILL")
+    await vi.waitUntil(() => !pids.some(isThere), { timeout: 5000, interval: 50 })
+  },
+  30_000,
+)
 
 test("of a host that cannot be reached ssh says so, and gives the exit code", async () => {
   const ssh = join(folder, "ssh")

@@ -6,6 +6,7 @@
  */
 import { readdirSync } from "node:fs"
 import { connect } from "node:net"
+import { isThere as isAlive } from "./processes"
 import { type Harm, startRelay } from "./relay"
 import { hasMpirun, programOf, runJob, runUnderMpi } from "./run-job"
 
@@ -63,15 +64,9 @@ interface Said {
 }
 
 const sharedMemory = (): string =>
-  process.platform === "linux" ? String(readdirSync("/dev/shm").filter((name) => /lazuli/i.test(name))) : ""
-const isAlive = (pid: number): boolean => {
-  try {
-    process.kill(pid, 0)
-    return true
-  } catch {
-    return false
-  }
-}
+  process.platform === "linux"
+    ? String(readdirSync("/dev/shm").filter((name) => /lazuli(?!-double)/i.test(name)))
+    : ""
 const isOpen = (port: number): Promise<boolean> =>
   new Promise((resolve) => {
     const socket = connect(port, "127.0.0.1")
