@@ -108,6 +108,30 @@ describe("memory", () => {
   })
 })
 
+describe("one elementwise array alone", () => {
+  const x = mx.arange(12).reshape(3, 4)
+  const cases: Record<string, () => mx.Array> = {
+    "of whole arrays": () => x.add(x),
+    "of a number": () => x.multiply(0.5),
+    "of a view and a broadcast row": () => x.T.add(x.index(mx.s(), 1).expandDims(1).T),
+    "of an array without a handle": () => x.square().negative(),
+    "of no elements": () => mx.zeros([0]).add(1),
+    "of another dtype": () => x.greater(3),
+  }
+  test.each(Object.entries(cases))("%s has the value that it has in a graph", (_, make) => {
+    const [alone, together, other] = [make(), make(), counted([x])]
+    mx.eval(...[alone, together].flatMap(({ node }) => node.inputs.map((input) => new mx.Array(input))))
+    mx.eval(alone)
+    mx.eval(together, other)
+    expect(alone.tolist()).toEqual(together.tolist())
+    expect(x.tolist()).toEqual([
+      [0, 1, 2, 3],
+      [4, 5, 6, 7],
+      [8, 9, 10, 11],
+    ])
+  })
+})
+
 describe("a failure", () => {
   test("reaches what depends on it, and nothing else", () => {
     const bad = failing([mx.ones([2])])
@@ -115,6 +139,46 @@ describe("a failure", () => {
     expect(() => mx.eval(after, beside)).toThrow(/no value/)
     expect(() => after.tolist()).toThrow(/no value/)
     expect(beside.tolist()).toEqual([2, 2])
+  })
+
+  test("of memory for a single elementwise array leaves it to be computed later", () => {
+    const { memory } = backendFor(mx.cpu)
+    const { allocate } = memory
+    const y = mx.array([1, 2]).add(1)
+    memory.allocate = () => {
+      throw new mx.DeviceError("test", "no memory is left")
+    }
+    try {
+      expect(() => mx.eval(y)).toThrow("no memory is left")
+    } finally {
+      memory.allocate = allocate
+    }
+    expect([y.multiply(2).tolist(), y.tolist()]).toEqual([
+      [4, 6],
+      [2, 3],
+    ])
+  })
+
+  test("of its encoding stays on it, and on nothing else", () => {
+    const { queue } = backendFor(mx.cpu)
+    const { lower } = queue
+    const x = mx.array([1, 2])
+    const [y, beside] = [x.add(1), x.add(2)]
+    queue.lower = () => ({
+      encode() {
+        throw new mx.DeviceError("test", "no words are left")
+      },
+    })
+    try {
+      expect(() => mx.eval(y)).toThrow("no words are left")
+    } finally {
+      queue.lower = lower
+    }
+    expect(() => y.tolist()).toThrow("no words are left")
+    expect([beside.tolist(), x.add(3).tolist()]).toEqual([
+      [3, 4],
+      [4, 5],
+    ])
   })
 
   test("leaves evaluation usable", () => {

@@ -46,7 +46,7 @@ import {
 import { isDebugging, nameSite } from "./debug"
 import { hostKernel } from "./host-kernels"
 import { lifetimes } from "./memory"
-import { leastBytes, measure, mostBytes } from "./memory-budget"
+import { leastBytes, measure, mostBytes, mostOf } from "./memory-budget"
 import { allocate, areReady, assign, failureOf, poison, share } from "./outputs"
 import { schedule } from "./schedule"
 import { Evaluation } from "./undo"
@@ -162,8 +162,10 @@ function compute(roots: readonly Node[]): boolean {
     }
   }
   if (!pending) return false
-  const used = encode(roots)
-  for (let i = 0; i < used.length; i++) used[i].queue.flush()
+  if (roots.length !== 1 || !computeAlone(roots[0])) {
+    const used = encode(roots)
+    for (let i = 0; i < used.length; i++) used[i].queue.flush()
+  }
   for (let i = 0; i < roots.length; i++) {
     const { storage } = roots[i]
     if (storage === null) continue
@@ -171,6 +173,37 @@ function compute(roots: readonly Node[]): boolean {
     storage.memory.wait?.(storage)
     if (storage.failure) throw storage.failure
   }
+  return true
+}
+
+/**
+ * Computes one elementwise application of evaluated arrays, as a loop that evaluates each step asks for, without what only graphs need:
+ * an order, and room for intermediates. Returns false, with nothing computed, for all else.
+ */
+function computeAlone(node: Node): boolean {
+  const { primitive, inputs } = node
+  if (primitive === null || !primitive.elementwise || node.outputs !== null) return false
+  // Of a trace, within another evaluation, or to be blamed by itself.
+  if (node.mark !== Mark.None || running || isDebugging()) return false
+  for (let i = 0; i < inputs.length; i++) {
+    const input = inputs[i]
+    if (input.storage === null && input.primitive?.facts.immediate !== true) return false
+  }
+  const backend = backendFor(node.stream.device)
+  if (!areReady(backend, inputs)) return false
+  lifetimes.relieve(0)
+  if (!lifetimes.admits(mostOf(node))) return false
+  const encoder = backend.queue.lower(node as Application)
+  if (encoder === null) return false
+  running = true
+  try {
+    runEncoder(node as Application, backend, encoder)
+    detach(node as Application)
+  } finally {
+    running = false
+    if (node.storage !== null) lifetimes.keep(node)
+  }
+  backend.queue.flush()
   return true
 }
 
@@ -408,24 +441,26 @@ function assignSeveral(
   })
 }
 
+/** Gives the outputs memory, and encodes the kernel if there is one. */
+function runEncoder(application: Application, backend: Backend, encoder: Encoder | null): void {
+  const { outputs, primitive } = application
+  if (outputs === null) {
+    const donor = encoder === null ? null : donorFor(storages, encoder, application, application, 0)
+    assign(application, donor, backend, primitive.name)
+  } else assignSeveral(outputs, application, encoder, backend)
+  if (encoder === null) return
+  try {
+    encoder.encode(application)
+  } catch (error) {
+    for (const output of outputs ?? [application]) (output.storage as Storage).failure = error as Error
+    throw error
+  }
+}
+
 function runKernel(application: Application, backend: Backend, primitive: Primitive): void {
   const encoder = backend.queue.lower(application)
-  const { name } = primitive
-  const { outputs: several } = application
-  if (several === null) {
-    const donor = encoder === null ? null : donorFor(storages, encoder, application, application, 0)
-    assign(application, donor, backend, name)
-  } else assignSeveral(several, application, encoder, backend)
-  if (encoder !== null) {
-    try {
-      encoder.encode(application)
-    } catch (error) {
-      for (const output of application.outputs ?? [application])
-        (output.storage as Storage).failure = error as Error
-      throw error
-    }
-    return
-  }
+  runEncoder(application, backend, encoder)
+  if (encoder !== null) return
   const outputs = application.outputs ?? [application]
   const brought = backend.name === "reference" ? null : hostKernel(application)
   const other = brought === null ? kernelElsewhere(application, backend) : null

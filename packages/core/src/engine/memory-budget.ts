@@ -38,6 +38,11 @@ export type Bytes = ReadonlyMap<Memory, number>
 const SPARE = 1.25
 const LINE = 128
 
+const withSpare = (nbytes: number, blocks: number): number => (nbytes + blocks * LINE) * SPARE
+
+/** The most bytes that an application of one output can take which has no plan. */
+export const mostOf = ({ nbytes }: Node): number => withSpare(nbytes, 1)
+
 /** Bytes of a schedule's results. */
 export interface Extent {
   /** Of all of them, and of what else plans take: the most it can take, but for copies on the way. */
@@ -153,7 +158,7 @@ export function measure(
     const owner = ownerOf(roots[i])
     if (owner !== null) shown -= owner.handles > 0 ? owner.nbytes : roots[i].nbytes
   }
-  extent.most = (most + order.length * LINE) * SPARE
+  extent.most = withSpare(most, order.length)
   extent.shown = shown
   return extent
 }
