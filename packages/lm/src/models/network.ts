@@ -13,6 +13,8 @@ export interface PeftNames {
   nameOf(name: string): string
   /** A name without what only some of transformers' classes put before it; by default it is as given. */
   plain?(name: string): string
+  /** Linear layers that transformers' model has and this network does not need. */
+  readonly unused?: readonly string[]
   /** True if weights are transposed there. */
   readonly isTransposed?: boolean
 }

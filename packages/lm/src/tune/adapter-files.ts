@@ -8,6 +8,7 @@ import { ArgumentError, FormatError } from "@lazuli/core/engine"
 import { checkKind, type Kind, TEXT } from "../argument-kinds"
 import { checkNetwork } from "../arguments"
 import { readJson } from "../formats/folder"
+import { pathInFiles } from "../formats/packed"
 import { CausalNetwork, type Network } from "../models/network"
 import { Settings } from "../models/settings"
 import { adaptersOf, addAdapters, blockOf, type LoraLinear, linearSizes } from "./lora"
@@ -27,6 +28,10 @@ const lastOf = (name: string): string => name.slice(name.lastIndexOf(".") + 1)
 /** PEFT's name of a layer. */
 const peftName = ({ peft }: Network, name: string): string => peft?.nameOf(name) ?? name
 
+/** True for PEFT's name of a layer that the network does not need. */
+const isUnused = ({ peft }: Network, name: string): boolean =>
+  peft?.unused?.includes(peft.plain?.(name) ?? name) ?? false
+
 /** The layer's name of a name in PEFT's files, which may be that of a model with another head. */
 function ownNames(network: Network): (name: string) => string {
   const { peft } = network
@@ -37,13 +42,13 @@ function ownNames(network: Network): (name: string) => string {
 
 /**
  * PEFT's `target_modules`: the ends of names, or whole names if other layers have the same ends, which would get adapters too, without
- * weights in the file.
+ * weights in the file: linear ones, experts, and those that this network does not need.
  */
 function targetsOf(network: Network, adapted: ReadonlySet<string>): string[] {
   const names = (list: readonly string[]): string[] => list.map((name) => peftName(network, name))
-  const others = new Set(
-    names([...linearSizes(network).keys()].filter((name) => !adapted.has(name))).map(lastOf),
-  )
+  const layers = network.namedModules().map(([path]) => pathInFiles(path))
+  const unadapted = names(layers.filter((name) => !adapted.has(name)))
+  const others = new Set([...unadapted, ...(network.peft?.unused ?? [])].map(lastOf))
   const own = names([...adapted])
   return own.some((name) => others.has(lastOf(name))) ? own : [...new Set(own.map(lastOf))]
 }
@@ -106,7 +111,9 @@ export function saveAdapters(network: Network, folder: string, form: AdapterForm
         }
       : {
           peft_type: "LORA",
-          task_type: taskOf(network),
+          // PEFT's task of classifiers has a head in the file.
+          task_type:
+            network instanceof CausalNetwork ? "CAUSAL_LM" : network.scores ? null : "FEATURE_EXTRACTION",
           r: rank,
           lora_alpha: common * rank,
           lora_dropout: dropout,
@@ -116,10 +123,6 @@ export function saveAdapters(network: Network, folder: string, form: AdapterForm
         }
   writeFileSync(join(folder, "adapter_config.json"), `${JSON.stringify(config, null, 2)}\n`)
 }
-
-/** PEFT's name of what a network does. */
-const taskOf = (network: Network): string =>
-  network instanceof CausalNetwork ? "CAUSAL_LM" : network.scores ? "SEQ_CLS" : "FEATURE_EXTRACTION"
 
 /**
  * Loads adapters from a folder in mlx-lm's or PEFT's format, and adds them to a network.
@@ -149,6 +152,7 @@ export function loadAdapters(network: Network, folder: string): void {
   const { rank, dropout, layer: formOfLayer } = formOf(config, form, network)
   const before = adaptersOf(network)
   const sizes = linearSizes(network)
+  for (const name of pairs.keys()) if (isUnused(network, name)) pairs.delete(name)
   const loaded = [...pairs].map(([name, { a, b }]) => {
     const own = formOfLayer(name)
     const isTaken = before.size === 0 ? blockOf(name) !== null : before.has(name)

@@ -121,7 +121,16 @@ export class Bert extends EncoderNetwork {
   }
   override get peft(): PeftNames {
     const head = this.scores ? `${this.prefix}.` : ""
-    return { nameOf: (name) => head + nameInTransformers(name), plain: withoutPrefix }
+    // BERT's pooler is a part of the encoder, and RoBERTa's of the classifier.
+    const names: Readonly<Record<string, string>> =
+      this.prefix === "bert"
+        ? { pooler: "bert.pooler.dense", classifier: "classifier" }
+        : { pooler: "classifier.dense", classifier: "classifier.out_proj" }
+    return {
+      nameOf: (name) => names[name] ?? head + nameInTransformers(name),
+      plain: withoutPrefix,
+      unused: this.scores ? [] : ["pooler.dense"],
+    }
   }
   get scores(): boolean {
     return this.classifier !== undefined
