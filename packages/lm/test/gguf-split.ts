@@ -5,10 +5,10 @@ import * as mx from "@lazuli/core"
 type Metadata = Record<string, mx.Array | string | string[]>
 
 /** The name of a part. */
-export const partName = (name: string, at: number, count: number): string =>
-  [name, at, "of", count]
-    .map((each) => (typeof each === "number" ? String(each).padStart(5, "0") : each))
-    .join("-") + ".gguf"
+export const partName = (name: string, at: number, count: number): string => {
+  const place = (n: number): string => String(n).padStart(5, "0")
+  return `${name}-${place(at)}-of-${place(count)}.gguf`
+}
 
 /**
  * Divides a GGUF file of dense tensors. Returns the paths of the parts, in order.

@@ -451,6 +451,12 @@ describe("rejected are", () => {
     )
   })
 
+  test.each([1, 2 ** 32 - 2])("%i rotated features", async (dims) => {
+    const model = await lm.load(writeCheckpoint("llama", at("rotated")))
+    const file = withMetadata(model, { "llama.rope.dimension_count": mx.array(dims, mx.uint32) })
+    await expect(file).rejects.toThrow(/RoPE cannot rotate \d+ of 16 features/)
+  })
+
   test("numbers of heads that do not divide the rows", async () => {
     lm.save(await lm.load(writeCheckpoint("llama", at("heads"))), at("heads.gguf"))
     const bytes = readFileSync(at("heads.gguf"))

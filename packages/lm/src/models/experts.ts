@@ -33,18 +33,20 @@ export class QuantizedSwitchLinear extends nn.Module {
   weight: mx.Array
   scales: mx.Array
   biases?: mx.Array
-  readonly groupSize: number | null
-  readonly bits: number | null
+  readonly groupSize: number
+  readonly bits: number
   readonly mode: mx.QuantizationMode
   /** See {@link nn.QuantizedLinear}. */
   activations: mx.ProductActivations = "exact"
 
   constructor(weight: mx.Array, { groupSize = null, bits = null, mode = "affine" }: nn.QuantizationOptions) {
     super()
-    this.groupSize = groupSize
-    this.bits = bits
-    this.mode = mode
     const [packed, scales, biases] = mx.quantize(weight, { groupSize, bits, mode })
+    // Files must have the numbers, which by default are those of the mode.
+    const sizes = [weight, packed, scales].map(({ shape }) => shape[shape.length - 1])
+    this.groupSize = sizes[0] / sizes[2]
+    this.bits = (sizes[1] * 32) / sizes[0]
+    this.mode = mode
     this.weight = packed
     this.scales = scales
     if (biases) this.biases = biases

@@ -149,7 +149,10 @@ export function ropeSettings(
     rope?.optionalPositive("partial_rotary_factor") ?? config.positive("partial_rotary_factor", 1)
   const kind = rope?.string("rope_type", rope.string("type", "default")) ?? "default"
   // The part may be a quotient, such as 30/44, whose product with the divisor is less than the dividend.
-  return { kind, theta, dims: 2 * Math.floor((headDim * partial) / 2 + 1e-6), rope }
+  const dims = 2 * Math.floor((headDim * partial) / 2 + 1e-6)
+  if (dims === 0 || partial > 1)
+    throw new FormatError("load", `${config.source}: RoPE cannot rotate ${dims} of ${headDim} features`)
+  return { kind, theta, dims, rope }
 }
 
 /** The scaling type of a config.json. */
