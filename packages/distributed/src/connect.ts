@@ -11,6 +11,8 @@ import { jobOf } from "./job"
 import { type JoinOptions, library, native } from "./native"
 
 const worlds = new Map<string, distributed.Group>()
+/** True once the end of the process leaves a job. */
+let leavesAtExit = false
 
 function connect(asked: string): distributed.Group | null {
   // Without a wish, the group that there is.
@@ -24,7 +26,8 @@ function connect(asked: string): distributed.Group | null {
   const backend = asked === "any" ? (process.env.LAZULI_BACKEND ?? "any") : asked
   const group = new ConnectedGroup(connectBy(backend, job))
   // The others are told, so that they need not take it for lost.
-  if (worlds.size === 0) process.once("exit", leave)
+  if (!leavesAtExit) process.once("exit", leave)
+  leavesAtExit = true
   process.env.LAZULI_JOINED = String(process.pid)
   // The addon has closed it, and its number may be another file's by now.
   delete process.env.LAZULI_LISTENER

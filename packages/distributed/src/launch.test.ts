@@ -142,10 +142,10 @@ test("a process joins once, whatever its threads and children inherit", async ()
   const { code, out, errors } = await runJob([await programOf("one-rank")], 2, { backend: "ring" })
   expect(code, errors.flat().join("\n")).toBe(0)
   for (const [line] of out) {
-    const { worker, child, again, written } = JSON.parse(line)
+    const { worker, child, again, added, written } = JSON.parse(line)
     expect(worker).toBe("[init] this process has joined the job already")
     expect(child).toMatch(/^\[init\] this process is not rank \d: process \d+, which started it, is/)
-    expect([again, written]).toEqual([2, "mine"])
+    expect([again, added, written]).toEqual([2, 0, "mine"])
   }
 }, 60_000)
 

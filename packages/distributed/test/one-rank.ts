@@ -27,6 +27,7 @@ if (!isMainThread) parentPort?.postMessage(told())
 else if (part === "child") process.send?.(told())
 else {
   mx.distributed.init(true)
+  const listeners = process.listenerCount("exit")
   sum()
   const worker = await new Promise((resolve) => new Worker(file).once("message", resolve))
   const child = await new Promise((resolve) => fork(file, ["child"]).once("message", resolve))
@@ -37,7 +38,8 @@ else {
   const mine = openSync(path, "w")
   mx.distributed.init(true)
   const again = sum()
+  const added = process.listenerCount("exit") - listeners
   writeSync(mine, "mine")
-  console.log(JSON.stringify({ worker, child, again, written: readFileSync(path, "utf8") }))
+  console.log(JSON.stringify({ worker, child, again, added, written: readFileSync(path, "utf8") }))
   rmSync(folder, { recursive: true })
 }
