@@ -26,6 +26,38 @@ const send = async (text: string): Promise<void> => {
   await page.press("Enter")
 }
 
+// A page of its own for docs/pictures: its model has learned the answers by heart.
+const learned = [
+  { role: "user", content: "What is lazuli?" },
+  { role: "assistant", content: "A blue stone." },
+  { role: "user", content: "And ultramarine?" },
+  { role: "assistant", content: "A blue that was once made of it." },
+]
+const taught = await lm.load(writeCheckpoint("llama", join(scratch, "my-model")))
+const tokenizer = taught.tokenizer!
+const text = tokenizer.prompt(learned, { addGenerationPrompt: false })
+const example = { tokens: tokenizer.encode(text, { special: false }), from: 1 }
+await lm.train(taught.network as lm.CausalNetwork, [example], {
+  steps: 300,
+  batchSize: 1,
+  learningRate: 3e-3,
+})
+const documented = lm.createServer(taught)
+const shown = await Page.open(browser, await documented.listen(0), 760, 380)
+for (const [i, { role, content }] of learned.entries()) {
+  if (role !== "user") continue
+  await shown.type(content)
+  await shown.press("Enter")
+  await shown.until("!document.getElementById('send').hidden")
+  const answers = await shown.value<string[]>(
+    "Array.from(document.querySelectorAll('.assistant'), (each) => each.textContent)",
+  )
+  if (answers.at(-1) !== learned[i + 1].content) throw new Error(`the model says ${JSON.stringify(answers)}`)
+}
+writeFileSync(join(folder, "chat.png"), await shown.picture())
+await shown.close()
+await documented.close()
+
 await take("empty")
 await send(
   "in the beginning there was a long question, which goes on and on until it needs more than one line",
