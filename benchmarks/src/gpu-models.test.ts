@@ -13,7 +13,7 @@ beforeAll(() => {
 })
 
 // Adapters of other models go on in tests of @lazuli/lm.
-it.each(Object.keys(modelChecks).filter((name) => !/resumed-(?!4)/.test(name)))(
+it.each(Object.keys(modelChecks).filter((name) => !/(?:resumed|learns)-(?!4)/.test(name)))(
   "%s",
   async (name) => {
     expect(await modelChecks[name]()).toBeNull()

@@ -1,6 +1,6 @@
 /**
  * Language models on a GPU compared with themselves, bit for bit: what a row of an exact batch says, with others beside it, and training
- * of adapters that was stopped and goes on.
+ * of adapters that was stopped and goes on. And the loss that adapters reach, compared with the CPU's.
  */
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
@@ -98,6 +98,28 @@ async function resumedDiffers(model: () => lm.LoadedModel<lm.CausalNetwork>): Pr
   }
 }
 
+/** Null if adapters halve the loss on the CPU and on a GPU, or else both losses before and after. */
+async function learnsLess(model: () => lm.LoadedModel<lm.CausalNetwork>): Promise<string | null> {
+  const examples = LENGTHS.map((length) => ({ tokens: promptOf(length), from: 1 }))
+  const gpu = mx.defaultDevice()
+  const losses: number[][] = []
+  try {
+    for (const device of [mx.cpu, gpu]) {
+      mx.setDefaultDevice(device)
+      const { network } = model()
+      lm.addAdapters(network, { rank: 8, scale: 4 })
+      const before = await lm.evaluate(network, examples)
+      await lm.train(network, examples, { steps: 40, batchSize: 3, learningRate: 0.01 })
+      losses.push([before, await lm.evaluate(network, examples)])
+    }
+  } finally {
+    mx.setDefaultDevice(gpu)
+  }
+  const [[begun, reached], [begunHere, reachedHere]] = losses
+  const isAlike = Math.abs(begunHere - begun) < 0.02 * begun
+  return isAlike && Math.max(reached, reachedHere) < 0.5 * begun ? null : JSON.stringify(losses)
+}
+
 const FORMATS = [
   ["bfloat16", mx.bfloat16, undefined],
   ["float32", mx.float32, undefined],
@@ -109,5 +131,6 @@ export const modelChecks: Readonly<Record<string, () => Promise<string | null>>>
   FORMATS.flatMap(([name, dtype, bits]) => [
     [`rows-${name}`, () => rowsDiffer(modelOf(dtype, bits))],
     [`resumed-${name}`, () => resumedDiffers(() => modelOf(dtype, bits))],
+    [`learns-${name}`, () => learnsLess(() => modelOf(dtype, bits))],
   ]),
 )

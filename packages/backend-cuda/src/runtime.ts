@@ -270,6 +270,16 @@ export class CudaRuntime implements GpuRuntime {
     if (!others.exist) return native.synchronize(stream)
     return others.await(() => native.synchronize(stream, CHECK_EVERY), stream === ALL)
   }
+  /**
+   * Waits for work that others take part in, before a call in which the driver may do so without an end, where one of them has failed.
+   * @throws DistributedError where that happens
+   */
+  private settle(): void {
+    const { native, others } = this
+    if (!others.exist) return
+    const failed = others.await(() => native.synchronize(ALL, CHECK_EVERY), false)
+    if (failed instanceof Error) throw failed
+  }
   private graphs: ((words: BigInt64Array) => number | null) | null | undefined
   /** Prepares a graph of operations for cuDNN, and gives its number; null where that is not there, or is of a version with known faults. */
   get prepareGraph(): ((words: BigInt64Array) => number | null) | null {
@@ -379,6 +389,7 @@ export class CudaRuntime implements GpuRuntime {
     let made = compiled.get(key)
     if (!made) {
       const kernels = kernelsOf(native, facts, { source, ...options, constants, form })
+      this.settle()
       try {
         made = { kernels, module: native.loadModule(kernels.code) }
       } catch (cause) {

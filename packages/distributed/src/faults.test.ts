@@ -115,11 +115,13 @@ test("the time in which a process is stopped is no part of its wait for a device
 test.each([
   { what: "ahead", ends: false },
   { what: "apart", ends: false },
+  { what: "far", ends: false },
   { what: "idle", ends: false },
   { what: "outside", ends: false },
   { what: "different", ends: true },
   { what: "crossed", ends: true },
   { what: "around", ends: true },
+  { what: "turned", ends: true },
 ])(
   "long waits for devices whose operations are $what end with an error: $ends",
   async ({ what, ends }) => {
@@ -133,6 +135,10 @@ test.each([
       if (what === "different")
         expect(message).toMatch(
           /^\[allSum\] rank \d and rank \d differ in operation \d+ of a group on their devices/,
+        )
+      else if (what === "turned")
+        expect(message).toMatch(
+          /^\[allSum\] rank \d and rank \d have given their devices operations of several groups in different orders/,
         )
       else if (ends)
         expect(message).toMatch(

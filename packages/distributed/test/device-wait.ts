@@ -43,11 +43,18 @@ const CASES: Record<string, () => void> = {
   },
   // As a rank that compiles is ahead of one that does not.
   ahead: () => add(group, 10 - 2 * rank),
+  // Where what they wait for is longer ago than they remember, on one of them.
+  far: () => add(group, rank === 1 ? 5097 : 5096),
   different: () => add(group, 10 - rank, rank === 1 ? 5 : -1),
+  // Of two groups, each of which all have added.
+  turned() {
+    const again = group.split(0, -1)
+    for (const each of rank === 1 ? [again, group] : [group, again]) add(each, 1)
+  },
   // In which others have no part.
   apart() {
     const half = group.split(Math.floor((2 * rank) / size), -1)
-    add(half, 10 + rank)
+    add(half, 10 + Math.floor((2 * rank) / size))
     if (rank < 2) half.watch.add(1, "send", 0, 1)
     add(group, 3)
   },
@@ -84,6 +91,8 @@ try {
     sleep(20)
   }
   console.log(JSON.stringify({ message: null, checks }))
+  // Others may have begun later.
+  sleep(500)
 } catch (error) {
   console.log(JSON.stringify({ message: (error as DistributedError).message, checks }))
   process.exitCode = 3

@@ -14,7 +14,8 @@ import "@lazuli/distributed"
 const [, , first, count] = process.argv
 const group = mx.distributed.init(true)
 const [rank, size] = [group.rank(), group.size()]
-const streams = [mx.defaultStream(mx.cpu), mx.newStream(mx.cpu), mx.newStream(mx.cpu)]
+const device = mx.defaultDevice()
+const streams = [mx.defaultStream(device), mx.newStream(device), mx.newStream(device)]
 
 /** Results of weights, which are equal on all ranks, and of this rank's rows. */
 type Program = (weights: mx.Array[], rows: mx.Array) => mx.Array[]

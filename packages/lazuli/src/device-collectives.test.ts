@@ -46,6 +46,9 @@ it.each([
   ["kill", "at once"],
   ["stop", "at once"],
   ["part", "at once"],
+  ["groups", "at once"],
+  ["kill", "loading"],
+  ["stop", "loading"],
   ["kill", "promised"],
   ["stop", "promised"],
   ["part", "promised"],
@@ -54,7 +57,13 @@ it.each([
 ])(
   "a rank that fails (%s) ends the others' work, with its name (%s)",
   async (fault, when) => {
-    const { code, out, errors } = await runJob([program, fault, when], 2, { env, timeLimit: 1 })
+    const loading = { LAZULI_CUDA_DOUBLE: `${env.LAZULI_CUDA_DOUBLE},loading` }
+    const stop = AbortSignal.timeout(40_000)
+    const { code, out, errors } = await runJob([program, fault, when], 2, {
+      env: loading,
+      timeLimit: 1,
+      signal: stop,
+    })
     expect(code).not.toBe(0)
     const told = JSON.parse(out[0][0] ?? "{}")
     expect(told, errors.flat().join("\n")).toMatchObject({ name: "DistributedError", op: "allSum" })

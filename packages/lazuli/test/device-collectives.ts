@@ -1,7 +1,7 @@
 /**
  * Ranks with a GPU each exchange arrays by its collectives. Prints what is wrong; with an argument rank 1 fails so in the third step, or
- * leaves while the other has work of its own, also of steps that only promise their results or are compiled, or while the GPUs' library
- * connects them, as another argument says.
+ * leaves while the other has work of its own, also of steps that only promise their results, are compiled or need another kernel, or while
+ * the GPUs' library connects them, as another argument says.
  */
 import "@lazuli/backend-cpu"
 import "@lazuli/backend-cuda"
@@ -131,6 +131,7 @@ try {
     const message = compile((a: mx.Array) =>
       (rank === 0 ? distributed.send(a, 1) : distributed.recvLike(a, 0)).multiply(2),
     )
+    const twin = fault === "groups" ? group.split(0) : group
     for (let i = 0; i < 1000; i++) {
       if (i === 3) at = performance.now()
       if (i === 3 && rank === 1) {
@@ -148,7 +149,11 @@ try {
           : odd && fault === "shape"
             ? mine.reshape([n, 2])
             : mine
+      // Each has the one first that the other waits for.
+      if (i === 3 && fault === "groups")
+        mx.eval((odd ? [twin, group] : [group, twin]).map((each) => distributed.allSum(x, { group: each })))
       if (i === 3 && fault === "root") mx.eval(distributed.broadcast(x, { root: rank }))
+      if (when === "loading" && i === 3) mx.eval(mx.log1p(distributed.allSum(x)).cos())
       if (when === "promised") await mx.asyncEval(distributed.allSum(x))
       else if (when === "compiled")
         for (const step of i < 3 ? [sum, gather, message] : [sum]) mx.eval(step(x))

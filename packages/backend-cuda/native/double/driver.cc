@@ -7,15 +7,15 @@
 // LAZULI_CUDA_DOUBLE names failures, separated by commas: no-device, no-memory, launch (every launch fails),
 // single-launch (every launch but that of a graph), capture (no stream is captured into a graph), upload (no
 // bytes go to the device), lost (the next wait finds that a kernel has destroyed the context), slow (each
-// launch takes 20 ms). With
-// `two-devices` there are two GPUs. With `skip` launches and libraries' work do nothing, which leaves the
-// host's own time to be measured. With `guard` blocks of memory end where a page begins that nobody may
-// touch, but for less than 16 bytes, so that access behind them ends the process; with `reverse` the threads,
-// warps and blocks of a grid run from the last to the first, so that what needs an order and does not ask for
-// it shows. LAZULI_CUDA_DOUBLE_GPU=hopper gives the device Hopper's capability and shared memory.
-// Of a graph, what was captured from other streams than the first runs as late as its edges allow, so that a
-// missing one shows. LAZULI_CUDA_DOUBLE_GRAPHS names a file that gets a line for each graph: its nodes, those
-// of other streams, and those with several successors and with several predecessors.
+// launch takes 20 ms), loading (a module is there once the device has no other work). With `two-devices`
+// there are two GPUs. With `skip` launches and libraries' work do nothing, which leaves the host's own time
+// to be measured. With `guard` blocks of memory end where a page begins that nobody may touch, but for less
+// than 16 bytes, so that access behind them ends the process; with `reverse` the threads, warps and blocks of
+// a grid run from the last to the first, so that what needs an order and does not ask for it shows.
+// LAZULI_CUDA_DOUBLE_GPU=hopper gives the device Hopper's capability and shared memory. Of a graph, what was
+// captured from other streams than the first runs as late as its edges allow, so that a missing one shows.
+// LAZULI_CUDA_DOUBLE_GRAPHS names a file that gets a line for each graph: its nodes, those of other streams,
+// and those with several successors and with several predecessors.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -187,6 +187,8 @@ int wait(StreamState* s, uint64_t until) {
     usleep(100);
   }
 }
+
+std::set<StreamState*> streams;
 
 // Pages before one that nobody may touch, by the address of the memory at their end.
 std::map<Pointer, std::pair<void*, size_t>> guards;
@@ -364,10 +366,13 @@ LZ_EXPORT int cuMemcpyDtoHAsync_v2(void* to, Pointer from, size_t n, void* strea
   });
 }
 LZ_EXPORT int cuStreamCreate(void** stream, unsigned) {
-  *stream = new StreamState;
+  auto* made = new StreamState;
+  streams.insert(made);
+  *stream = made;
   return kSuccess;
 }
 LZ_EXPORT int cuStreamDestroy_v2(void* stream) {
+  streams.erase(static_cast<StreamState*>(stream));
   delete static_cast<StreamState*>(stream);
   return kSuccess;
 }
@@ -496,6 +501,9 @@ LZ_EXPORT int cuStreamWaitEvent(void* stream, void* event, unsigned) {
 }
 // A module is a shared library behind a header, as the double of the compiler makes it.
 LZ_EXPORT int cuModuleLoadData(void** module, const void* image) {
+  // As CUDA's may wait for the device.
+  if (asked("loading"))
+    for (StreamState* each : streams) wait(each, each->added);
   uint64_t head[2];
   std::memcpy(head, image, sizeof head);
   if (std::memcmp(head, "LZDOUBLE", 8) != 0) return kInvalidImage;

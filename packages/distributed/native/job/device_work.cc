@@ -19,6 +19,26 @@ const DeviceWork::Entry* DeviceWork::Operations::at(uint32_t number) const {
   return number == 0 || number > added || back >= last.size() ? nullptr : &last[last.size() - 1 - back];
 }
 
+void DeviceWork::Operations::add(uint64_t place, uint32_t operation) {
+  const uint32_t before = last.empty() ? 2166136261u : last.back().sequence;
+  last.push_back({place, (before ^ operation) * 16777619u + 1});
+  if (last.size() > kRemembered) last.pop_front();
+  added++;
+}
+
+LaneProgress DeviceWork::Operations::progress(uint64_t place) const {
+  const uint32_t awaited = up_to(place);
+  // Of a place long ago nothing is known.
+  const Entry* entry = at(awaited);
+  return {lane, entry ? awaited : 0, entry ? entry->sequence : 0, added, last.back().sequence};
+}
+
+uint32_t DeviceWork::Operations::difference(const LaneProgress& theirs) const {
+  const Entry *awaited = at(theirs.awaited), *latest = at(theirs.added);
+  if (awaited && awaited->sequence != theirs.sequence) return theirs.awaited;
+  return latest && latest->sequence != theirs.latest ? theirs.added : 0;
+}
+
 uint64_t DeviceWork::add(const Lane& lane, const std::vector<int>& members, uint32_t operation) {
   const auto known =
       std::find_if(lanes_.begin(), lanes_.end(), [&](const Operations& each) { return each.lane == lane; });
@@ -26,27 +46,25 @@ uint64_t DeviceWork::add(const Lane& lane, const std::vector<int>& members, uint
     lanes_.push_front({lane, members, 0, {}});
   else if (known != lanes_.begin())
     lanes_.splice(lanes_.begin(), lanes_, known);
-  Operations& operations = lanes_.front();
-  const uint32_t before = operations.last.empty() ? 2166136261u : operations.last.back().sequence;
-  operations.last.push_back({++places_, (before ^ operation) * 16777619u + 1});
-  if (operations.last.size() > kRemembered) operations.last.pop_front();
-  operations.added++;
+  lanes_.front().add(++places_, operation);
+  // A message may be on its way before it is received.
+  if (lane.from < 0)
+    for (const int rank : members) together_[rank].add(places_, lane.group);
   return places_;
 }
 
 DeviceProgress DeviceWork::progress(uint64_t place, int rank) const {
   DeviceProgress told;
   told.is_all = 1;
+  if (const auto found = together_.find(rank); found != together_.end())
+    told.together = found->second.progress(place);
   for (const Operations& each : lanes_) {
     if (!each.has(rank)) continue;
     if (told.count == DeviceProgress::kMost) {
       told.is_all = 0;
       break;
     }
-    const uint32_t awaited = each.up_to(place);
-    const Entry* last = each.at(awaited);
-    told.lanes[told.count++] = {each.lane, awaited, last ? last->sequence : 0, each.added,
-                                each.last.back().sequence};
+    told.lanes[told.count++] = each.progress(place);
   }
   return told;
 }
@@ -61,12 +79,15 @@ const LaneProgress* DeviceProgress::of(const Lane& lane) const {
 uint32_t DeviceWork::difference(const DeviceProgress& theirs, int rank) const {
   for (const Operations& each : lanes_) {
     const LaneProgress* their = each.has(rank) ? theirs.of(each.lane) : nullptr;
-    if (!their) continue;
-    const Entry *awaited = each.at(their->awaited), *latest = each.at(their->added);
-    if (awaited && awaited->sequence != their->sequence) return their->awaited;
-    if (latest && latest->sequence != their->latest) return their->added;
+    const uint32_t number = their ? each.difference(*their) : 0;
+    if (number > 0) return number;
   }
   return 0;
+}
+
+bool DeviceWork::is_turned(const DeviceProgress& theirs, int rank) const {
+  const auto found = together_.find(rank);
+  return found != together_.end() && found->second.difference(theirs.together) > 0;
 }
 
 Part DeviceWork::part_of(const DeviceProgress& theirs, uint64_t place, int rank) const {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <list>
+#include <map>
 #include <vector>
 
 namespace lazuli::dist {
@@ -32,6 +33,8 @@ struct DeviceProgress {
   uint32_t count = 0;
   uint32_t is_all = 0;  // there are no other lanes
   LaneProgress lanes[kMost] = {};
+  // Those of all groups that both ranks are in, as of one lane.
+  LaneProgress together = {};
 
   const LaneProgress* of(const Lane& lane) const;
 };
@@ -49,6 +52,9 @@ class DeviceWork {
   // The number in its lane of an operation that another rank has added, where it or one before it is not this
   // one's; 0 where all are the same as far as both have come.
   uint32_t difference(const DeviceProgress& theirs, int rank) const;
+  // True if another rank has added operations of several groups in another order than this one, as far as
+  // both have come.
+  bool is_turned(const DeviceProgress& theirs, int rank) const;
   // The part of another rank in what this one waits for, which it added up to a place.
   Part part_of(const DeviceProgress& theirs, uint64_t place, int rank) const;
 
@@ -69,9 +75,15 @@ class DeviceWork {
     uint32_t up_to(uint64_t place) const;
     // Null where it is not remembered.
     const Entry* at(uint32_t number) const;
+    void add(uint64_t place, uint32_t operation);
+    LaneProgress progress(uint64_t place) const;
+    // The number of an operation that another rank has added, where it or one before it is not this one's.
+    uint32_t difference(const LaneProgress& theirs) const;
   };
   // The lane used last is the first.
   std::list<Operations> lanes_;
+  // By ranks, those of all groups that both are in.
+  std::map<int, Operations> together_;
   uint64_t places_ = 0;
 };
 
