@@ -3,13 +3,16 @@ import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as mx from "@lazuli/core"
+import { isPlainObject } from "@lazuli/core/engine"
 import * as lm from "@lazuli/lm"
-import { afterAll, expect, test } from "vitest"
+import { afterAll, describe, expect, test } from "vitest"
 import "@lazuli/backend-cpu"
 import { type Tiny, tiny, writeCheckpoint } from "../../test/checkpoints"
+import { forGguf } from "../../test/gguf-checkpoints"
 import { VOCABULARY } from "../../test/tokenizer"
 import { Pass } from "../models/attend"
 import type { JsonObject } from "../models/settings"
+import { packedLayers } from "./packed"
 
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-formats-"))
 afterAll(() => rmSync(scratch, { recursive: true }))
@@ -175,6 +178,42 @@ test("formats of single layers have the checkpoint's names, as mlx-lm writes the
   const config = { ...mixed.config.values, quantization }
   writeFileSync(join(at("mixed-saved"), "config.json"), JSON.stringify(config))
   expect(distance(logits(await lm.load(at("mixed-saved"))), logits(mixed))).toBe(0)
+})
+
+describe.each([
+  ["mixtral", 7],
+  ["qwen2-moe", 15],
+  ["qwen3-moe-all", 11],
+] as const)("the experts of %s", (name, floatTensors) => {
+  test.each([
+    [{}, { group_size: 64, bits: 4, mode: "affine" }],
+    [{ bits: 8 }, { group_size: 64, bits: 8, mode: "affine" }],
+    [{ mode: "mxfp4" }, { group_size: 32, bits: 4, mode: "mxfp4" }],
+    [{ mode: "mxfp8" }, { group_size: 32, bits: 8, mode: "mxfp8" }],
+    [{ mode: "nvfp4" }, { group_size: 16, bits: 4, mode: "nvfp4" }],
+  ] as const)("quantized by %j have their format in folders and GGUF files", async (options, format) => {
+    const folder = writeCheckpoint(name, at("moe-dense"), 1, forGguf[name])
+    const model = lm.quantize(await lm.load(folder, { dtype: mx.float16 }), options)
+    const { quantization } = model.config.values as { quantization: JsonObject }
+    const layers = Object.entries(quantization).filter(([, own]) => isPlainObject(own))
+    // Of the layers, routers alone have another format.
+    const router = { group_size: 64, bits: 8, mode: "affine" }
+    const routers = [...packedLayers(model.network).keys()].filter((layer) => layer.endsWith("gate"))
+    expect(routers.length).toBe(name === "qwen2-moe" ? 4 : 2)
+    const others = "mode" in options || !("bits" in options) ? routers.map((layer) => [layer, router]) : []
+    expect(layers).toEqual(others)
+    expect(quantization).toEqual({ ...format, ...Object.fromEntries(layers) })
+    const want = logits(model)
+    lm.save(model, at("moe-packed"))
+    expect(distance(want, logits(await lm.load(at("moe-packed"))))).toBe(0)
+    lm.save(model, at("moe-packed.gguf"))
+    const again = await lm.load(at("moe-packed.gguf"))
+    // In the middle: routers are rounded, so that a token may get another expert.
+    const errors = mx.sort(want.subtract(logits(again)).abs().flatten().astype(mx.float32))
+    expect(errors.index(errors.size / 2).item()).toBeLessThan(0.01)
+    // llama.cpp has routers in float32, as it has norms and biases.
+    expect(again.stored?.find(({ type }) => type === "F32")?.tensors).toBe(floatTensors)
+  })
 })
 
 test("Qwen 3's experts have the count and windows of transformers", async () => {

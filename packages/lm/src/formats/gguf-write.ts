@@ -157,6 +157,9 @@ function periodOf(config: Settings): number {
   return types.indexOf("full_attention") + 1 || types.length + 1
 }
 
+const dequantized = ({ weight, scales, biases, groupSize, bits, mode }: PackedLayer): mx.Array =>
+  mx.dequantize(weight, scales, biases, { groupSize, bits, mode })
+
 /** Matrices that llama.cpp needs in float32. */
 const SMALL = /^(position_embd|token_types|.*\.ffn_gate_inp(_shexp)?)$/
 
@@ -180,17 +183,19 @@ function tensorsOf(
     const [, which] = /\.self_attn\.([qk])_proj$/.exec(layer) ?? []
     const rows = which && architecture.interleaved ? interleave(heads(which)) : null
     const form = packed.get(layer)
-    if (form && leaf !== "bias")
+    const small = SMALL.test(known)
+    if (form && leaf !== "bias" && (leaf !== "weight" || !small))
       return leaf === "weight" ? [packedTensor(`${known}.weight`, form, type, rows)] : []
-    const stays = array.ndim === 1 || SMALL.test(known)
-    const chosen = stays ? "F32" : (type ?? plainTypeOf(array.dtype))
+    const stays = array.ndim === 1 || small
+    const dense = form && leaf === "weight" ? dequantized(form) : array
+    const chosen = stays ? "F32" : (type ?? plainTypeOf(dense.dtype))
     const moved = (): mx.Array => {
-      if (architecture.offsetNorms && /norm$/.test(layer)) return array.add(1)
-      if (layer.endsWith(".shared_expert_gate")) return array.reshape([-1])
-      return rows ? rows(array) : array
+      if (architecture.offsetNorms && /norm$/.test(layer)) return dense.add(1)
+      if (layer.endsWith(".shared_expert_gate")) return dense.reshape([-1])
+      return rows ? rows(dense) : dense
     }
-    const shape = layer.endsWith(".shared_expert_gate") ? [array.size] : array.shape
-    return [plainTensor(`${known}.${leaf}`, array, chosen, moved, shape)]
+    const shape = layer.endsWith(".shared_expert_gate") ? [dense.size] : dense.shape
+    return [plainTensor(`${known}.${leaf}`, dense, chosen, moved, shape)]
   })
 }
 
@@ -261,8 +266,7 @@ function packedTensor(
 ): GgufTensor {
   const form = copiedForm(layer)
   if (!form) {
-    const { weight, scales, biases, groupSize, bits, mode } = layer
-    const dense = mx.dequantize(weight, scales, biases, { groupSize, bits, mode })
+    const dense = dequantized(layer)
     return plainTensor(name, dense, type ?? "F16", () => (rows ? rows(dense) : dense))
   }
   const { number, symmetric } = form
@@ -279,7 +283,7 @@ function packedTensor(
     *parts() {
       const move = rows ?? ((array: mx.Array): mx.Array => array)
       const halves = (array: mx.Array): Uint16Array => {
-        const each = mx.repeat(move(array), (layer.groupSize ?? 32) / 32, -1)
+        const each = mx.repeat(move(array), layer.groupSize / 32, -1)
         return mx.contiguous(each.astype(mx.float16)).view(mx.uint16).toTypedArray() as Uint16Array
       }
       const packed: PackedRows = {
@@ -305,8 +309,8 @@ function copiedForm({
   biases,
 }: PackedLayer): { number: number; symmetric: boolean } | null {
   if (mode === "mxfp4") return { number: 39, symmetric: true }
-  const types = mode === "affine" && bits !== null ? COPIED[bits] : undefined
-  if (!types || !biases || bits === null || (groupSize ?? 64) % 32 !== 0) return null
+  const types = mode === "affine" ? COPIED[bits] : undefined
+  if (!types || !biases || groupSize % 32 !== 0) return null
   const middle = scales.multiply(-(2 ** (bits - 1)))
   const symmetric = mx.all(biases.equal(middle)).item() as boolean
   const number = types[symmetric ? 0 : 1]

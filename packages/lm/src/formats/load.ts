@@ -203,8 +203,8 @@ function quantizeAs(network: Network, family: Family, config: Settings, weights:
     })
   }
   const formatOf = (given: typeof part): nn.QuantizationOptions => ({
-    groupSize: given.count("group_size", 64),
-    bits: given.count("bits", 4),
+    groupSize: given.optionalCount("group_size"),
+    bits: given.optionalCount("bits"),
     mode: given.string("mode", "affine") as mx.QuantizationMode,
   })
   const common = formatOf(part)

@@ -33,9 +33,11 @@ const FORMATS: readonly lm.QuantizeModelOptions[] = [
   ...[2, 3, 4, 5, 6, 8].map((bits) => ({ bits, groupSize: 32 })),
   ...(["mxfp4", "mxfp8", "nvfp4"] as const).map((mode) => ({ mode })),
 ]
+/** Routers of experts, which have 8 bits, are float32 in GGUF files, and rounded here. */
+const hasExperts = (name: string): boolean => /moe|mixtral/.test(name)
 /** Those that GGUF files have, too. */
-const isCopied = ({ bits, mode }: lm.QuantizeModelOptions): boolean =>
-  mode === "mxfp4" || bits === 4 || bits === 5
+const isCopied = (name: string, { bits, mode }: lm.QuantizeModelOptions): boolean =>
+  !hasExperts(name) && (mode === "mxfp4" || bits === 4 || bits === 5)
 
 const families: Record<string, (typeof tiny)[string]> = { ...tiny, ...forGguf }
 const hasGguf = (name: string): boolean => name in forGguf || name === "bert" || name === "bert-reranker"
@@ -57,9 +59,9 @@ test.each(Object.keys(families))("%s is the same in every form", async (name) =>
     const read = await lm.load(file, { dtype })
     const got = outputOf(read)
     if (!format) expect(difference(want, got)).toBeLessThan(1e-5)
-    else if (isCopied(format)) expect(difference(want, got), label).toBe(0)
-    // Others become float16.
-    else expect(typicalDifference(want, got), label).toBeLessThan(0.01)
+    else if (isCopied(name, format)) expect(difference(want, got), label).toBe(0)
+    // Others become float16, or float32.
+    else expect(typicalDifference(want, got), label).toBeLessThan(hasExperts(name) ? 0.05 : 0.01)
     lm.save(read, folder)
     expect(difference(got, outputOf(await lm.load(folder))), label).toBe(0)
   }

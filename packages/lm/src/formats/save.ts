@@ -8,6 +8,7 @@ import { ArgumentError, describe, FormatError } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
 import { CALLBACK, checkKind, POSITIVE } from "../argument-kinds"
 import { checkModel, optionsNamed } from "../arguments"
+import { SparseFeedForward } from "../models/experts"
 import type { Weights } from "../models/network"
 import { type JsonObject, Settings } from "../models/settings"
 import { type Progress, TEMPLATES_FOLDER } from "./folder"
@@ -37,9 +38,15 @@ const formatOf = ({ groupSize, bits, mode }: PackedLayer): JsonObject => ({
   mode,
 })
 
+/** The format of routers, which are small: with fewer bits, tokens would get other experts. mlx-lm has the same for Qwen 3. */
+const ROUTER: nn.QuantizationOptions = { groupSize: 64, bits: 8, mode: "affine" }
+
+const routersOf = (network: nn.Module): ReadonlySet<nn.Module> =>
+  new Set(network.modules().flatMap((module) => (module instanceof SparseFeedForward ? module.routers : [])))
+
 /**
- * Quantizes a model's linear layers, embeddings and experts in place. Returns it with an updated config. Layers whose input size is not a
- * multiple of the group size are skipped.
+ * Quantizes a model's linear layers, embeddings and experts in place. Returns it with an updated config. Routers of experts keep 8 bits,
+ * unless `choose` returns another format. Layers whose input size is not a multiple of the group size are skipped.
  * @throws ArgumentError if the model is already quantized, or no layer can be
  * @example
  * const small = quantize(await load('my-model'), { bits: 4 })
@@ -57,13 +64,15 @@ export function quantize(model: LoadedModel, options: QuantizeModelOptions = {})
     throw new ArgumentError("quantize", "the model is already quantized", {
       hint: "Load the original model",
     })
+  const routers = routersOf(network)
   nn.quantize(network, {
     classPredicate: (path, module) => {
       const { weight } = module as { weight?: mx.Array }
       if (!("toQuantized" in module) || !weight) return false
       const chosen = choose(pathInFiles(path))
       if (chosen === false) return false
-      const format = chosen === true ? common : { ...common, ...chosen }
+      const own = routers.has(module) ? ROUTER : common
+      const format = chosen === true ? own : { ...common, ...chosen }
       return weight.shape[weight.ndim - 1] % (format.groupSize ?? groupSize) === 0 ? format : false
     },
   })

@@ -2,7 +2,7 @@
  * Mixtures of experts. The experts' weights are stacked in one array per projection, from which a product gathers the selected ones.
  */
 import * as mx from "@lazuli/core"
-import { FormatError } from "@lazuli/core/engine"
+import { FormatError, resolveFormat } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
 import { type Activation, GatedFeedForward } from "./layers"
 import type { Weights } from "./network"
@@ -39,14 +39,13 @@ export class QuantizedSwitchLinear extends nn.Module {
   /** See {@link nn.QuantizedLinear}. */
   activations: mx.ProductActivations = "exact"
 
-  constructor(weight: mx.Array, { groupSize = null, bits = null, mode = "affine" }: nn.QuantizationOptions) {
+  constructor(weight: mx.Array, given: nn.QuantizationOptions) {
     super()
-    const [packed, scales, biases] = mx.quantize(weight, { groupSize, bits, mode })
-    // Files must have the numbers, which by default are those of the mode.
-    const sizes = [weight, packed, scales].map(({ shape }) => shape[shape.length - 1])
-    this.groupSize = sizes[0] / sizes[2]
-    this.bits = (sizes[1] * 32) / sizes[0]
-    this.mode = mode
+    const format = resolveFormat("SwitchLinear", given.groupSize, given.bits, given.mode ?? "affine")
+    this.groupSize = format.groupSize
+    this.bits = format.bits
+    this.mode = format.mode
+    const [packed, scales, biases] = mx.quantize(weight, format)
     this.weight = packed
     this.scales = scales
     if (biases) this.biases = biases
@@ -110,6 +109,11 @@ export class SparseFeedForward extends nn.Module {
     this.sizes = rest
   }
 
+  /** The layers whose outputs choose and weight experts: `quantize` gives them more bits. */
+  get routers(): readonly nn.Module[] {
+    return [this.gate]
+  }
+
   forward(x: mx.Array): mx.Array {
     const { chosen: k, normalized } = this.sizes
     const likely = mx.softmax(this.gate.forward(x).astype(mx.float32), -1)
@@ -129,6 +133,9 @@ export class SharedExperts extends SparseFeedForward {
     super(sizes)
     this.sharedExpert = new GatedFeedForward(sizes.hidden, inner, { activation: sizes.activation })
     this.sharedExpertGate = new nn.Linear(sizes.hidden, 1, false)
+  }
+  override get routers(): readonly nn.Module[] {
+    return [this.gate, this.sharedExpertGate]
   }
   override forward(x: mx.Array): mx.Array {
     const gate = mx.sigmoid(this.sharedExpertGate.forward(x))
