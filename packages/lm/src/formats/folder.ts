@@ -121,10 +121,13 @@ export async function readWeights(
   return weights
 }
 
+/** Reads generation_config.json; null if there is none. */
+export const readGenerationConfig = (folder: string): JsonObject | null =>
+  readIfThere(join(folder, "generation_config.json"))
+
 /** End-of-text tokens from generation_config.json or config.json. */
 export function eosIds(folder: string, config: Settings): number[] {
-  const given =
-    readIfThere(join(folder, "generation_config.json"))?.eos_token_id ?? config.values.eos_token_id
+  const given = readGenerationConfig(folder)?.eos_token_id ?? config.values.eos_token_id
   const list: unknown[] = [given ?? []].flat()
   const isId = (id: unknown): id is number => Number.isSafeInteger(id)
   if (list.every(isId)) return list

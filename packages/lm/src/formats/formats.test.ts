@@ -1,5 +1,5 @@
 /** Models are unchanged after saving and loading. */
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs"
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as mx from "@lazuli/core"
@@ -226,6 +226,38 @@ test("Qwen 3's experts have the count and windows of transformers", async () => 
   const slides = { tensors, config: { ...config, use_sliding_window: true, sliding_window: 8 } }
   const { network } = await lm.load(writeCheckpoint("qwen3-moe", at("sliding-experts"), 1, slides))
   expect((network as lm.CausalNetwork).layerShapes().map(({ window }) => window)).toEqual([8, 8])
+})
+
+test.each([
+  ["llama", { torch_dtype: "float32" }],
+  ["llama", { dtype: "float32" }],
+  ["gemma3", { text_config: { torch_dtype: "float32" }, dtype: "float32" }],
+] as const)("the config of a saved %s with %j has the dtype of its weights", async (name, dtypes) => {
+  const { config, tensors } = tiny[name]
+  const { torch_dtype: _, ...others } = config
+  const given = { ...others, ...dtypes }
+  const folder = writeCheckpoint(name, at("dtyped"), 1, { config: given, tensors })
+  const saved = async (model: lm.LoadedModel): Promise<unknown> => {
+    lm.save(model, at("dtyped-saved"))
+    return JSON.parse(readFileSync(join(at("dtyped-saved"), "config.json"), "utf8"))
+  }
+  expect(await saved(await lm.load(folder))).toEqual(given)
+  const half = JSON.parse(JSON.stringify(given).replaceAll("float32", "bfloat16"))
+  const model = await lm.load(folder, { dtype: mx.bfloat16 })
+  expect(await saved(model)).toEqual(half)
+  expect(await saved(lm.quantize(model))).toMatchObject(half)
+})
+
+test("generation_config.json is kept", async () => {
+  const folder = writeCheckpoint("llama", at("sampling"))
+  const generation = { eos_token_id: 257, temperature: 0.6, top_p: 0.9, _from_model_config: true }
+  writeFileSync(join(folder, "generation_config.json"), JSON.stringify(generation))
+  const model = await lm.load(folder)
+  expect(model.generationConfig).toEqual(generation)
+  lm.save(lm.quantize(model), at("sampling-saved"))
+  const again = await lm.load(at("sampling-saved"))
+  expect(again.generationConfig).toEqual(generation)
+  expect([...again.eosIds!]).toEqual([...model.eosIds!])
 })
 
 test("a model is saved at a path with a slash at its end", async () => {

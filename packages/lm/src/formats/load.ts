@@ -13,7 +13,7 @@ import { familyOf, networkOf } from "../models/registry"
 import { inDtype } from "../models/replaced"
 import { type Json, type JsonObject, Settings } from "../models/settings"
 import type { Tokenizer } from "../text/tokenizer"
-import { eosIds, type Progress, readConfig, readTokenizer, readWeights } from "./folder"
+import { eosIds, type Progress, readConfig, readGenerationConfig, readTokenizer, readWeights } from "./folder"
 import { readGgufModel } from "./gguf"
 import { ggufModels } from "./gguf-parts"
 import type { StoredFormat } from "./gguf-stored"
@@ -30,6 +30,11 @@ export interface LoadedModel<N extends Network = Network> {
   /** End-of-text tokens; by default the tokenizer's. */
   readonly eosIds?: ReadonlySet<number>
   readonly config: Settings
+  /**
+   * The folder's generation_config.json, which `save` keeps. Of its values only `eos_token_id` is used: sampling is what the options of
+   * `stream` say, with every model.
+   */
+  readonly generationConfig?: JsonObject
   /** Its name on the Hub, or that of its folder or file. */
   readonly name: string
   /** The folder or file that it was loaded from. */
@@ -109,7 +114,9 @@ export async function load(source: string, options: LoadModelOptions = {}): Prom
   setActivations(network, options.activations)
   const [tokenizer, pooling] = [readTokenizer(source, config), readPooling(source)]
   const ends = new Set(tokenizer?.eosIds ?? eosIds(source, config))
-  return { network, tokenizer, eosIds: ends, config, name: nameOf(source), source, pooling }
+  const generationConfig = readGenerationConfig(source) ?? undefined
+  const name = nameOf(source)
+  return { network, tokenizer, eosIds: ends, config, generationConfig, name, source, pooling }
 }
 
 /**

@@ -4,7 +4,7 @@
 import { existsSync, mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs"
 import { basename, dirname, join } from "node:path"
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe, FormatError } from "@lazuli/core/engine"
+import { ArgumentError, describe, FormatError, isPlainObject } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
 import { CALLBACK, checkKind, POSITIVE } from "../argument-kinds"
 import { checkModel, optionsNamed } from "../arguments"
@@ -155,15 +155,46 @@ export function save(model: LoadedModel, place: string, options: SaveOptions = {
   })
 }
 
+/** The dtype of most numbers of a model that are not quantized. */
+function dtypeOf(model: LoadedModel): mx.Dtype {
+  const packed = packedLayers(model.network)
+  const sizes = new Map<mx.Dtype, number>()
+  for (const [name, { dtype, size }] of Object.entries(weightsOf(model))) {
+    const [, layer, leaf] = /^(?:(.*)\.)?(\w+)$/.exec(name) ?? []
+    if (dtype.kind !== "floating" || (packed.has(layer) && leaf !== "bias")) continue
+    sizes.set(dtype, (sizes.get(dtype) ?? 0) + size)
+  }
+  const [first] = [...sizes].sort(([, a], [, b]) => b - a)
+  return first?.[0] ?? mx.float32
+}
+
+const DTYPE_KEYS = ["torch_dtype", "dtype"]
+
+/** A config, and those within it, with this dtype in place of the one that the weights had before. */
+function withDtype(config: JsonObject, { name }: mx.Dtype): JsonObject {
+  const written = (values: JsonObject): JsonObject =>
+    Object.fromEntries(
+      Object.entries(values).map(([key, value]) => {
+        if (DTYPE_KEYS.includes(key) && typeof value === "string") return [key, name]
+        return [key, key === "text_config" && isPlainObject(value) ? written(value as JsonObject) : value]
+      }),
+    )
+  const known = written(config)
+  return DTYPE_KEYS.some((key) => key in known) ? known : { ...known, torch_dtype: name }
+}
+
 /** The contents of a folder's files other than weights, by their paths. */
-function filesOf({ config, tokenizer, pooling }: LoadedModel): Record<string, string> {
-  const values: Record<string, unknown> = { "config.json": config.values }
+function filesOf(model: LoadedModel): Record<string, string> {
+  const { config, tokenizer, pooling, generationConfig } = model
+  const values: Record<string, unknown> = { "config.json": withDtype(config.values, dtypeOf(model)) }
   const { files } = tokenizer ?? {}
   if (files) {
     values["tokenizer.json"] = files.tokenizer
     values["tokenizer_config.json"] = files.config
-    if (files.eosIds?.length) values["generation_config.json"] = { eos_token_id: files.eosIds }
   }
+  const ends = files?.eosIds?.length ? { eos_token_id: files.eosIds } : {}
+  const generation = { ...ends, ...generationConfig }
+  if (Object.keys(generation).length > 0) values["generation_config.json"] = generation
   if (pooling !== undefined) {
     const sizes = config.within("text_config")
     Object.assign(values, poolingFiles(pooling, sizes.count(sizes.has("n_embd") ? "n_embd" : "hidden_size")))
