@@ -35,7 +35,7 @@ export {
   type FuseOptions,
   type FuseReport,
   fuseAdapters,
-  LoraLinear,
   type LoraOptions,
 } from "./tune/lora"
+export { LoraLinear } from "./tune/lora-layers"
 export { evaluate, type StepReport, type TrainOptions, train } from "./tune/train"

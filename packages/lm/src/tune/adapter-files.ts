@@ -11,7 +11,8 @@ import { readJson } from "../formats/folder"
 import { pathInFiles } from "../formats/packed"
 import { CausalNetwork, type Network } from "../models/network"
 import { Settings } from "../models/settings"
-import { adaptersOf, addAdapters, blockOf, type LoraLinear, linearSizes } from "./lora"
+import { adaptableLayers, adaptersOf, blockCount, blockOf, placeAdapters } from "./lora"
+import { type Adaptable, adapterShapes, isLinear, LoraLinear } from "./lora-layers"
 
 /** The file format of adapters. */
 export type AdapterForm = "mlx" | "peft"
@@ -32,11 +33,15 @@ const peftName = ({ peft }: Network, name: string): string => peft?.nameOf(name)
 const isUnused = ({ peft }: Network, name: string): boolean =>
   peft?.unused?.includes(peft.plain?.(name) ?? name) ?? false
 
+/** The names of a network's linear layers. */
+const linearNames = (network: Network): string[] =>
+  [...adaptableLayers(network)].flatMap(([name, { layer }]) => (isLinear(layer) ? [name] : []))
+
 /** The layer's name of a name in PEFT's files, which may be that of a model with another head. */
 function ownNames(network: Network): (name: string) => string {
   const { peft } = network
   const plain = (name: string): string => peft?.plain?.(name) ?? name
-  const own = new Map([...linearSizes(network).keys()].map((name) => [plain(peftName(network, name)), name]))
+  const own = new Map(linearNames(network).map((name) => [plain(peftName(network, name)), name]))
   return (name) => own.get(plain(name)) ?? name
 }
 
@@ -54,15 +59,13 @@ function targetsOf(network: Network, adapted: ReadonlySet<string>): string[] {
 }
 
 /** An array with zeros after its elements, up to a size along an axis. */
-function widened(x: mx.Array, axis: 0 | 1, size: number): mx.Array {
+function widened(x: mx.Array, axis: number, size: number): mx.Array {
   const missing = size - x.shape[axis]
   if (missing === 0) return x
-  const widths: [number, number][] = [
-    [0, 0],
-    [0, 0],
-  ]
-  widths[axis] = [0, missing]
-  return mx.pad(x, widths)
+  return mx.pad(
+    x,
+    x.shape.map((_, i) => [0, i === axis ? missing : 0]),
+  )
 }
 
 /**
@@ -82,15 +85,23 @@ export function saveAdapters(network: Network, folder: string, form: AdapterForm
   const adapters = adaptersOf(network)
   const [first] = adapters.values()
   if (!first) throw new ArgumentError("saveAdapters", "the network has no adapters")
-  const rank = Math.max(...Array.from(adapters.values(), ({ loraA }) => loraA.shape[1]))
+  if (form === "peft")
+    for (const [name, adapter] of adapters)
+      if (!(adapter instanceof LoraLinear))
+        throw new ArgumentError(
+          "saveAdapters",
+          `adapters of experts and embeddings, such as ${name}, are not supported in PEFT's format`,
+          { hint: "Save them in mlx-lm's" },
+        )
+  const rank = Math.max(...Array.from(adapters.values(), (adapter) => adapter.rank))
   const keys = [...new Set([...adapters.keys()].map(keyOf))]
   const common = first.scale || 1
   const dropout = first.dropout ? first.dropout.p : 0
   mkdirSync(folder, { recursive: true })
   const arrays: Record<string, mx.Array> = {}
-  for (const [name, { loraA, loraB, scale }] of adapters) {
-    const a = widened(loraA, 1, rank)
-    const wide = widened(loraB, 0, rank)
+  for (const [name, { loraA, loraB, scale, rankAxes }] of adapters) {
+    const a = widened(loraA, rankAxes[0], rank)
+    const wide = widened(loraB, rankAxes[1], rank)
     const b = scale === common ? wide : wide.multiply(scale / common)
     if (form === "mlx") {
       arrays[`${name}.lora_a`] = a
@@ -101,12 +112,14 @@ export function saveAdapters(network: Network, folder: string, form: AdapterForm
     }
   }
   mx.saveSafetensors(join(folder, FILES[form]), arrays)
-  const blocks = new Set([...adapters.keys()].map(blockOf))
+  const blocks = [...adapters.keys()].map(blockOf).filter((block) => block !== null)
+  const count = blockCount(network)
   const config =
     form === "mlx"
       ? {
           fine_tune_type: "lora",
-          num_layers: blocks.size,
+          // mlx-lm looks for adapters in this many blocks at the end.
+          num_layers: count - Math.min(count - 1, ...blocks),
           lora_parameters: { rank, scale: common, dropout, keys },
         }
       : {
@@ -125,7 +138,7 @@ export function saveAdapters(network: Network, folder: string, form: AdapterForm
 }
 
 /**
- * Loads adapters from a folder in mlx-lm's or PEFT's format, and adds them to a network.
+ * Loads adapters from a folder in mlx-lm's or PEFT's format, and adds them to a network, in place of those that it has.
  * @throws FormatError if they do not fit the network, or are of another type
  * @example
  * const { network } = await load('my-model')
@@ -149,33 +162,34 @@ export function loadAdapters(network: Network, folder: string): void {
   const form = forms.find((each) => (each === "peft") === config.has("peft_type")) ?? forms[0]
   const arrays = mx.load(join(folder, FILES[form]), "safetensors")
   const pairs = pairsOf(arrays, form, form === "peft" ? ownNames(network) : (name) => name)
-  const { rank, dropout, layer: formOfLayer } = formOf(config, form, network)
-  const before = adaptersOf(network)
-  const sizes = linearSizes(network)
+  const { dropout, layer: formOfLayer } = formOf(config, form, network)
+  const layers = adaptableLayers(network)
   for (const name of pairs.keys()) if (isUnused(network, name)) pairs.delete(name)
   const loaded = [...pairs].map(([name, { a, b }]) => {
-    const own = formOfLayer(name)
-    const isTaken = before.size === 0 ? blockOf(name) !== null : before.has(name)
-    const size = isTaken ? sizes.get(name) : undefined
-    if (!size || !a || !b || !fits(size, a, b) || a.shape[1] !== own.rank)
+    const numbers = { ...formOfLayer(name), dropout }
+    const layer = layers.get(name)?.layer
+    if (form === "peft" && /\bexperts\b/.test(name))
+      throw new FormatError(
+        op,
+        `${folder}: adapters of experts, such as ${name}, are not supported in PEFT's format`,
+      )
+    if (!layer || !a || !b || !fits(layer, numbers.rank, a, b))
       throw new FormatError(op, `${folder}: the adapter for ${JSON.stringify(name)} does not fit the model`)
-    return { name, a, b, scale: own.scale }
+    return { name, a, b, numbers }
   })
-  const names = new Set(loaded.map(({ name }) => name))
-  if (before.size === 0) addAdapters(network, { rank, dropout, keys: [...new Set([...names].map(keyOf))] })
+  placeAdapters(network, new Map(loaded.map(({ name, numbers }) => [name, numbers])))
   const adapters = adaptersOf(network)
-  for (const { name, a, b, scale } of loaded)
-    Object.assign(adapters.get(name) as LoraLinear, { loraA: a, loraB: b, scale })
-  for (const [name, layer] of adapters)
-    if (!names.has(name)) {
-      // Disables adapters that are not in the file.
-      layer.loraB = mx.zerosLike(layer.loraB)
-    }
+  for (const { name, a, b } of loaded) Object.assign(adapters.get(name)!, { loraA: a, loraB: b })
   mx.eval(network.trainableParameters())
 }
 
-const fits = ([out, inner]: readonly [number, number], a: mx.Array, b: mx.Array): boolean =>
-  a.ndim === 2 && b.ndim === 2 && a.shape[0] === inner && a.shape[1] === b.shape[0] && b.shape[1] === out
+const sameShape = (array: mx.Array, shape: readonly number[]): boolean =>
+  array.ndim === shape.length && array.shape.every((size, i) => size === shape[i])
+
+function fits(layer: Adaptable, rank: number, a: mx.Array, b: mx.Array): boolean {
+  const [ofA, ofB] = adapterShapes(layer, rank)
+  return sameShape(a, ofA) && sameShape(b, ofB)
+}
 
 /** An adapter's rank and scale. */
 interface LayerForm {
@@ -183,9 +197,8 @@ interface LayerForm {
   readonly scale: number
 }
 
-/** A file's rank and dropout, and the rank and scale of each layer. */
+/** A file's dropout, and the rank and scale of each layer. */
 interface FileForm {
-  readonly rank: number
   readonly dropout: number
   layer(name: string): LayerForm
 }
@@ -215,7 +228,7 @@ function peftForm(config: Settings, network: Network): FileForm {
     const own = ranks(theirs) ?? rank
     return { rank: own, scale: (alphas(theirs) ?? alpha) / (rootScale ? Math.sqrt(own) : own) }
   }
-  return { rank, dropout: config.number("lora_dropout", 0), layer }
+  return { dropout: config.number("lora_dropout", 0), layer }
 }
 
 /** Options of PEFT that add or replace weights, or change their use. */
@@ -254,7 +267,7 @@ function formOf(config: Settings, form: AdapterForm, network: Network): FileForm
     throw new FormatError("loadAdapters", `${config.source}: only adapters of type lora are supported`)
   const given = config.part("lora_parameters") ?? config
   const all = { rank: given.count("rank"), scale: given.number("scale") }
-  return { rank: all.rank, dropout: given.number("dropout", 0), layer: () => all }
+  return { dropout: given.number("dropout", 0), layer: () => all }
 }
 
 function pairsOf(
@@ -269,7 +282,13 @@ function pairsOf(
       : /^(?:base_model\.model\.)?(.*)\.lora_([AB])(?:\.default)?\.weight$/
   for (const [name, array] of Object.entries(arrays)) {
     const [, given, which] = pattern.exec(name) ?? []
-    if (!given) throw new FormatError("loadAdapters", `${JSON.stringify(name)} is not an adapter's weight`)
+    if (!given)
+      throw new FormatError(
+        "loadAdapters",
+        /lora_embedding_[AB]$/.test(name)
+          ? `adapters of embeddings, such as ${name}, are not supported in PEFT's format`
+          : `${JSON.stringify(name)} is not an adapter's weight`,
+      )
     const layer = ownName(given)
     const pair = pairs.get(layer) ?? {}
     pair[which.toLowerCase() as "a" | "b"] = form === "mlx" ? array : mx.contiguous(array.T)

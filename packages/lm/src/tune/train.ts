@@ -313,7 +313,7 @@ function adaptersText(network: CausalNetwork): string {
   const names = new Set(adapters.map(([name]) => name.replace(/\.\d+\./, ".*.")))
   const forms = new Set(
     adapters.map(
-      ([, { loraA, scale, dropout }]) => `rank ${loraA.shape[1]}, scale ${scale}, dropout ${dropout?.p ?? 0}`,
+      ([, { rank, scale, dropout }]) => `rank ${rank}, scale ${scale}, dropout ${dropout?.p ?? 0}`,
     ),
   )
   return `${adapters.length} in ${[...names].join(", ")}: ${[...forms].join("; ")}`
