@@ -34,6 +34,7 @@ const modules = {
   "@lazuli/core/plugin": await import("@lazuli/core/plugin"),
   "@lazuli/backend-metal": await import("@lazuli/backend-metal"),
   "@lazuli/backend-cuda": await import("@lazuli/backend-cuda"),
+  "@lazuli/lm": await import("@lazuli/lm"),
   "@lazuli/distributed": await import("@lazuli/distributed"),
   "@lazuli/distributed/nn": await import("@lazuli/distributed/nn"),
   "@lazuli/ext-pointcloud": await import("@lazuli/ext-pointcloud"),

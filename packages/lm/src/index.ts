@@ -15,14 +15,46 @@ export type { GenerateOptions } from "./generate/options"
 export { PrefixStore } from "./generate/prefixes"
 export type { Prompt } from "./generate/prompts"
 export type { Choice, SamplingOptions } from "./generate/sampler"
+export type { StepOptions } from "./generate/steps"
 export { generate, stream } from "./generate/stream"
 export type { FinishReason, Piece } from "./generate/writer"
-export { type Cache, cacheBytes, cacheLength, type LayerCache, type LayerShape } from "./models/cache"
-export { Decoder, type DecoderPlan } from "./models/decoder"
-export { CausalNetwork, EncoderNetwork, type Family, type Network, type Weights } from "./models/network"
+export { type AttentionRules, attend, Pass } from "./models/attend"
+export {
+  type Cache,
+  type CacheState,
+  cacheBytes,
+  cacheLength,
+  type LayerCache,
+  type LayerShape,
+} from "./models/cache"
+export { Decoder, type DecoderPlan, type NormOrder } from "./models/decoder"
+export { type ExpertSizes, SparseFeedForward, stackExperts } from "./models/experts"
+export {
+  attentionSizesOf,
+  llamaPlan,
+  rmsNorm,
+  sanitizeDecoder,
+  windowsOf,
+} from "./models/families/llama"
+export {
+  type Activation,
+  Attention,
+  type AttentionSizes,
+  activationOf,
+  GatedFeedForward,
+  type MakeNorm,
+} from "./models/layers"
+export {
+  CausalNetwork,
+  EncoderNetwork,
+  type Family,
+  type Network,
+  type PeftNames,
+  type Weights,
+} from "./models/network"
 export { modelTypes, registerFamily } from "./models/registry"
 export { type Rope, type RopeChoice, ropeOf } from "./models/rope"
-export { Settings } from "./models/settings"
+export { type Json, type JsonObject, Settings } from "./models/settings"
 export { type ShardModelOptions, shardModel } from "./models/tensor-parallel"
 export { createServer, type LanguageServer } from "./server/server"
 export type { ServerOptions } from "./server/server-options"

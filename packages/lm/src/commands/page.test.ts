@@ -3,11 +3,13 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
+import * as mx from "@lazuli/core"
 import * as lm from "@lazuli/lm"
 import * as nn from "@lazuli/nn"
 import OpenAI from "openai"
 import { afterAll, beforeAll, expect, test } from "vitest"
-import { writeCheckpoint } from "../../test/checkpoints"
+import { tiny, writeCheckpoint } from "../../test/checkpoints"
+import "../../test/family"
 import { captured } from "../../test/terminal"
 import { run } from "./program"
 
@@ -101,10 +103,26 @@ test("all commands and programs run", async () => {
       }
   }
   for (const end of ends) await end()
-  expect(lm.modelTypes()).toContain("bigram")
   expect(await run(["chat", "--model", "my-model", "--max-tokens", "4"], captured(["the"]))).toBe(0)
   expect((scope.answers as string[]).length).toBe(3)
 }, 120_000)
+
+test("the page has the families of test/family.ts, whose types are checked", async () => {
+  const file = fileURLToPath(new URL("../../test/family.ts", import.meta.url))
+  // Without the first comment, and with the quotes of pages.
+  const code = readFileSync(file, "utf8").replace(/^.*\n/, "").replaceAll('"', "'")
+  expect([...page.matchAll(/```ts\n([\s\S]*?)```/g)].map(([, block]) => block)).toEqual([code])
+  const { config, tensors } = tiny.qwen3
+  const logits = async (values: object): Promise<mx.Array> => {
+    const made = { tensors, config: { ...config, ...values } }
+    const { network } = await lm.load(writeCheckpoint("qwen3", join(scratch, "family"), 1, made))
+    return (network as lm.CausalNetwork).forward(mx.array([[1, 50, 90, 20]], mx.int32))
+  }
+  const [want, got] = [await logits({}), await logits({ model_type: "llama_qk_norm" })]
+  expect(want.subtract(got).abs().max().item()).toBe(0)
+  const bigram = lm.fromConfig({ model_type: "bigram", vocab_size: 8 })
+  expect(bigram.network.forward(mx.array([[1, 2]], mx.int32)).shape).toEqual([1, 2, 8])
+})
 
 test("the table names every model_type", () => {
   const table = page.slice(page.indexOf("| `model_type`"))
@@ -112,6 +130,6 @@ test("the table names every model_type", () => {
     [...cell.matchAll(/`([\w-]+)`/g)].map(([, name]) => name),
   )
   expect(named.filter((name) => name !== "model_type").sort()).toEqual(
-    lm.modelTypes().filter((name) => name !== "bigram"),
+    lm.modelTypes().filter((name) => !["bigram", "llama_qk_norm"].includes(name)),
   )
 })

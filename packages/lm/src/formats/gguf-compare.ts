@@ -4,7 +4,7 @@
 import * as mx from "@lazuli/core"
 import { FormatError } from "@lazuli/core/engine"
 import type { Network } from "../models/network"
-import { familyOf } from "../models/registry"
+import { familyOf, networkOf } from "../models/registry"
 import { Rope } from "../models/rope"
 import { type Json, type JsonObject, Settings } from "../models/settings"
 
@@ -15,17 +15,17 @@ export function checkSame(own: Settings, read: Settings): void {
   // Networks have random weights, which are never computed.
   const [before] = mx.random.state
   try {
-    const network = networkOf(values, own.source)
-    const field = differenceOf(network, networkOf(read.values, read.source), "")
+    const network = made(values, own.source)
+    const field = differenceOf(network, made(read.values, read.source), "")
     if (field !== null) throw refusal(values, read, field, network)
   } finally {
     mx.random.state[0] = before
   }
 }
 
-function networkOf(values: JsonObject, source: string): Network {
+function made(values: JsonObject, source: string): Network {
   const settings = new Settings(values, source)
-  return familyOf(settings).make(settings)
+  return networkOf(familyOf(settings), settings)
 }
 
 /** The path of the first field by which two values differ, null if there is none. */
@@ -47,10 +47,10 @@ function differenceOf(a: unknown, b: unknown, path: string): string | null {
 /** The error that names the key whose value makes the difference. */
 function refusal(own: JsonObject, read: Settings, field: string, network: Network): FormatError {
   const keys = field.split(".")
-  const valueIn = (made: unknown): unknown =>
-    keys.reduce((value, key) => (value as Record<string, unknown> | undefined)?.[key], made)
+  const valueIn = (root: unknown): unknown =>
+    keys.reduce((value, key) => (value as Record<string, unknown> | undefined)?.[key], root)
   const differs = (values: JsonObject): boolean =>
-    differenceOf(valueIn(network), valueIn(networkOf(values, read.source)), "") !== null
+    differenceOf(valueIn(network), valueIn(made(values, read.source)), "") !== null
   // With the other's value, either the model gets the difference, or the file loses it.
   const makesIt = (key: string): boolean => {
     try {

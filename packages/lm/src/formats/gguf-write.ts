@@ -11,8 +11,8 @@ import {
   ggufParts,
   writeBeside,
 } from "@lazuli/core/engine"
-import { gemmaText } from "../models/families/gemma"
 import { EncoderNetwork, type Weights } from "../models/network"
+import { completed, familyOf } from "../models/registry"
 import { type Json, type JsonObject, Settings } from "../models/settings"
 import type { Progress } from "./folder"
 import { ARCHITECTURES, type Architecture, type Key, type Names, renameLayer } from "./gguf-architectures"
@@ -52,8 +52,7 @@ export function writeGgufModel(
       "save",
       `type must be one of ${GGUF_TYPES.join(", ")}, received ${describe(type)}`,
     )
-  const own = model.config
-  const config = own.string("model_type").startsWith("gemma") ? gemmaText(own) : own
+  const config = completed(familyOf(model.config), model.config)
   const architecture = architectureOf(config)
   if (!model.tokenizer) throw new FormatError("save", "GGUF files need a tokenizer, and the model has none")
   const heads = config.optionalCount("head_dim") ?? headDimOf(config)

@@ -9,7 +9,7 @@ import * as nn from "@lazuli/nn"
 import { CALLBACK, checkKind, FLAG, type Kind, OBJECT, STRING, TEXT } from "../argument-kinds"
 import { checkSignal, optionsNamed } from "../arguments"
 import type { Family, Network, Weights } from "../models/network"
-import { familyOf, networkOf } from "../models/registry"
+import { completed, familyOf, networkOf } from "../models/registry"
 import { inDtype } from "../models/replaced"
 import { type Json, type JsonObject, Settings } from "../models/settings"
 import type { Tokenizer } from "../text/tokenizer"
@@ -181,7 +181,7 @@ function setActivations(network: Network, activations: mx.ProductActivations = "
 function assemble(config: Settings, given: Weights): Network {
   const family = familyOf(config)
   const network = networkOf(family, config)
-  const weights = family.sanitize?.(given, config) ?? given
+  const weights = family.sanitize?.(given, completed(family, config)) ?? given
   quantizeAs(network, family, config, weights)
   checkKinds(network, weights)
   network.loadWeights(weights)

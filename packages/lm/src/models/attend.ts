@@ -14,7 +14,11 @@ export interface AttentionRules {
   readonly sinks: mx.Array | null
 }
 
-/** The state of one forward pass: positions, and masks shared by the layers. */
+/**
+ * The state of one forward pass: positions, and masks shared by the layers.
+ * @example
+ * new Pass().mask(2, 3, null).tolist() // => [[true, true, false], [true, true, true]]
+ */
 export class Pass {
   private readonly masks = new Map<string, mx.Array>()
   /** The position of each row's single token in a batch; null if all rows start at the cache's offset. */
@@ -80,7 +84,10 @@ export class Pass {
 
 /**
  * Attention of queries [batch, heads, length, features] over keys and values [batch, kvHeads, total, features], whose last `length` tokens
- * are the queries' own.
+ * are the queries' own: what a layer computes without a cache, and `cache.attend` with one.
+ * @example
+ * const [q, kv] = [mx.ones([1, 2, 3, 4]), mx.ones([1, 1, 3, 4])]
+ * attend(q, kv, kv, { scale: 0.5, window: null, cap: null, sinks: null }, new Pass()).shape // => [1, 2, 3, 4]
  */
 export function attend(q: mx.Array, k: mx.Array, v: mx.Array, rules: AttentionRules, pass: Pass): mx.Array {
   const { window } = rules

@@ -4,6 +4,7 @@
 import * as mx from "@lazuli/core"
 import { FormatError, resolveFormat } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
+import { checkKind, OBJECT, STRINGS } from "../argument-kinds"
 import { type Activation, GatedFeedForward } from "./layers"
 import type { Weights } from "./network"
 import { replaced } from "./replaced"
@@ -93,7 +94,12 @@ export interface ExpertSizes {
   readonly activation: Activation
 }
 
-/** Σ weight · expert(x) over the top-k experts of a gate. */
+/**
+ * Σ weight · expert(x) over the top-k experts of a gate.
+ * @example
+ * const sizes = { hidden: 4, inner: 8, experts: 3, chosen: 2, normalized: true, activation: activationOf('silu') }
+ * new SparseFeedForward(sizes).forward(mx.ones([1, 5, 4])).shape // => [1, 5, 4]
+ */
 export class SparseFeedForward extends nn.Module {
   gate: nn.Model
   switchMlp: SwitchFeedForward
@@ -101,6 +107,7 @@ export class SparseFeedForward extends nn.Module {
 
   constructor(sizes: ExpertSizes) {
     super()
+    checkKind("SparseFeedForward", "the sizes", sizes, OBJECT)
     if (sizes.chosen > sizes.experts)
       throw new FormatError("load", `a token cannot have ${sizes.chosen} of ${sizes.experts} experts`)
     this.gate = new nn.Linear(sizes.hidden, sizes.experts, false)
@@ -147,9 +154,16 @@ const PROJECTIONS = ["gate_proj", "up_proj", "down_proj"] as const
 
 /**
  * Stacks the weights of experts (`mlp.experts.3.gate_proj.weight`) in one array per projection (`mlp.switch_mlp.gate_proj.weight`).
+ * @param block - the name of feed-forward networks, such as `mlp`
  * @param names - the experts' names of the gate, up and down projections
+ * @throws FormatError unless experts are numbered from 0
+ * @example
+ * const names = ['gate_proj', 'up_proj', 'down_proj']
+ * const weights = Object.fromEntries([0, 1].map((i) => [`layers.0.mlp.experts.${i}.up_proj.weight`, mx.ones([8, 4])]))
+ * stackExperts(weights, 'mlp', names)['layers.0.mlp.switch_mlp.up_proj.weight'].shape // => [2, 8, 4]
  */
 export function stackExperts(weights: Weights, block: string, names: readonly string[]): Weights {
+  checkKind("stackExperts", "the names", names, STRINGS)
   const pattern = new RegExp(`^(.*\\.${block})\\.experts\\.(\\d+)\\.(${names.join("|")})\\.(\\w+)$`)
   const out: Weights = {}
   const stacks = new Map<string, Map<number, mx.Array>>()

@@ -3,6 +3,7 @@
  */
 import * as mx from "@lazuli/core"
 import * as nn from "@lazuli/nn"
+import { checkKind, OBJECT } from "../argument-kinds"
 import { type AttentionRules, attend, type Pass } from "./attend"
 import type { LayerCache } from "./cache"
 import type { Rope } from "./rope"
@@ -46,7 +47,12 @@ export interface AttentionSizes {
   readonly sinks?: boolean
 }
 
-/** Grouped-query attention with rotary positions. */
+/**
+ * Grouped-query attention with rotary positions.
+ * @example
+ * const attention = new Attention({ hidden: 4, heads: 2, kvHeads: 1, headDim: 2, rope: null })
+ * attention.forward(mx.ones([1, 3, 4]), null, new Pass()).shape // => [1, 3, 4]
+ */
 export class Attention extends nn.Module {
   qProj?: nn.Model
   kProj?: nn.Model
@@ -73,6 +79,7 @@ export class Attention extends nn.Module {
 
   constructor(sizes: AttentionSizes) {
     super()
+    checkKind("Attention", "the sizes", sizes, OBJECT)
     const { hidden, heads, kvHeads, headDim, norm } = sizes
     this.heads = heads
     this.kvHeads = kvHeads
@@ -137,7 +144,12 @@ export class Attention extends nn.Module {
 /** An elementwise function. */
 export type Activation = (x: mx.Array) => mx.Array
 
-/** The activation with this name in config.json. */
+/**
+ * The activation with this name in config.json.
+ * @throws FormatError if it is not supported
+ * @example
+ * activationOf('relu')(mx.array([-1, 2])).tolist() // => [0, 2]
+ */
 export function activationOf(name: string): Activation {
   const found = Object.hasOwn(ACTIVATIONS, name) ? ACTIVATIONS[name] : null
   if (!found) throw new mx.FormatError("load", `config.json: the activation "${name}" is not supported`)
@@ -161,7 +173,12 @@ const ACTIVATIONS: Readonly<Record<string, Activation>> = {
   tanh: (x) => x.tanh(),
 }
 
-/** Gated feed-forward network: down(activation(gate(x)) · up(x)). */
+/**
+ * Gated feed-forward network: down(activation(gate(x)) · up(x)).
+ * @example
+ * const feedForward = new GatedFeedForward(4, 8, { activation: activationOf('silu') })
+ * feedForward.forward(mx.ones([1, 4])).shape // => [1, 4]
+ */
 export class GatedFeedForward extends nn.Module {
   gateProj?: nn.Model
   upProj?: nn.Model
@@ -176,6 +193,7 @@ export class GatedFeedForward extends nn.Module {
     options: { activation: Activation; bias?: boolean; fused?: boolean },
   ) {
     super()
+    checkKind("GatedFeedForward", "the options", options, OBJECT)
     const { activation, bias = false, fused = false } = options
     if (fused) this.gateUpProj = new nn.Linear(hidden, 2 * inner, bias)
     else {

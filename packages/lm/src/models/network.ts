@@ -109,6 +109,8 @@ export interface Family {
   readonly modelTypes: readonly string[]
   /** Creates a network with uninitialized or random weights. */
   make(config: Settings): Network
+  /** The config with the values that it may omit, as `make` and `sanitize` get it; by default it is as given. */
+  complete?(config: Settings): Settings
   /** Maps the weights of a checkpoint to the network's names and layouts. Must also accept weights saved by `save`. */
   sanitize?(weights: Weights, config: Settings): Weights
   /** Maps a checkpoint's name of a layer to the network's, where `sanitize` changes them. */

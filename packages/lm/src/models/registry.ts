@@ -43,12 +43,12 @@ const families = new Map<string, Family>()
 export function registerFamily(family: Family): void {
   const op = "registerFamily"
   checkKind(op, "a family", family, OBJECT, "It has modelTypes and make")
-  const { modelTypes, make, sanitize, layerName } = family
+  const { modelTypes, make, complete, sanitize, layerName } = family
   checkKind(op, "modelTypes", modelTypes, STRINGS)
   if (modelTypes.length === 0 || modelTypes.includes(""))
     throw new ArgumentError(op, "modelTypes must name at least one model_type")
   checkKind(op, "make", make, CALLBACK)
-  for (const [name, value] of Object.entries({ sanitize, layerName }))
+  for (const [name, value] of Object.entries({ complete, sanitize, layerName }))
     if (value !== undefined) checkKind(op, name, value, CALLBACK)
   for (const type of family.modelTypes) families.set(type, family)
 }
@@ -62,9 +62,12 @@ for (const family of [bert, gemma, gpt2, llama, mixtral, olmo, phi3, qwen, rober
  */
 export const modelTypes = (): string[] => [...families.keys()].sort()
 
+/** A config with the values that its family knows it by. */
+export const completed = (family: Family, config: Settings): Settings => family.complete?.(config) ?? config
+
 /** A config's network by its family. @throws ArgumentError if that makes none */
 export function networkOf(family: Family, config: Settings): Network {
-  const network = family.make(config)
+  const network = family.make(completed(family, config))
   const accepts = (value: unknown): boolean => value instanceof Module
   const expected = "a CausalNetwork or an EncoderNetwork"
   checkKind("load", `what make of the family "${family.modelTypes[0]}" returns`, network, {

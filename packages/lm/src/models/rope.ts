@@ -6,7 +6,7 @@ import * as mx from "@lazuli/core"
 import { FormatError } from "@lazuli/core/engine"
 import { COUNT, checkKind, FLAG, POSITIVE, STRING } from "../argument-kinds"
 import { optionsNamed } from "../arguments"
-import { Settings } from "./settings"
+import { SETTINGS, type Settings } from "./settings"
 
 /** Frequencies, and a scale of the rotated features. */
 interface Frequencies {
@@ -174,8 +174,7 @@ function chosenVariant(
  * rope.forward(mx.ones([1, 1, 2, 16]), 0).shape // => [1, 1, 2, 16]
  */
 export function ropeOf(config: Settings, choice: RopeChoice): Rope {
-  const isSettings = (value: unknown): boolean => value instanceof Settings
-  checkKind("ropeOf", "the config", config, { expected: "Settings", accepts: isSettings })
+  checkKind("ropeOf", "the config", config, SETTINGS)
   checkOptions("ropeOf", choice)
   const { variant, dims } = chosenVariant(config, choice)
   return new Rope(variant, dims, choice.traditional ?? false)

@@ -2,7 +2,7 @@
  * Typed access to config.json: missing values and wrong types are errors that name the key.
  */
 import { describe, FormatError, isPlainObject } from "@lazuli/core/engine"
-import { checkKind, OBJECT } from "../argument-kinds"
+import { checkKind, type Kind, OBJECT } from "../argument-kinds"
 
 /** A JSON value. */
 export type Json = string | number | boolean | null | readonly Json[] | { readonly [key: string]: Json }
@@ -122,4 +122,10 @@ export class Settings {
       )
     return value as T
   }
+}
+
+/** The settings of a config as an argument. */
+export const SETTINGS: Kind = {
+  expected: "Settings",
+  accepts: (value) => value instanceof Settings,
 }

@@ -5,19 +5,26 @@
 import { Decoder, type DecoderPlan } from "../decoder"
 import { activationOf, GatedFeedForward, OffsetNorm } from "../layers"
 import type { Family, Weights } from "../network"
-import { Settings } from "../settings"
-import { llamaPlan, localRope, sanitizeDecoder, sizesOf, windowsOf } from "./llama"
+import { type JsonObject, Settings } from "../settings"
+import { attentionSizesOf, llamaPlan, localRope, sanitizeDecoder, windowsOf } from "./llama"
 
-/** The defaults of transformers' Gemma3TextConfig, which the configs of Gemma 3's multimodal models omit. */
-const GEMMA3 = {
-  ...{ vocab_size: 262_208, num_attention_heads: 8, num_key_value_heads: 4, head_dim: 256 },
-  max_position_embeddings: 131_072,
+/** The defaults of transformers' classes. Those of Gemma 3 are omitted by its multimodal models. */
+const DEFAULTS: Readonly<Record<string, JsonObject>> = {
+  gemma: { num_key_value_heads: 16, head_dim: 256, max_position_embeddings: 8192 },
+  gemma2: {
+    ...{ num_attention_heads: 8, num_key_value_heads: 4, head_dim: 256, max_position_embeddings: 8192 },
+    ...{ sliding_window: 4096, attn_logit_softcapping: 50, final_logit_softcapping: 30 },
+  },
+  gemma3_text: {
+    ...{ vocab_size: 262_208, num_attention_heads: 8, num_key_value_heads: 4, head_dim: 256 },
+    ...{ sliding_window: 4096, max_position_embeddings: 131_072 },
+  },
 }
 
 /** The text model's settings, with tied embeddings by default. */
-export function gemmaText(config: Settings): Settings {
+function complete(config: Settings): Settings {
   const { values, source } = config.within("text_config")
-  const defaults = String(values.model_type).startsWith("gemma3") ? GEMMA3 : {}
+  const defaults = DEFAULTS[String(values.model_type).replace(/^gemma3$/, "gemma3_text")]
   return new Settings({ tie_word_embeddings: true, ...defaults, ...values }, source)
 }
 
@@ -49,11 +56,11 @@ function planOf(config: Settings): DecoderPlan {
 function attentionOf(config: Settings, norm: (dims: number) => OffsetNorm): DecoderPlan["attention"] {
   const kind = config.string("model_type")
   if (kind === "gemma") {
-    const sizes = sizesOf(config)
+    const sizes = attentionSizesOf(config)
     return () => sizes
   }
   const third = kind.startsWith("gemma3")
-  const sizes = sizesOf(config, third ? { base: 1e6, layerType: "full_attention" } : {})
+  const sizes = attentionSizesOf(config, third ? { base: 1e6, layerType: "full_attention" } : {})
   const scale = config.number("query_pre_attn_scalar", 256) ** -0.5
   const every = third ? config.count("sliding_window_pattern", 6) : 2
   const windows = windowsOf(config, (layer) => (layer + 1) % every !== 0)
@@ -81,14 +88,15 @@ function textName(name: string): string {
 
 export const gemma: Family = {
   modelTypes: ["gemma", "gemma2", "gemma3_text", "gemma3"],
-  make: (config) => new Decoder(planOf(gemmaText(config))),
+  make: (config) => new Decoder(planOf(config)),
+  complete,
   sanitize: (weights, config) => {
     const text: Weights = {}
     for (const [name, array] of Object.entries(weights)) {
       if (/(^|\.)(vision_tower|multi_modal_projector)\./.test(name)) continue
       text[textName(name)] = array
     }
-    return sanitizeDecoder(text, gemmaText(config))
+    return sanitizeDecoder(text, config)
   },
   layerName: textName,
 }

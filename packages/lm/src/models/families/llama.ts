@@ -3,20 +3,35 @@
  */
 import { FormatError } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
+import { checkKind } from "../../argument-kinds"
 import { Decoder, type DecoderPlan } from "../decoder"
 import { type AttentionSizes, activationOf, GatedFeedForward, type MakeNorm } from "../layers"
 import type { Family, Weights } from "../network"
 import { type Rope, type RopeChoice, ropeOf } from "../rope"
-import { Settings } from "../settings"
+import { type JsonObject, SETTINGS, Settings } from "../settings"
 
-/** RMS norm with the config's epsilon. */
-export const rmsNorm =
-  (config: Settings, eps = 1e-6): MakeNorm =>
-  (dims) =>
-    new nn.RMSNorm(dims, config.number("rms_norm_eps", eps))
+/**
+ * RMS norms with the config's epsilon, or else with `eps`.
+ * @example
+ * rmsNorm(new Settings({ rms_norm_eps: 1e-5 }))(4).forward(mx.ones([1, 4])).shape // => [1, 4]
+ */
+export function rmsNorm(config: Settings, eps = 1e-6): MakeNorm {
+  checkKind("rmsNorm", "the config", config, SETTINGS)
+  return (dims) => new nn.RMSNorm(dims, config.number("rms_norm_eps", eps))
+}
 
-/** Attention sizes, by the names in most config.json files. */
-export function sizesOf(config: Settings, choice: Partial<RopeChoice> = {}): AttentionSizes & { rope: Rope } {
+/**
+ * Attention sizes and RoPE, by the names in most config.json files.
+ * @throws FormatError for missing values, and sizes that do not fit
+ * @example
+ * const { config } = await load('my-model')
+ * attentionSizesOf(config).headDim // => 16
+ */
+export function attentionSizesOf(
+  config: Settings,
+  choice: Partial<RopeChoice> = {},
+): AttentionSizes & { rope: Rope } {
+  checkKind("attentionSizesOf", "the config", config, SETTINGS)
   const hidden = config.count("hidden_size")
   const heads = config.count("num_attention_heads")
   const headDim = config.has("head_dim")
@@ -31,11 +46,18 @@ export function sizesOf(config: Settings, choice: Partial<RopeChoice> = {}): Att
   return { hidden, heads, kvHeads, headDim, rope: ropeOf(config, { headDim, ...choice }) }
 }
 
-/** The sliding window of each layer, by `layer_types` or, if missing, by `slides`. */
+/**
+ * The sliding window of each layer, by `layer_types` or, if missing, by `slides`; null for none.
+ * @throws FormatError for layer types other than `full_attention` and `sliding_attention`
+ * @example
+ * const windows = windowsOf(new Settings({ sliding_window: 8 }), (layer) => layer > 0)
+ * ;[0, 1].map(windows) // => [null, 8]
+ */
 export function windowsOf(
   config: Settings,
   slides: (layer: number) => boolean,
 ): (layer: number) => number | null {
+  checkKind("windowsOf", "the config", config, SETTINGS)
   const types = config.optionalStrings("layer_types")
   const isKnown = (type: string): boolean => type === "sliding_attention" || type === "full_attention"
   if (types && (types.length !== config.layers("num_hidden_layers") || !types.every(isKnown)))
@@ -70,12 +92,23 @@ const WITHOUT_ADDITIONS = {
   qk_layernorm: false,
 }
 
-/** The plan of a Llama-like decoder. @param known - additions that the family has */
+/**
+ * The plan of a Llama-like decoder, of which a family may replace parts.
+ * @param attention - the attention of each layer
+ * @param known - settings that change the mathematics, which the family supports: others are refused
+ * @throws FormatError for missing values, and for additions that are not known
+ * @example
+ * const { config } = await load('my-model')
+ * const sizes = attentionSizesOf(config)
+ * const decoder = new Decoder({ ...llamaPlan(config, () => sizes), order: 'both' })
+ * decoder.layerShapes().length // => 2
+ */
 export function llamaPlan(
   config: Settings,
   attention: DecoderPlan["attention"],
   known: readonly (keyof typeof WITHOUT_ADDITIONS)[] = [],
 ): DecoderPlan {
+  checkKind("llamaPlan", "the config", config, SETTINGS)
   const others = Object.entries(WITHOUT_ADDITIONS).filter(([key]) => !known.includes(key as never))
   config.only(Object.fromEntries(others))
   const hidden = config.count("hidden_size")
@@ -93,8 +126,14 @@ export function llamaPlan(
   }
 }
 
-/** Removes RoPE frequencies and tied heads from a checkpoint. */
+/**
+ * A checkpoint's weights without RoPE frequencies and tied heads.
+ * @example
+ * const weights = { 'lm_head.weight': mx.ones([8, 4]), 'model.norm.weight': mx.ones([4]) }
+ * Object.keys(sanitizeDecoder(weights, new Settings({ tie_word_embeddings: true }))) // => ['model.norm.weight']
+ */
 export function sanitizeDecoder(weights: Weights, config: Settings): Weights {
+  checkKind("sanitizeDecoder", "the config", config, SETTINGS)
   const tied = config.boolean("tie_word_embeddings", false)
   return Object.fromEntries(
     Object.entries(weights).filter(
@@ -103,12 +142,21 @@ export function sanitizeDecoder(weights: Weights, config: Settings): Weights {
   )
 }
 
+/** Completes configs by values for each model_type: the defaults of transformers' classes, where others would make another network. */
+export const completedBy =
+  (defaults: Readonly<Record<string, JsonObject>>) =>
+  (config: Settings): Settings =>
+    new Settings({ ...defaults[config.string("model_type")], ...config.values }, config.source)
+
 export const llama: Family = {
   modelTypes: ["llama", "mistral", "smollm"],
+  complete: completedBy({
+    mistral: { num_key_value_heads: 8, sliding_window: 4096, max_position_embeddings: 131_072 },
+  }),
   make: (config) => {
     const bias = config.boolean("attention_bias", false)
     const windows = windowsOf(config, () => config.string("model_type") === "mistral")
-    const sizes = sizesOf(config)
+    const sizes = attentionSizesOf(config)
     return new Decoder(
       llamaPlan(config, (layer) => ({ ...sizes, qkvBias: bias, outBias: bias, window: windows(layer) })),
     )

@@ -5,12 +5,18 @@ import { Decoder } from "../decoder"
 import { SparseFeedForward, stackExperts } from "../experts"
 import { activationOf } from "../layers"
 import type { Family } from "../network"
-import { llamaPlan, sanitizeDecoder, sizesOf, windowsOf } from "./llama"
+import { attentionSizesOf, completedBy, llamaPlan, sanitizeDecoder, windowsOf } from "./llama"
 
 export const mixtral: Family = {
   modelTypes: ["mixtral"],
+  complete: completedBy({
+    mixtral: {
+      ...{ num_key_value_heads: 8, num_local_experts: 8, num_experts_per_tok: 2, rms_norm_eps: 1e-5 },
+      max_position_embeddings: 131_072,
+    },
+  }),
   make: (config) => {
-    const sizes = sizesOf(config, { base: 1e6 })
+    const sizes = attentionSizesOf(config, { base: 1e6 })
     const windows = windowsOf(config, () => true)
     const experts = {
       hidden: sizes.hidden,

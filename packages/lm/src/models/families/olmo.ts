@@ -6,16 +6,24 @@ import { Decoder } from "../decoder"
 import type { AttentionSizes } from "../layers"
 import type { Family } from "../network"
 import type { Settings } from "../settings"
-import { llamaPlan, localRope, rmsNorm, sanitizeDecoder, sizesOf, windowsOf } from "./llama"
+import {
+  attentionSizesOf,
+  completedBy,
+  llamaPlan,
+  localRope,
+  rmsNorm,
+  sanitizeDecoder,
+  windowsOf,
+} from "./llama"
 
 /** The sizes of attention in each layer. */
 function sizesByLayer(config: Settings): (layer: number) => AttentionSizes {
   if (config.string("model_type") === "olmo2") {
-    const sizes = sizesOf(config)
+    const sizes = attentionSizesOf(config)
     return () => sizes
   }
   const base = 500_000
-  const sizes = sizesOf(config, { base, layerType: "full_attention" })
+  const sizes = attentionSizesOf(config, { base, layerType: "full_attention" })
   const local = localRope(config, sizes.headDim, config.positive("rope_theta", base))
   const windows = windowsOf(config, (layer) => (layer + 1) % 4 !== 0)
   return (layer) => {
@@ -26,6 +34,7 @@ function sizesByLayer(config: Settings): (layer: number) => AttentionSizes {
 
 export const olmo: Family = {
   modelTypes: ["olmo2", "olmo3"],
+  complete: completedBy({ olmo3: { sliding_window: 4096 } }),
   make: (config) => {
     const sizes = sizesByLayer(config)
     const bias = config.boolean("attention_bias", false)

@@ -4,12 +4,13 @@
 import { Decoder } from "../decoder"
 import { activationOf, GatedFeedForward } from "../layers"
 import type { Family } from "../network"
-import { llamaPlan, sanitizeDecoder, sizesOf, windowsOf } from "./llama"
+import { attentionSizesOf, completedBy, llamaPlan, sanitizeDecoder, windowsOf } from "./llama"
 
 export const phi3: Family = {
   modelTypes: ["phi3"],
+  complete: completedBy({ phi3: { rms_norm_eps: 1e-5, max_position_embeddings: 4096 } }),
   make: (config) => {
-    const sizes = sizesOf(config)
+    const sizes = attentionSizesOf(config)
     const windows = windowsOf(config, () => true)
     const activation = activationOf(config.string("hidden_act", "silu"))
     const inner = config.count("intermediate_size")

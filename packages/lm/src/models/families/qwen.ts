@@ -6,7 +6,7 @@ import { SharedExperts, SparseFeedForward, stackExperts } from "../experts"
 import { activationOf, GatedFeedForward } from "../layers"
 import type { Family, Weights } from "../network"
 import type { Settings } from "../settings"
-import { llamaPlan, rmsNorm, sanitizeDecoder, sizesOf, windowsOf } from "./llama"
+import { attentionSizesOf, completedBy, llamaPlan, rmsNorm, sanitizeDecoder, windowsOf } from "./llama"
 
 function attentionOf(config: Settings): DecoderPlan["attention"] {
   const third = config.string("model_type").startsWith("qwen3")
@@ -15,7 +15,7 @@ function attentionOf(config: Settings): DecoderPlan["attention"] {
   const windows = config.boolean("use_sliding_window", false)
     ? windowsOf(config, (layer) => layer >= from)
     : () => null
-  const sizes = sizesOf(config)
+  const sizes = attentionSizesOf(config)
   const bias = config.boolean("attention_bias", false)
   return (layer) => ({
     ...sizes,
@@ -50,10 +50,21 @@ function feedForwardOf(config: Settings): DecoderPlan["feedForward"] {
   }
 }
 
+const LONG = { max_position_embeddings: 32_768 }
+
 const hasExperts = (config: Settings): boolean => config.string("model_type").endsWith("_moe")
 
 export const qwen: Family = {
   modelTypes: ["qwen2", "qwen3", "qwen2_moe", "qwen3_moe"],
+  complete: completedBy({
+    qwen2: { ...LONG, num_key_value_heads: 32 },
+    qwen3: { ...LONG, num_key_value_heads: 32, head_dim: 128 },
+    qwen2_moe: {
+      ...{ ...LONG, num_key_value_heads: 16, num_experts_per_tok: 4 },
+      ...{ moe_intermediate_size: 1408, shared_expert_intermediate_size: 5632 },
+    },
+    qwen3_moe: { ...LONG, num_key_value_heads: 4, num_experts_per_tok: 8, moe_intermediate_size: 768 },
+  }),
   make: (config) => {
     const plan = llamaPlan(config, attentionOf(config))
     return new Decoder(hasExperts(config) ? { ...plan, feedForward: feedForwardOf(config) } : plan)
