@@ -13,15 +13,17 @@ import type { Message } from "../text/tokenizer"
 import {
   addGeneration,
   addModel,
+  addTemplateValues,
   checkedGeneration,
   draftOf,
   type GenerationFlags,
   loadShown,
   type ModelFlags,
+  type TemplateFlags,
 } from "./options"
 import { Interrupted, Meter, type Terminal } from "./terminal"
 
-interface Flags extends GenerationFlags, ModelFlags {
+interface Flags extends GenerationFlags, ModelFlags, TemplateFlags {
   readonly system?: string
 }
 
@@ -30,7 +32,7 @@ export function addChat(program: Command, terminal: Terminal): void {
     "--system <text>",
     "system message",
   )
-  addGeneration(command).action(async (flags: Flags) => {
+  addTemplateValues(addGeneration(command)).action(async (flags: Flags) => {
     const checked = checkedGeneration(flags)
     const model = await loadShown(flags, terminal)
     const network = causal("chat", model)
@@ -39,7 +41,7 @@ export function addChat(program: Command, terminal: Terminal): void {
     if (terminal.interactive) terminal.err("Ctrl-C stops an answer, and Ctrl-D ends the chat.\n")
     const messages: Message[] = flags.system ? [{ role: "system", content: flags.system }] : []
     const answer = async (): Promise<string> => {
-      const tokens = promptTokens(model, messages)
+      const tokens = promptTokens(model, messages, { values: flags.chatTemplateKwargs })
       const cache = store.find(tokens) ?? emptyCache(network, generation)
       const meter = new Meter(tokens.length - cacheLength(cache))
       const generated: number[] = []

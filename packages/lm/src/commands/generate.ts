@@ -8,15 +8,17 @@ import { stream } from "../generate/stream"
 import {
   addGeneration,
   addModel,
+  addTemplateValues,
   checkedGeneration,
   draftOf,
   type GenerationFlags,
   loadShown,
   type ModelFlags,
+  type TemplateFlags,
 } from "./options"
 import { Interrupted, Meter, type Terminal } from "./terminal"
 
-interface Flags extends GenerationFlags, ModelFlags {
+interface Flags extends GenerationFlags, ModelFlags, TemplateFlags {
   readonly prompt: string
   readonly system?: string
   readonly raw?: boolean
@@ -27,7 +29,7 @@ export function addGenerate(program: Command, terminal: Terminal): void {
     .requiredOption("-p, --prompt <text>", "the prompt; - reads it from standard input")
     .option("--system <text>", "system message")
     .option("--raw", "use the prompt as given, without the chat template")
-  addGeneration(command).action(async (flags: Flags) => {
+  addTemplateValues(addGeneration(command)).action(async (flags: Flags) => {
     const generation = checkedGeneration(flags)
     if (flags.system !== undefined && flags.raw)
       throw new ArgumentError("generate", "--raw uses no chat template, in which --system would be")
@@ -35,10 +37,12 @@ export function addGenerate(program: Command, terminal: Terminal): void {
     const chats = model.tokenizer?.chats === true && !flags.raw
     if (flags.system !== undefined && !chats)
       throw new ArgumentError("generate", "the model has no chat template, in which --system would be")
+    if (flags.chatTemplateKwargs && !chats)
+      throw new ArgumentError("generate", "--chat-template-kwargs needs a chat template, which is not used")
     const system = flags.system === undefined ? [] : [{ role: "system", content: flags.system }]
     const content = flags.prompt === "-" ? await terminal.input() : flags.prompt
     const prompt: Prompt = chats ? [...system, { role: "user", content }] : content
-    const tokens = promptTokens(model, prompt)
+    const tokens = promptTokens(model, prompt, { values: flags.chatTemplateKwargs })
     const draft = await draftOf(flags, terminal)
     const meter = new Meter(tokens.length)
     const end = (): void => {

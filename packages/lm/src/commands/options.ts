@@ -3,7 +3,7 @@
  */
 import { existsSync, realpathSync } from "node:fs"
 import type * as mx from "@lazuli/core"
-import { ArgumentError } from "@lazuli/core/engine"
+import { ArgumentError, isPlainObject } from "@lazuli/core/engine"
 import { type Command, InvalidArgumentError, Option } from "commander"
 import { storedText } from "../formats/gguf-stored"
 import { type LoadedModel, type LoadModelOptions, load } from "../formats/load"
@@ -111,6 +111,27 @@ const generationOf = (flags: GenerationFlags): GenerateOptions => ({
   maxContext: flags.maxContext,
   draftTokens: flags.draftTokens,
 })
+
+const TEMPLATE_HELP = "variables for the chat template, such as '{\"enable_thinking\": false}'"
+
+/** Parses a JSON object. */
+function jsonObject(text: string): Record<string, unknown> {
+  let value: unknown
+  try {
+    value = JSON.parse(text)
+  } catch {}
+  if (!isPlainObject(value)) throw new InvalidArgumentError("Not a JSON object.")
+  return value as Record<string, unknown>
+}
+
+/** Adds the variables of the chat template to a command. */
+export const addTemplateValues = (command: Command): Command =>
+  command.option("--chat-template-kwargs <json>", TEMPLATE_HELP, jsonObject)
+
+/** The variables of the chat template, as parsed by commander. */
+export interface TemplateFlags {
+  readonly chatTemplateKwargs?: Readonly<Record<string, unknown>>
+}
 
 /** Rejects an output that would replace the model it is made from. @throws ArgumentError */
 export function refuseOwn(op: string, flag: string, out: string, model: string): void {

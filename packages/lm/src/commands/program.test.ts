@@ -68,6 +68,25 @@ async function ran(args: readonly string[], status = 0, typed: readonly string[]
   return terminal.written
 }
 
+test("generate and chat pass variables to the chat template", async () => {
+  const place = writeCheckpoint("llama", join(scratch, "variables"))
+  const refusing = "{% if loud %}{{ raise_exception('not loud') }}{% endif %}{{ messages[0].content }}"
+  writeFileSync(join(place, "chat_template.jinja"), refusing)
+  for (const [command, typed] of [
+    [["generate", "--prompt", "the"], []],
+    [["chat"], ["the"]],
+  ] as const) {
+    const args = [...command, "--model", place, "--max-tokens", "2", "--chat-template-kwargs"]
+    await ran([...args, '{"loud": false}'], 0, typed)
+    expect((await ran([...args, '{"loud": true}'], 1, typed)).err).toContain(
+      "rejects the conversation: not loud",
+    )
+    expect((await ran([...args, "[1]"], 1, typed)).err).toContain("Not a JSON object")
+  }
+  const raw = ["generate", "--prompt", "the", "--model", place, "--raw", "--chat-template-kwargs", "{}"]
+  expect((await ran(raw, 1)).err).toContain("--chat-template-kwargs needs a chat template")
+})
+
 const asked = ["--prompt", "the", "--max-tokens", "12", "--ignore-eos"]
 const generated = async (...args: string[]): Promise<string> =>
   (await ran(["generate", "--model", folder, ...asked, ...args])).out

@@ -4,7 +4,7 @@
 import { ArgumentError, describe } from "@lazuli/core/engine"
 import type { LoadedModel } from "../formats/load"
 import { CausalNetwork } from "../models/network"
-import { isMessage, type Message } from "../text/tokenizer"
+import { type ChatOptions, isMessage, type Message } from "../text/tokenizer"
 
 /**
  * A text, a conversation, or token ids. A text gets special tokens such as the one at the beginning, unless it begins with that: a
@@ -23,10 +23,11 @@ export function causal(op: string, model: LoadedModel): CausalNetwork {
 
 /**
  * The tokens of a prompt.
+ * @param options - for the chat template of a conversation
  * @throws ArgumentError for a text if the model has no tokenizer, and for tokens outside the vocabulary
  */
-export function promptTokens(model: LoadedModel, prompt: Prompt): number[] {
-  const tokens = tokensOf(model, prompt)
+export function promptTokens(model: LoadedModel, prompt: Prompt, options: ChatOptions = {}): number[] {
+  const tokens = tokensOf(model, prompt, options)
   checkTokens(model, tokens)
   return tokens
 }
@@ -47,7 +48,7 @@ export function checkTokens({ network, config }: LoadedModel, tokens: readonly n
     throw new ArgumentError("stream", `the vocabulary of ${vocabulary} has no token ${unknown}`)
 }
 
-function tokensOf({ tokenizer }: LoadedModel, prompt: Prompt): number[] {
+function tokensOf({ tokenizer }: LoadedModel, prompt: Prompt, options: ChatOptions): number[] {
   const isList = (accepts: (item: unknown) => boolean): boolean =>
     Array.isArray(prompt) && prompt.every(accepts)
   if (typeof prompt !== "string" && !isList((item) => typeof item === "number") && !isList(isMessage))
@@ -55,7 +56,7 @@ function tokensOf({ tokenizer }: LoadedModel, prompt: Prompt): number[] {
       "stream",
       `the prompt must be a text, token ids, or messages with a role and a text as content, received ${describe(prompt)}`,
     )
-  if (tokenizer) return tokenizer.tokensOf(prompt)
+  if (tokenizer) return tokenizer.tokensOf(prompt, options)
   if (typeof prompt !== "string" && prompt.every((item) => typeof item === "number")) return [...prompt]
   throw new ArgumentError(
     "stream",

@@ -14,8 +14,9 @@ const LONG = 4096
 /** Characters that a message counts beside its own. */
 const MESSAGE = 16
 
-const lengthOf = ({ text, pair = "" }: Encodable): number =>
+const lengthOf = ({ text, pair = "", values }: Encodable): number =>
   pair.length +
+  (values ? JSON.stringify(values).length : 0) +
   (typeof text === "string"
     ? text.length
     : text.reduce((sum, { content }) => sum + MESSAGE + content.length, 0))
@@ -39,13 +40,14 @@ export class Encoder {
    */
   async encode(items: readonly Encodable[], signal: AbortSignal): Promise<Encoded[]> {
     if (items.reduce((sum, item) => sum + lengthOf(item), 0) <= LONG)
-      return items.map(({ text, pair }) =>
+      return items.map(({ text, pair, values }) =>
         typeof text === "string" && pair !== undefined
           ? this.tokenizer.encodePair(text, pair)
-          : { ids: this.tokenizer.tokensOf(text), types: [] },
+          : { ids: this.tokenizer.tokensOf(text, { values }), types: [] },
       )
     // Errors of one request are no others' that wait with it.
-    for (const { text } of items) if (typeof text !== "string") this.tokenizer.variablesOf(text)
+    for (const { text, values } of items)
+      if (typeof text !== "string") this.tokenizer.variablesOf(text, { values })
     const results = await this.queue.run(items, signal)
     return results.map((result) => {
       if (result instanceof Error) throw result

@@ -11,7 +11,7 @@ import { checkTexts, embed, reranker, scorePairs } from "../generate/embed"
 import { checkTokens, type Prompt, promptTokens } from "../generate/prompts"
 import type { FinishReason, Piece } from "../generate/writer"
 import type { Message } from "../text/tokenizer"
-import type { Encoded } from "../text/tokenizer-thread"
+import type { Encodable, Encoded } from "../text/tokenizer-thread"
 import { LONGEST_MS } from "./connections"
 import { Encoder } from "./encoder"
 import { about, asRequestError, isExpected } from "./errors"
@@ -33,6 +33,7 @@ import {
   RequestError,
   rerankingOf,
   streams,
+  templateValuesOf,
   textLogprobs,
 } from "./requests"
 import type { ServerOptions } from "./server-options"
@@ -73,6 +74,13 @@ const countOf = (lists: readonly (readonly number[])[]): number =>
 const isText = (prompt: Prompt): prompt is string | readonly Message[] =>
   typeof prompt === "string" || typeof prompt[0] === "object"
 
+/** The prompt of a request: the parameter that has it, and variables for the chat template. */
+interface AskedPrompt {
+  readonly param: string
+  of(body: Body): Prompt
+  readonly values?: Encodable["values"]
+}
+
 /** Handles the requests of each endpoint. */
 export class RequestHandler {
   private readonly embeddings: MergingQueue<readonly number[], Float32Array>
@@ -99,11 +107,15 @@ export class RequestHandler {
   }
 
   /** The tokens of prompts. @throws ArgumentError for unknown ones */
-  private async tokensOf(prompts: readonly Prompt[], signal: AbortSignal): Promise<(readonly number[])[]> {
+  private async tokensOf(
+    prompts: readonly Prompt[],
+    signal: AbortSignal,
+    values?: Encodable["values"],
+  ): Promise<(readonly number[])[]> {
     const { encoder } = this
     if (!encoder) return prompts.map((prompt) => promptTokens(this.model, prompt))
     const encoded = await encoder.encode(
-      prompts.filter(isText).map((text) => ({ text })),
+      prompts.filter(isText).map((text) => ({ text, values })),
       signal,
     )
     const lists = prompts.map((prompt) => (isText(prompt) ? encoded.shift()!.ids : prompt))
@@ -144,7 +156,8 @@ export class RequestHandler {
       }),
     }
     const first = { index: 0, delta: { role: "assistant", content: "" }, logprobs: null, finish_reason: null }
-    return this.answer(c, body, { param: "messages", of: messagesOf }, logprobs, format, first)
+    const prompt = { param: "messages", of: messagesOf, values: templateValuesOf(body) }
+    return this.answer(c, body, prompt, logprobs, format, first)
   }
 
   complete(c: Context, body: Body): Promise<Response> {
@@ -240,7 +253,7 @@ export class RequestHandler {
   private async answer(
     c: Context,
     body: Body,
-    { param, of }: { readonly param: string; of(body: Body): Prompt },
+    { param, of, values }: AskedPrompt,
     logprobs: number | undefined,
     format: ResponseFormat,
     first: object | null,
@@ -254,7 +267,7 @@ export class RequestHandler {
     const [isStreamed, countsTokens] = [streams(body), includesUsage(body)]
     const controller = untilDisconnected(c.req.raw.signal)
     const prompt = of(body)
-    const [tokens] = await about(param, () => this.tokensOf([prompt], controller.signal))
+    const [tokens] = await about(param, () => this.tokensOf([prompt], controller.signal, values))
     this.counted(param, [tokens], model.network.maxPositions)
     const pieces = await about(param, () =>
       batch.stream(tokens, {

@@ -41,11 +41,48 @@ test("parameters that ask for nothing are accepted", async () => {
   expect(reply.choices[0].message.role).toBe("assistant")
 })
 
+test.each(["the", "the end ".repeat(1000)])(
+  "variables of the chat template are passed on: %#",
+  async (content) => {
+    const loaded = await lm.load(writeCheckpoint("llama", join(scratch, "thinking")))
+    const template = "{{ messages[0].content }}{% if enable_thinking %}<think>{{ effort }}{% endif %}"
+    const tokenizer = new lm.Tokenizer({ ...loaded.tokenizer!.files, template })
+    const thinking = lm.createServer({ ...loaded, tokenizer })
+    const baseURL = `${await thinking.listen(0)}/v1`
+    const asked = async (values?: object): Promise<number | undefined> => {
+      const body = { model: "thinking", messages: [{ role: "user", content }], max_tokens: 1 }
+      const reply = await new OpenAI({ baseURL, apiKey: "none", maxRetries: 0 }).chat.completions.create({
+        ...(body as OpenAI.ChatCompletionCreateParamsNonStreaming),
+        ...(values && { chat_template_kwargs: values }),
+      })
+      return reply.usage?.prompt_tokens
+    }
+    const tokens = (text: string): number => tokenizer.encode(content + text, { special: false }).length
+    try {
+      expect(await asked()).toBe(tokens(""))
+      expect(await asked({ enable_thinking: false })).toBe(tokens(""))
+      expect(await asked({ enable_thinking: true, effort: "high" })).toBe(tokens("<think>high"))
+    } finally {
+      await thinking.close()
+    }
+  },
+)
+
 describe("rejected are", () => {
   const asked = { model: "llama", messages }
   test.each([
     ["tools", { ...asked, tools: [{ type: "function", function: { name: "f" } }] }, /tools is not supported/],
     ["formats", { ...asked, response_format: { type: "json_object" } }, /response_format/],
+    [
+      "variables that are no object",
+      { ...asked, chat_template_kwargs: "a" },
+      /chat_template_kwargs must be an object/,
+    ],
+    [
+      "variables of other parameters",
+      { ...asked, chat_template_kwargs: { tools: [{}] } },
+      /chat_template_kwargs.tools is not supported/,
+    ],
     [
       "formats that are no objects",
       { ...asked, response_format: "json" },

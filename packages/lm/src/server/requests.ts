@@ -113,6 +113,7 @@ const KNOWN = {
     "logprobs",
     "top_logprobs",
     "response_format",
+    "chat_template_kwargs",
   ]),
   completion: new Set([...COMMON, "prompt", "logprobs", "echo", "best_of"]),
   embedding: new Set(["model", "input", "encoding_format", "user"]),
@@ -241,6 +242,18 @@ export function messagesOf(body: Body): Message[] {
       content: contentOf(content, `messages[${i}].content`),
     }
   })
+}
+
+/** Variables of the chat template that requests have other parameters for, or that are not supported. */
+const OWN_VARIABLES = ["messages", "tools", "add_generation_prompt"]
+
+/** The variables for the chat template in a chat request: vLLM's parameter. */
+export function templateValuesOf(body: Body): Readonly<Record<string, unknown>> | undefined {
+  const values = given<Body>(body, "chat_template_kwargs", "an object", isPlainObject)
+  for (const name of OWN_VARIABLES)
+    if (values && Object.hasOwn(values, name))
+      throw unsupported(`chat_template_kwargs.${name}`, "chat_template_kwargs")
+  return values
 }
 
 function contentOf(content: unknown, at: string): string {

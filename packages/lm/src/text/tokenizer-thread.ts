@@ -10,6 +10,8 @@ import type { Message, Tokenizer } from "./tokenizer"
 export interface Encodable {
   readonly text: string | readonly Message[]
   readonly pair?: string
+  /** Further variables for the chat template. */
+  readonly values?: Readonly<Record<string, unknown>>
 }
 
 /** The tokens of a text, and for pairs which of the two each is from. */
@@ -64,14 +66,14 @@ export class TokenizerThread {
     this.closing.signal.throwIfAborted()
     this.worker ??= this.started()
     const tasks = items.map(
-      ({ text, pair }): Task =>
+      ({ text, pair, values }): Task =>
         typeof text === "string"
           ? {
               text,
               pair: pair ?? null,
               special: pair !== undefined || this.tokenizer.addsSpecial(text),
             }
-          : { text: this.tokenizer.variablesOf(text), pair: null, special: false },
+          : { text: this.tokenizer.variablesOf(text, { values }), pair: null, special: false },
     )
     try {
       this.worker.postMessage(tasks)

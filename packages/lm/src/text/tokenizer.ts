@@ -226,11 +226,11 @@ export class Tokenizer {
     return new ArgumentError("chat", `the chat template rejects the conversation: ${reason}`, { cause })
   }
 
-  /** The tokens of a prompt, which may be a text, a conversation, or tokens. */
-  tokensOf(prompt: string | readonly Message[] | readonly number[]): number[] {
+  /** The tokens of a prompt, which may be a text, a conversation, to which the options apply, or tokens. */
+  tokensOf(prompt: string | readonly Message[] | readonly number[], options: ChatOptions = {}): number[] {
     if (typeof prompt === "string") return this.encode(prompt, { special: this.addsSpecial(prompt) })
     if (prompt.every((item) => typeof item === "number")) return [...prompt]
     // The template adds the special tokens.
-    return this.encode(this.prompt(prompt as readonly Message[]), { special: false })
+    return this.encode(this.prompt(prompt as readonly Message[], options), { special: false })
   }
 }
