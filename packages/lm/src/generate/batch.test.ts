@@ -2,6 +2,7 @@
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import * as mx from "@lazuli/core"
 import * as lm from "@lazuli/lm"
 import { afterAll, beforeAll, expect, test } from "vitest"
 import "@lazuli/backend-cpu"
@@ -51,6 +52,46 @@ test("a closed batch keeps no caches of prompts that it was processing", async (
   await expect(first).rejects.toThrow("the batch is closed")
   for (let i = 0; i < 20; i++) await new Promise((resolve) => setTimeout(resolve, 5))
   expect(batch.stats()).toMatchObject({ active: 0, prefixBytes: 0 })
+})
+
+test("prompts from before a change of adapters are not reused, nor those that it interrupted", async () => {
+  const model = await lm.load(writeCheckpoint("llama", join(scratch, "changing")))
+  const network = model.network as lm.CausalNetwork
+  lm.addAdapters(network, { rank: 2 })
+  const batch = new lm.Batcher(model, { prefixBytes: 1e8 })
+  const options = { maxTokens: 8, ignoreEos: true }
+  const written = async (pieces: AsyncIterable<lm.Piece>): Promise<number[]> => {
+    const tokens: number[] = []
+    for await (const { token } of pieces) tokens.push(token)
+    return tokens
+  }
+  const change = (by: number): void => {
+    for (const layer of network.modules())
+      if (layer instanceof lm.LoraLinear) layer.loraB = mx.full(layer.loraB.shape, by)
+  }
+  const [first, other] = [prompt(20), prompt(30).slice(10)]
+  await written(batch.stream(first, options))
+  const interrupted = batch.stream(other, { ...options, maxTokens: 40 })
+  await interrupted.next()
+  change(0.2)
+  for await (const _ of interrupted);
+  for (const tokens of [first, other])
+    expect(await written(batch.stream(tokens, options))).toEqual(
+      await written(lm.stream(model, tokens, options)),
+    )
+  // With the same weights they are.
+  expect(batch.stats().prefixBytes).toBeGreaterThan(0)
+  batch.close()
+
+  const store = new lm.PrefixStore(1e8)
+  const cache = lm.makeCache(network)
+  await written(lm.stream(model, first, { ...options, cache }))
+  store.add([...first, ...prompt(8)], cache)
+  await written(lm.stream(model, first, { ...options, cache: store.find(first)! }))
+  change(0.4)
+  await expect(written(lm.stream(model, first, { ...options, cache: store.find(first)! }))).rejects.toThrow(
+    "the cache is from another model",
+  )
 })
 
 test("generation ends at the model's maximum sequence length, alone and beside others", async () => {

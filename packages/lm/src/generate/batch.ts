@@ -17,6 +17,7 @@ import {
   trimCache,
 } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
+import { weightsVersion } from "../models/weights-version"
 import { type Batching, type BatchOptions, checkBatch, checkRequest, withDefaults } from "./batch-options"
 import { emptyCache, maxCacheSize } from "./caches"
 import { checkOptions, type GenerateOptions, limitOptions } from "./options"
@@ -50,6 +51,8 @@ interface Row {
   /** Maximum size of its cache in bytes. */
   readonly reserved: number
   cache: Cache
+  /** The version of the weights that its cache is from. */
+  version: number
   /** Number of processed tokens of the prompt, or of a sequence that is read again. */
   processed: number
   /** The next token, once the prompt is processed: element `at` of an array that rows share, or an array of its own. */
@@ -179,6 +182,7 @@ export class Batcher {
       reserved,
       cache: [],
       processed: 0,
+      version: 0,
       next: null,
       written: [],
     }
@@ -261,6 +265,8 @@ export class Batcher {
       if (this.active.length === 0) this.slots?.clear()
       else if (this.maxBytes([...this.active, row]) > this.options.maxCacheBytes) return
       this.waiting.shift()
+      if (this.prefixes) row.version = weightsVersion(this.network)
+      this.prefixes?.keepVersion(row.version)
       row.cache = this.prefixOf(row.tokens) ?? emptyCache(this.network, this.options)
       trimToPrompt(this.network, row.tokens, row.cache)
       row.processed = cacheLength(row.cache)
@@ -306,7 +312,7 @@ export class Batcher {
     await mx.asyncEval([next?.arrays ?? [], check.arrays, ...cacheArrays(row.cache)])
     check.read()
     if (!next || !this.active.includes(row)) return
-    this.prefixes?.add(tokens, row.cache)
+    this.prefixes?.add(tokens, row.cache, row.version)
     row.next = next
   }
 
@@ -424,7 +430,7 @@ export class Batcher {
     // With `exact`, later prompts would need the rounding of prompts.
     if (prefixes && !this.options.exact) {
       const cache = slots && slots.slotOf(row) >= 0 ? slots.leave(row) : row.cache
-      if (cache.length > 0) prefixes.add([...row.tokens, ...row.written], cache)
+      if (cache.length > 0) prefixes.add([...row.tokens, ...row.written], cache, row.version)
       if (cache !== row.cache) disposeCache(cache)
     }
     forgetCache(row)

@@ -183,6 +183,12 @@ export function noteContent(network: CausalNetwork, cache: Cache, tokens: readon
   })
 }
 
+/** Records that a cache is a copy of another one, or of its beginning. */
+export function copyContent(from: Cache, to: Cache): void {
+  const content = contents.get(from)
+  if (content) contents.set(to, { ...content, tokens: content.tokens.slice(0, cacheLength(to)) })
+}
+
 /** @throws ArgumentError if a cache is known to be of another model, or to have other tokens than the prompt's first ones */
 export function checkContent(network: CausalNetwork, cache: Cache, prompt: readonly number[]): void {
   const content = contents.get(cache)

@@ -13,10 +13,13 @@ import {
   heldBytes,
   trimCache,
 } from "../models/cache"
+import { copyContent } from "./caches"
 
 interface Entry {
   readonly tokens: readonly number[]
   readonly cache: Cache
+  /** The version of the weights, as the store's owner counts them. */
+  readonly version: number
 }
 
 /** True if a cache can be trimmed to its first tokens; false if a sliding window has dropped some that are needed. */
@@ -26,10 +29,12 @@ const hasPrefix = (cache: Cache, length: number): boolean => canTrimCache(cache,
 function prefixOf(cache: Cache, length: number): Cache {
   const copy = cloneCache(cache)
   const surplus = cacheLength(copy) - length
+  copyContent(cache, copy)
   if (surplus === 0) return copy
   trimCache(copy, surplus)
   // A second copy leaves out the capacity of the trimmed tokens.
   const trimmed = cloneCache(copy)
+  copyContent(copy, trimmed)
   disposeCache(copy)
   return trimmed
 }
@@ -42,7 +47,7 @@ function commonPrefix(a: readonly number[], b: readonly number[]): number {
 }
 
 /**
- * Keeps the most recently used prompt caches, up to a number of bytes.
+ * Keeps the most recently used prompt caches, up to a number of bytes. `stream` refuses one whose keys and values are of other weights.
  * @example
  * const model = await load('my-model')
  * const cache = makeCache(model.network)
@@ -62,6 +67,14 @@ export class PrefixStore {
     return heldBytes(this.entries.map(({ cache }) => cache))
   }
 
+  /** Removes the entries of other versions of the weights. @internal */
+  keepVersion(version: number): void {
+    const others = this.entries.filter((entry) => entry.version !== version)
+    if (others.length === 0) return
+    this.entries = this.entries.filter((entry) => entry.version === version)
+    for (const { cache } of others) disposeCache(cache)
+  }
+
   /**
    * A copy of the cache with the longest common prefix, trimmed to it and at least one token shorter than `tokens`; null if there is none.
    */
@@ -79,13 +92,17 @@ export class PrefixStore {
     return null
   }
 
-  /** Stores a copy of a cache. `tokens` must begin with the tokens in the cache. */
-  add(tokens: readonly number[], cache: Cache): void {
+  /**
+   * Stores a copy of a cache. `tokens` must begin with the tokens in the cache.
+   * @param version - the version of the weights that it is from
+   */
+  add(tokens: readonly number[], cache: Cache, version = 0): void {
     checkKind("PrefixStore.add", "tokens", tokens, TOKENS)
     checkKind("PrefixStore.add", "the cache", cache, CACHE)
     if (cacheBytes(cache) > this.maxBytes) return
     const read = tokens.slice(0, cacheLength(cache))
-    const entry = { tokens: read, cache: cloneCache(cache) }
+    const entry = { tokens: read, cache: cloneCache(cache), version }
+    copyContent(cache, entry.cache)
     // Replaces entries that are prefixes of this one, unless it cannot be trimmed to them.
     const replaces = ({ tokens }: Entry): boolean =>
       commonPrefix(tokens, read) === tokens.length && hasPrefix(entry.cache, tokens.length)
