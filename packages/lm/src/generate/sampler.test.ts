@@ -26,3 +26,28 @@ test.each<[SamplingOptions, number[]]>([
 ])("with %j are those of transformers", async (options, want) => {
   expect(await chosen(options)).toEqual(want)
 })
+
+test("log-probabilities are those of the chosen and the most likely tokens", async () => {
+  const sampler = new Sampler({ logitBias: { 3: 1.2 } }, [], 3)
+  const { token, logprob, top } = await sampler.choose(logits)
+  const bias = Math.exp(1.2)
+  const total = 0.85 + 0.15 * bias
+  expect(token).toBe(2)
+  expect(logprob).toBeCloseTo(Math.log(0.5 / total), 5)
+  expect(top.map((each) => each.token)).toEqual([2, 3, 1])
+  expect(top[1].logprob).toBeCloseTo(Math.log((0.15 * bias) / total), 5)
+  expect((await new Sampler({}, [], 0).choose(logits)).top).toEqual([])
+  expect((await new Sampler({}, [], 20).choose(logits)).top.map((each) => each.token)).toEqual([
+    2, 1, 3, 4, 0,
+  ])
+})
+
+test("tokens as likely as the last one that top-k or top-p keeps are kept", async () => {
+  const even = mx.log(mx.array([0.1, 0.2, 0.2, 0.4, 0.1]))
+  for (const options of [{ topK: 2 }, { topP: 0.5 }]) {
+    const sampler = new Sampler({ temperature: 1, seed: 3, ...options }, [])
+    const tokens = new Set<number>()
+    for (let i = 0; i < 100; i++) tokens.add((await sampler.choose(even)).token)
+    expect([...tokens].sort()).toEqual([1, 2, 3])
+  }
+})

@@ -107,6 +107,15 @@ function checked(chosen: mx.Array, logits: mx.Array): mx.Array {
 /** The most likely tokens [rows, 1] by logits [rows, vocabulary], or −1 where they are NaN. */
 export const likeliestOf = (logits: mx.Array): mx.Array => checked(mx.argmax(logits, -1, true), logits)
 
+/** The n most likely tokens, in order. */
+function likeliestTokens(logprobs: mx.Array, n: number): mx.Array {
+  if (n === 0) return mx.zeros([0], mx.int32)
+  const lowest = logprobs.negative()
+  const unordered =
+    n < logprobs.shape[0] ? mx.argpartition(lowest, n - 1).index(mx.s(0, n)) : mx.argsort(lowest)
+  return mx.take(unordered, mx.argsort(mx.take(lowest, unordered))).astype(mx.int32)
+}
+
 /** Lower temperatures are greedy: their quotients would overflow. */
 const MIN_TEMPERATURE = 1e-6
 
@@ -148,18 +157,18 @@ export class Sampler {
         read: () => this.remember({ token: Number(picked.item()), logprob: null, top: [] }),
       }
     const logprobs = logits.subtract(mx.logsumexp(logits, -1, true))
-    const order = mx.argsort(logprobs.negative()).index(mx.s(0, top))
+    const tokens = mx.concatenate([picked.reshape([1]), likeliestTokens(logprobs, top)])
+    const values = mx.take(logprobs, tokens)
     return {
       token: picked,
-      arrays: [picked, logprobs, order],
+      arrays: [picked, tokens, values],
       read: () => {
-        const token = Number(picked.item())
-        const values = logprobs.toTypedArray() as Float32Array
-        const likeliest = [...(order.toTypedArray() as Uint32Array)]
+        const [own, ...others] = values.toTypedArray() as Float32Array
+        const [, ...likeliest] = tokens.toTypedArray() as Int32Array
         return this.remember({
-          token,
-          logprob: values[token],
-          top: likeliest.map((t) => ({ token: t, logprob: values[t] })),
+          token: Number(picked.item()),
+          logprob: own,
+          top: likeliest.map((token, i) => ({ token, logprob: others[i] })),
         })
       },
     }
@@ -254,21 +263,22 @@ function filtered(logits: mx.Array, topK: number, topP: number, minP: number): m
   return minP > 0 ? mx.where(logits.less(logits.max().add(Math.log(minP))), -Infinity, y) : y
 }
 
-/** Logits with −∞ for tokens that top-k and top-p exclude; never the most likely one. */
+/** Logits with −∞ for tokens that top-k and top-p exclude; never the most likely one, nor one as likely as the last that is kept. */
 function mostLikely(logits: mx.Array, topK: number, topP: number): mx.Array {
-  const vocabulary = logits.shape[0]
-  const cuts = topK > 0 && topK < vocabulary
+  const cuts = topK > 0 && topK < logits.shape[0]
   if (!cuts && topP >= 1) return logits
-  // In descending order of probability.
-  const order = mx.argsort(logits.negative())
-  const sorted = mx.take(logits, order)
-  let kept = mx.arange(vocabulary).less(cuts ? topK : vocabulary)
-  if (topP < 1) {
-    const visible = mx.where(kept, sorted, -Infinity)
-    const probabilities = mx.softmax(visible, -1)
-    // A token is kept while the sum before it is less than p.
-    const before = probabilities.cumsum(0).subtract(probabilities)
-    kept = kept.logicalAnd(before.less(topP).logicalOr(mx.arange(vocabulary).equal(0)))
-  }
-  return mx.putAlongAxis(logits, order, mx.where(kept, sorted, -Infinity), 0)
+  // Only the k most likely tokens need an order.
+  const visible = cuts ? mx.topk(logits, topK) : logits
+  const least = topP < 1 ? leastOf(visible, topP) : visible.min()
+  return mx.where(logits.less(least), -Infinity, logits)
+}
+
+/** The smallest of the largest logits whose probabilities among these logits add up to p. */
+function leastOf(logits: mx.Array, p: number): mx.Array {
+  const sorted = mx.sort(logits.negative()).negative()
+  const probabilities = mx.softmax(sorted, -1)
+  // A token is kept while the sum before it is less than p.
+  const before = probabilities.cumsum(0).subtract(probabilities)
+  const kept = before.less(p).logicalOr(mx.arange(sorted.shape[0]).equal(0))
+  return mx.where(kept, sorted, Infinity).min()
 }
