@@ -1,10 +1,10 @@
 /**
  * `npm run bench:quantized [-- --rows 1,512 --formats 4,mxfp4 --columns 1024 --rounds 9 --activations int8 --gathered]`: products with
  * packed weights as decoding makes them, one after another, each with other weights of 256 MB in all, which no cache holds. Up to eight
- * rows: a round is one evaluation of products with all of these weights, beside one of reading as many bytes at once, which has no cost of
- * starting. Between the rounds the rate of products of bfloat16 pairs from registers is measured: what so many rows' arithmetic may take.
- * More rows: single products beside the dense product of the same shape, of which the weights rotate too. The share is the median of the
- * rounds' own. Rates are by wall time and, for a machine that others use too, by processor time.
+ * rows: a round is one call of a compiled function with all of these products, beside one of reading as many bytes at once, which has no
+ * cost of starting. Between the rounds the rate of products of bfloat16 pairs from registers is measured: what so many rows' arithmetic
+ * may take. More rows: single products beside the dense product of the same shape, of which the weights rotate too. The share is the median
+ * of the rounds' own. Rates are by wall time and, for a machine that others use too, by processor time.
  */
 import { fileURLToPath } from "node:url"
 import { parseArgs } from "node:util"
@@ -40,13 +40,14 @@ interface Seconds {
   readonly processor: number
 }
 
-/** Seconds of one evaluation, by both clocks. */
+/** Seconds of one evaluation, by both clocks. The results' memory serves the next one, as in a decoding step. */
 function take(arrays: readonly mx.Array[]): Seconds {
   const before = process.cpuUsage()
   const start = performance.now()
   mx.eval(arrays)
   const wall = (performance.now() - start) / 1e3
   const { user, system } = process.cpuUsage(before)
+  for (const array of arrays) array.dispose()
   return { wall, processor: (user + system) / 1e6 }
 }
 
@@ -129,8 +130,7 @@ for (const { dtype: dtypeName, width, format: formatName } of cases()) {
       mx.random.normal({ shape: [rows, width], dtype }),
     )
     mx.eval(xs)
-    const product = (i: number): mx.Array => {
-      const x = xs[i % xs.length]
+    const product = (x: mx.Array, i: number): mx.Array => {
       if (!values.gathered) {
         const [w, scales, biases] = packed[i % count]
         return mx.quantizedMatmul(x, w, scales, biases, { ...format, activations })
@@ -148,16 +148,17 @@ for (const { dtype: dtypeName, width, format: formatName } of cases()) {
     let next = 0
     let nextDense = 0
     const flops = 2 * rows * columns * width
+    const step = mx.compile((...all: mx.Array[]) => all.map(product))
     const { wall, processor } = few
       ? await inTurn(
           {
-            arrays: () => Array.from({ length: count / weights }, (_, i) => product(i)),
+            arrays: () => step(...xs.slice(0, count / weights)),
             work: count * bytes,
           },
           reading,
         )
       : await inTurn(
-          { arrays: () => [product(next++)], work: flops * weights },
+          { arrays: () => [product(xs[0], next++)], work: flops * weights },
           { arrays: () => [xs[0].matmul(dense[nextDense++ % dense.length].T)], work: flops },
         )
     const unit = few ? "GB/s" : "GFLOP/s"
