@@ -10,8 +10,10 @@ test("a language model spread over 2 ranks says what one process says", async ()
   for (const [line] of out)
     expect(JSON.parse(line)).toEqual({
       llama: true,
+      "llama, sampled": true,
       "llama, quantized": true,
       phi3: true,
+      "phi3, sampled": true,
       "phi3, quantized": true,
       "odd features": true,
     })

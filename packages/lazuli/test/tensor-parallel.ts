@@ -1,6 +1,6 @@
 /**
- * Greedy tokens of a Llama and of a Phi-3 whose weights are spread over the ranks, whole and quantized, beside those of one process. What
- * is spread cannot be saved as if it were whole.
+ * Greedy tokens of a Llama and of a Phi-3 whose weights are spread over the ranks, whole and quantized, beside those of one process; and
+ * sampled ones, which must be the same on all ranks. What is spread cannot be saved as if it were whole.
  */
 import "@lazuli/backend-cpu"
 import * as mx from "@lazuli/core"
@@ -31,9 +31,50 @@ function greedy(network: lm.CausalNetwork): number[] {
   return tokens
 }
 
+const modelOf = (network: lm.CausalNetwork, config: lm.Settings): lm.LoadedModel => ({
+  network,
+  tokenizer: null,
+  config,
+  name: "part",
+  source: "part",
+})
+/** True if all ranks have the same numbers. */
+const areAlike = (numbers: readonly number[]): boolean => {
+  const own = mx.array([...numbers], mx.int32)
+  return mx.distributed.allMax(own).equal(mx.distributed.allMin(own)).all().item() as boolean
+}
+
+async function tokensOf(pieces: AsyncIterable<lm.Piece>): Promise<number[]> {
+  const tokens: number[] = []
+  for await (const { token } of pieces) tokens.push(token)
+  return tokens
+}
+
+/** True if all ranks sample the same tokens: several times, without a seed and with one of which only rank 0's holds. */
+async function samplesAlike(model: lm.LoadedModel): Promise<boolean> {
+  const rank = mx.distributed.init().rank()
+  const common = { temperature: 1.5, maxTokens: 8, ignoreEos: true }
+  const sampled: number[][] = []
+  for (const compile of [true, false]) {
+    for (const options of [common, { ...common, topK: 40 }, { ...common, draft: model }])
+      sampled.push(await tokensOf(lm.stream(model, [3, 14, 15], { ...options, compile })))
+    const batch = new lm.Batcher(model, { maxRows: 2, compile })
+    const rows = [common, { ...common, seed: 100 + rank }].map((row) => batch.stream([7, 8], row))
+    sampled.push(...(await Promise.all(rows.map(tokensOf))))
+    batch.close()
+  }
+  const [seeded, again] = [sampled[4], sampled[9]]
+  const texts = new Set(sampled.map(String))
+  return (
+    sampled.every((tokens) => tokens.length === 8 && areAlike(tokens)) &&
+    String(seeded) === String(again) &&
+    texts.size === sampled.length - 1
+  )
+}
+
 function isSaved(network: lm.CausalNetwork, config: lm.Settings): boolean {
   try {
-    lm.save({ network, tokenizer: null, config, name: "part", source: "part" }, "part.gguf")
+    lm.save(modelOf(network, config), "part.gguf")
     return true
   } catch (error) {
     if (!(error as Error).message.includes("this process has a part of the model")) throw error
@@ -73,6 +114,7 @@ for (const [type, family] of Object.entries(families))
       JSON.stringify(greedy(network)) === JSON.stringify(alone) &&
       new Set(alone).size > 4 &&
       isRefused(network)
+    if (!quantized) result[`${type}, sampled`] = await samplesAlike(modelOf(network, config))
   }
 // Attention can be spread, and features cannot.
 const odd = llama.make(new lm.Settings({ ...sizes, model_type: "llama", intermediate_size: 33 }))

@@ -17,6 +17,7 @@ import {
   trimCache,
 } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
+import { groupOf } from "../models/tensor-parallel"
 import { weightsVersion } from "../models/weights-version"
 import { type Batching, type BatchOptions, checkBatch, checkRequest, withDefaults } from "./batch-options"
 import { emptyCache, maxCacheSize } from "./caches"
@@ -176,7 +177,7 @@ export class Batcher {
     const row: Row = {
       tokens,
       options,
-      sampler: new Sampler(options, tokens, options.logprobs ?? null),
+      sampler: new Sampler(options, tokens, options.logprobs ?? null, groupOf(this.network)),
       writer: new Writer(this.model, options, continued(prompt, tokens, options)),
       pieces: new PieceQueue(),
       reserved,

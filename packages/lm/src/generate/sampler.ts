@@ -130,17 +130,21 @@ export class Sampler {
   /**
    * @param prompt - the prompt's tokens, for the repetition penalty
    * @param top - number of most likely tokens to return log-probabilities for; null for no log-probabilities
+   * @param group - the processes of a model that is spread over them: rank 0's seed holds, since all must go on with the same token
    */
   constructor(
     private readonly options: SamplingOptions,
     prompt: readonly number[],
     private readonly top: number | null = null,
+    group: mx.distributed.Group | null = null,
   ) {
     this.seen = [...prompt]
     this.bias = Object.entries(options.logitBias ?? {}).map(([token, value]) => [Number(token), value])
     const { temperature = 0 } = options
     this.temperature = temperature < MIN_TEMPERATURE ? 0 : temperature
-    if (this.temperature > 0) this.key = mx.random.key(options.seed ?? Math.floor(Math.random() * 2 ** 31))
+    if (this.temperature === 0) return
+    const key = mx.random.key(options.seed ?? Math.floor(Math.random() * 2 ** 31))
+    this.key = group === null ? key : mx.distributed.broadcast(key, { group })
   }
 
   /** The next token, from logits [vocabulary], lazily. */

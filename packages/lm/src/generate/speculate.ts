@@ -8,6 +8,7 @@ import type { LoadedModel } from "../formats/load"
 import { Pass } from "../models/attend"
 import { type Cache, cacheLength, clearCache, disposeCache, trimCache } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
+import { groupOf } from "../models/tensor-parallel"
 import type { Tokenizer } from "../text/tokenizer"
 import { emptyCache } from "./caches"
 import type { GenerateOptions } from "./options"
@@ -57,7 +58,7 @@ export async function* speculate(
   trimToPrompt(network, prompt, cache)
   const draftCache = emptyCache(draftNetwork, options)
   const draftStep = stepOf(draftNetwork, options)
-  const sampler = new Sampler(options, prompt, options.logprobs ?? null)
+  const sampler = new Sampler(options, prompt, options.logprobs ?? null, groupOf(network))
   const sequence = [...prompt]
   /** False after a token that only the model has. */
   let isReadable = prompt.every((token) => token < draftNetwork.vocabulary)

@@ -7,6 +7,7 @@ import { checkModel } from "../arguments"
 import type { LoadedModel } from "../formats/load"
 import { type Cache, cacheLength, clearCache, disposeCache, trimCache } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
+import { groupOf } from "../models/tensor-parallel"
 import { checkContent, checkSettings, emptyCache, noteContent } from "./caches"
 import { checkOptions, type GenerateOptions, limitOptions } from "./options"
 import { checkCacheBytes, outgrows, prefill, trimToPrompt } from "./prefill"
@@ -81,7 +82,7 @@ async function* choose(
   const { signal, maxTokens = 256 } = options
   trimToPrompt(network, tokens, cache)
   const sequence = [...tokens]
-  const sampler = new Sampler(options, tokens, options.logprobs ?? null)
+  const sampler = new Sampler(options, tokens, options.logprobs ?? null, groupOf(network))
   const step = (sampler.isGreedy ? greedyStepOf : stepOf)(network, options)
   const after = (token: mx.Array): Pending => {
     const made = step(token.astype(mx.int32).reshape([1, 1]), cache)

@@ -16,11 +16,16 @@ export interface ShardModelOptions {
 
 const checkOptions = optionsNamed<ShardModelOptions>({ group: true })
 
+const groups = new WeakMap<CausalNetwork, mx.distributed.Group>()
+
+/** The processes that a network is spread over; null if this one has all of it. */
+export const groupOf = (network: CausalNetwork): mx.distributed.Group | null => groups.get(network) ?? null
+
 type Layer = nn.Linear | nn.QuantizedLinear
 
 /**
  * Shards a network, quantized or not, over the processes of a group, in place. Each process must call it, and then generate with the same
- * prompts and seeds.
+ * prompts and options. Where tokens are sampled, all take rank 0's seed, whether it was given or is random.
  * @throws ShapeError if heads or features are not divisible by the number of processes; ArgumentError for other layers, such as experts,
  * and for a network of which each process has a part already. The network then stays as it was
  * @example
@@ -48,6 +53,7 @@ export function shardModel<N extends CausalNetwork>(network: N, options: ShardMo
   // All are made before the first one is put into its place.
   for (const { module, fields } of parts.map((shard) => shard())) Object.assign(module, fields)
   mx.eval(network.parameters())
+  groups.set(network, group)
   return network
 }
 
