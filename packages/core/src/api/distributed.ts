@@ -100,7 +100,8 @@ function combine(op: string): (args: readonly unknown[]) => Array {
 
 const allSumArgs = combine("allSum")
 /**
- * The sum of all ranks' arrays (all-reduce). Its vjp assumes that every rank uses the result alike: it passes the cotangent through.
+ * The sum of all ranks' arrays (all-reduce). Its vjp assumes that every rank uses the result alike: it passes the cotangent through. Where
+ * ranks use it differently, `nn.sumGradients()(mx.distributed.allSum(x))` gives the derivative of the sum of their losses.
  * @example
  * mx.distributed.allSum(mx.array([1, 2])).tolist() // => [1, 2]
  */
@@ -109,19 +110,23 @@ export function allSum(x: Array, options?: GroupOptions): Array {
 }
 
 const allMaxArgs = combine("allMax")
-/** The elementwise maximum over all ranks. */
+/** The elementwise maximum over all ranks. Its vjp assumes, as that of {@link allSum}, that every rank uses the result alike. */
 export function allMax(x: Array, options?: GroupOptions): Array {
   return allMaxArgs([x, options ?? {}])
 }
 
 const allMinArgs = combine("allMin")
-/** The elementwise minimum over all ranks. */
+/** The elementwise minimum over all ranks. Its vjp assumes, as that of {@link allSum}, that every rank uses the result alike. */
 export function allMin(x: Array, options?: GroupOptions): Array {
   return allMinArgs([x, options ?? {}])
 }
 
 const allGatherArgs = combine("allGather")
-/** All ranks' arrays, concatenated along the first axis. */
+/**
+ * All ranks' arrays, concatenated along the first axis. Its vjp assumes that every rank uses the result alike: it gives this rank's part of
+ * its own cotangent. Where each rank has a loss of its own, as a contrastive loss of its own rows against all, use
+ * `nn.sumGradients()(mx.distributed.allGather(x))`.
+ */
 export function allGather(x: Array, options?: GroupOptions): Array {
   return allGatherArgs([x, options ?? {}])
 }
@@ -154,7 +159,8 @@ const broadcastArgs = operation(
   },
 )
 /**
- * The root's array, on all ranks. The others pass an array of the same shape and dtype.
+ * The root's array, on all ranks. The others pass an array of the same shape and dtype. Its vjp assumes, as that of {@link allSum}, that
+ * every rank uses the result alike.
  * @example
  * mx.distributed.broadcast(mx.array([1, 2])).tolist() // => [1, 2]
  */
@@ -212,6 +218,8 @@ const recvArgs = operation(
   (shape: number | number[], dtype: Dtype, src: unknown, group: unknown): Array => {
     const [its, rank] = other("recv", "src", src, group)
     const sizes = typeof shape === "number" ? [shape] : shape
+    if (sizes.some((n) => n < 0))
+      throw new ArgumentError("recv", `shape must consist of sizes, received ${describe(shape)}`)
     return its.exchange(null, { op: "recv", rank, shape: sizes, dtype })
   },
 )

@@ -35,8 +35,8 @@ export class ProcessGroup {
     return 1
   }
   /**
-   * Splits the group: members that pass the same color form a new group, ranked by key. Every member must call it. A group of one stays
-   * one, so that programs run unchanged on their own.
+   * Splits the group: members that pass the same color form a new group, ranked by key, of which a negative one stands for the rank
+   * in this group. Every member must call it. A group of one stays one, so that programs run unchanged on their own.
    */
   split(color: number, key = -1): ProcessGroup {
     checkSplit(color, key)

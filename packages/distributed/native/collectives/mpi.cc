@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 
 #include "collectives/mpi.h"
 
@@ -68,8 +69,8 @@ constexpr int64_t kMost = int64_t(1) << 30;
 // Operations among hosts, by MPI's own algorithms, which know the network.
 class Mpi : public Transport {
  public:
-  Mpi(const Group& group, MpiHandle comm)
-      : messages_(make_direct(group, "mpi", make_mpi_exchange(group, comm))), comm_(comm) {}
+  Mpi(const Group& group, std::shared_ptr<MpiMeans> means)
+      : messages_(make_direct(group, "mpi", make_mpi_exchange(group, means))), comm_(means->comm) {}
   const char* name() const override { return "mpi"; }
 
   void run(Group& group, const Work& work, uint64_t sequence) override {
@@ -201,8 +202,19 @@ class Mpi : public Transport {
 bool started = false;
 // All members of the job, apart from what else the process does with MPI.
 MpiHandle everybody = nullptr;
-// True once they have been asked to share memory, which they do for one group: no others are then in MPI.
-bool shared = false;
+
+// The means of groups, by their members: on all of these in the same order.
+struct Known {
+  MpiMeans means;
+  bool taken = true;  // by a group
+};
+using AllKnown = std::map<std::vector<int>, std::vector<Known*>>;
+std::mutex known_guard;
+// Leaked, as groups may end when the process does.
+AllKnown& all_known() {
+  static auto* it = new AllKnown;
+  return *it;
+}
 
 // The way that LAZULI_MPI asks for: "memory", "messages" or "collectives". On one host MPI's own algorithms
 // are slower than both others, and need a thread that waits for them.
@@ -231,43 +243,98 @@ void finish_mpi(bool failed) {
     free_mpi_memory();
     mpi_library()->finalize();
   }
-  started = shared = false;
+  started = false;
   everybody = nullptr;
+  std::lock_guard lock(known_guard);
+  all_known().clear();
 }
 
-std::unique_ptr<Transport> make_mpi(Group& group) {
-  MpiLibrary* mpi = mpi_library();
-  if (!mpi) return nullptr;
-  const std::string way = way_of(group);
-  bool whole = group.size() == group.world().size();
-  for (int r = 0; r < group.size(); r++) whole = whole && group.world_rank(r) == r;
-  if (whole) {
-    int before = 0;
-    mpi->initialized(&before);
-    if (!before) {
-      int level = 0;
-      constexpr int kSerialized = 2;
-      if (mpi->init_thread(nullptr, nullptr, kSerialized, &level) != 0) return nullptr;
-      started = true;
-    }
-    int rank = -1, size = 0;
-    mpi->comm_rank(mpi->world, &rank);
-    mpi->comm_size(mpi->world, &size);
-    if (size != group.world().size() || rank != group.world().rank()) return nullptr;
-    // Messages of all groups go by one; MPI's own algorithms of two groups must not meet.
-    if (!everybody || way == "collectives") {
-      if (mpi->comm_dup(mpi->world, &everybody) != 0) return nullptr;
-      mpi->comm_set_errhandler(everybody, mpi->errors_return);
-    }
+namespace {
+
+// False where MPI has other processes than the job.
+bool join_mpi(const World& world) {
+  MpiLibrary& mpi = *mpi_library();
+  int before = 0;
+  mpi.initialized(&before);
+  if (!before) {
+    int level = 0;
+    constexpr int kSerialized = 2;
+    if (mpi.init_thread(nullptr, nullptr, kSerialized, &level) != 0) return false;
+    started = true;
   }
-  // A part of the job has no communicator of its own.
-  if (whole && way == "collectives") return std::make_unique<Mpi>(group, everybody);
-  auto messages = make_direct(group, "mpi", make_mpi_exchange(group, everybody));
-  if (!whole || way != "memory" || shared) return messages;
-  shared = true;
-  Memories memories = share_mpi_memory(group, everybody);
-  if (memories.empty()) return messages;
-  return make_shared_memory(group, "mpi", std::move(messages), std::move(memories));
+  int rank = -1, size = 0;
+  mpi.comm_rank(mpi.world, &rank);
+  mpi.comm_size(mpi.world, &size);
+  return size == world.size() && rank == world.rank() && mpi.comm_dup(mpi.world, &everybody) == 0;
+}
+
+MpiHandle make_communicator(const Group& group) {
+  // The call may outlast this function, if a rank is gone.
+  const auto made = std::make_shared<MpiHandle>(nullptr);
+  std::lock_guard turn(group.world().turn);
+  call_mpi(group, [made, members = group.members(), from = everybody] {
+    const MpiLibrary& mpi = *mpi_library();
+    MpiHandle all = nullptr, part = nullptr;
+    if (const int code = mpi.comm_group(from, &all)) return code;
+    if (const int code = mpi.group_incl(all, int(members.size()), members.data(), &part)) return code;
+    const int code = mpi.comm_create_group(from, part, 0, made.get());
+    mpi.group_free(&part);
+    mpi.group_free(&all);
+    return code;
+  });
+  return *made;
+}
+
+// Those of a group of the same members that is closed on all of them, or new ones.
+std::shared_ptr<MpiMeans> means_of(Group& group) {
+  int32_t count, index = 0;
+  Known* found = nullptr;
+  {
+    std::lock_guard lock(known_guard);
+    const auto& known = all_known()[group.members()];
+    count = int32_t(known.size());
+    while (index < count && known[size_t(index)]->taken) index++;
+    if (index < count) found = known[size_t(index)];
+  }
+  if (count > 0) {
+    const std::string all = group.gather(std::string(reinterpret_cast<const char*>(&index), sizeof index));
+    for (int r = 0; r < group.size(); r++)
+      if (std::memcmp(all.data() + sizeof index * size_t(r), &index, sizeof index) != 0) found = nullptr;
+  }
+  if (!found) {
+    found = new Known;
+    found->means.comm = make_communicator(group);
+    mpi_library()->comm_set_errhandler(found->means.comm, mpi_library()->errors_return);
+    std::lock_guard lock(known_guard);
+    all_known()[group.members()].push_back(found);
+  }
+  std::lock_guard lock(known_guard);
+  found->taken = true;
+  return {&found->means, [found](MpiMeans*) {
+            std::lock_guard lock(known_guard);
+            found->taken = false;
+          }};
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_mpi(Group& group) {
+  if (!mpi_library() || (!everybody && !join_mpi(group.world()))) return nullptr;
+  const std::string way = way_of(group);
+  const auto means = means_of(group);
+  if (way == "collectives") return std::make_unique<Mpi>(group, means);
+  auto messages = make_direct(group, "mpi", make_mpi_exchange(group, means));
+  if (way != "memory") return messages;
+  if (!means->asked) {
+    means->memories = share_mpi_memory(group, means->comm);
+    means->asked = true;
+  } else if (!means->memories.empty()) {
+    std::memset(means->memories[size_t(group.rank())].get(), 0, shared_memory_size());
+    // Nobody uses it before all have come so far.
+    agree(group, true);
+  }
+  if (means->memories.empty()) return messages;
+  return make_shared_memory(group, "mpi", std::move(messages), means->memories);
 }
 
 }  // namespace lazuli::dist

@@ -33,8 +33,11 @@ constexpr size_t kUnasked = 3 * kInside;
 
 class MpiExchange : public Exchange {
  public:
-  MpiExchange(const Group& group, MpiHandle comm)
-      : mpi_(*mpi_library()), comm_(comm), crowded_(group.is_crowded()), lanes_(size_t(group.size())) {}
+  MpiExchange(const Group& group, std::shared_ptr<MpiMeans> means)
+      : mpi_(*mpi_library()),
+        means_(std::move(means)),
+        crowded_(group.is_crowded()),
+        lanes_(size_t(group.size())) {}
 
   void run() override {
     World& world = group_->world();
@@ -89,13 +92,13 @@ class MpiExchange : public Exchange {
   bool move() {
     bool moved = false;
     for (size_t r = 0; r < lanes_.size(); r++)
-      if (!lanes_[r].out.empty()) moved |= push(lanes_[r], group_->world_rank(int(r)));
+      if (!lanes_[r].out.empty()) moved |= push(lanes_[r], int(r));
     fruitless_ = false;
     for (size_t k = 0; k < lanes_.size() && !(crowded_ && fruitless_); k++) {
       // The next look begins behind the member that had nothing.
       if (++at_ >= lanes_.size()) at_ = 0;
       Lane& lane = lanes_[at_];
-      if (!lane.in.empty()) moved |= pull(lane, group_->world_rank(int(at_)));
+      if (!lane.in.empty()) moved |= pull(lane, int(at_));
       while (!lane.sending.empty() && done(lane.sending.front())) {
         open_--;
         lane.sending.pop();
@@ -131,7 +134,7 @@ class MpiExchange : public Exchange {
     if (!lane.met) {
       if (!lane.meeting) receive(&lane.theirs, sizeof(Letter), rank, &lane.meeting);
       if (!done(lane.meeting)) return false;
-      compare(rank, lane.theirs.label);
+      compare(group_->world_rank(rank), lane.theirs.label);
       lane.met = true;
       const In& piece = lane.in.front();
       if (piece.bytes <= kInside) {
@@ -173,13 +176,13 @@ class MpiExchange : public Exchange {
     return any;
   }
 
-  // Messages of groups differ by their tags.
-  int tag() const { return int(group_->id() & 0x3fffffff); }
+  // Groups differ by their communicators.
+  static constexpr int kTag = 0;
   void send(const void* data, size_t bytes, int rank, MpiHandle* request) const {
-    mpi_.check(mpi_.isend(data, int(bytes), mpi_.byte, rank, tag(), comm_, request));
+    mpi_.check(mpi_.isend(data, int(bytes), mpi_.byte, rank, kTag, means_->comm, request));
   }
   void receive(void* data, size_t bytes, int rank, MpiHandle* request) const {
-    mpi_.check(mpi_.irecv(data, int(bytes), mpi_.byte, rank, tag(), comm_, request));
+    mpi_.check(mpi_.irecv(data, int(bytes), mpi_.byte, rank, kTag, means_->comm, request));
   }
   bool done(MpiHandle& request) {
     int flag = 0;
@@ -190,7 +193,7 @@ class MpiExchange : public Exchange {
   }
 
   const MpiLibrary& mpi_;
-  const MpiHandle comm_;
+  const std::shared_ptr<MpiMeans> means_;
   const bool crowded_;
   // A question to which the answer is no lets MPI look at everything, and give the processor away: one is
   // enough where there are fewer of these than members.
@@ -201,8 +204,8 @@ class MpiExchange : public Exchange {
 
 }  // namespace
 
-std::unique_ptr<Exchange> make_mpi_exchange(const Group& group, MpiHandle comm) {
-  return std::make_unique<MpiExchange>(group, comm);
+std::unique_ptr<Exchange> make_mpi_exchange(const Group& group, std::shared_ptr<MpiMeans> means) {
+  return std::make_unique<MpiExchange>(group, std::move(means));
 }
 
 }  // namespace lazuli::dist

@@ -23,6 +23,10 @@ bool open(MpiLibrary& it) {
   find(it.comm_rank, "MPI_Comm_rank");
   find(it.comm_size, "MPI_Comm_size");
   find(it.comm_dup, "MPI_Comm_dup");
+  find(it.comm_group, "MPI_Comm_group");
+  find(it.comm_create_group, "MPI_Comm_create_group");
+  find(it.group_incl, "MPI_Group_incl");
+  find(it.group_free, "MPI_Group_free");
   find(it.comm_set_errhandler, "MPI_Comm_set_errhandler");
   find(it.error_string, "MPI_Error_string");
   find(it.op_create, "MPI_Op_create");

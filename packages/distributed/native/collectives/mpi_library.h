@@ -23,6 +23,10 @@ struct MpiLibrary {
   int (*comm_rank)(MpiHandle, int*);
   int (*comm_size)(MpiHandle, int*);
   int (*comm_dup)(MpiHandle, MpiHandle*);
+  int (*comm_group)(MpiHandle, MpiHandle*);
+  int (*comm_create_group)(MpiHandle, MpiHandle, int, MpiHandle*);
+  int (*group_incl)(MpiHandle, int, const int*, MpiHandle*);
+  int (*group_free)(MpiHandle*);
   int (*comm_set_errhandler)(MpiHandle, MpiHandle);
   int (*error_string)(int, char*, int*);
   int (*op_create)(MpiFunction, int, MpiHandle*);

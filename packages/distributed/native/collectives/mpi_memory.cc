@@ -22,15 +22,17 @@ bool has_room(uint64_t bytes) {
 
 }  // namespace
 
+bool agree(Group& group, bool good) {
+  const std::string all = group.gather(std::string(1, char(good)));
+  return std::count(all.begin(), all.end(), char(true)) == group.size();
+}
+
 Memories share_mpi_memory(Group& group, MpiHandle comm) {
   const MpiLibrary& mpi = *mpi_library();
-  const auto agree = [&group](bool good) {
-    const std::string all = group.gather(std::string(1, char(good)));
-    return std::count(all.begin(), all.end(), char(true)) == group.size();
-  };
   // A multiple of pages, so that all members' memory begins alike.
   const size_t size = (shared_memory_size() + kPage - 1) / kPage * kPage, bytes = size + kPage;
-  if (!agree(size > 0 && has_room(bytes * uint64_t(group.size())))) return {};
+  // Groups of other members may ask at the same time.
+  if (!agree(group, size > 0 && has_room(bytes * uint64_t(group.world().size())))) return {};
   // The call may outlast this function, if a rank is gone.
   struct Window {
     MpiHandle handle = nullptr;
@@ -38,6 +40,7 @@ Memories share_mpi_memory(Group& group, MpiHandle comm) {
     int result = 0;
   };
   const auto made = std::make_shared<Window>();
+  std::unique_lock turn(group.world().turn);
   call_mpi(group, [=, &mpi] {
     made->result = mpi.win_allocate_shared(intptr_t(bytes), 1, mpi.no_info, comm, &made->base, &made->handle);
     return 0;
@@ -54,9 +57,10 @@ Memories share_mpi_memory(Group& group, MpiHandle comm) {
     // The window owns it.
     memories.emplace_back(reinterpret_cast<void*>(begin), [](void*) {});
   }
+  turn.unlock();
   if (good) std::memset(memories[size_t(group.rank())].get(), 0, size);
   // A window that only some have is never freed: that would wait for the others.
-  if (!agree(good)) return {};
+  if (!agree(group, good)) return {};
   windows.push_back(window);
   return memories;
 }

@@ -7,7 +7,7 @@ namespace {
 const char* const kDtypes[] = {"bool",  "uint8", "uint16",  "uint32",  "uint64",   "int8",    "int16",
                                "int32", "int64", "float16", "float32", "bfloat16", "float64", "complex64"};
 const char* const kKinds[] = {"allReduce", "allGather", "sumScatter", "broadcast",
-                              "allToAll",  "send",      "send",       "barrier"};
+                              "allToAll",  "a message", "a message",  "barrier"};
 const char* const kReductions[] = {"allSum", "allMax", "allMin"};
 
 bool are_gradients(const Label& label) { return Kind(label.kind) == Kind::allReduce && label.detail != 0; }
