@@ -29,8 +29,6 @@ function connect(asked: string): distributed.Group | null {
   if (!leavesAtExit) process.once("exit", leave)
   leavesAtExit = true
   process.env.LAZULI_JOINED = String(process.pid)
-  // The addon has closed it, and its number may be another file's by now.
-  delete process.env.LAZULI_LISTENER
   worlds.set(asked, group)
   worlds.set(backend, group)
   if (job.rank === 0 && process.env.LAZULI_QUIET !== "1")

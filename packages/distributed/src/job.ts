@@ -60,7 +60,7 @@ export function jobOf(env: Environment): JoinOptions | null {
       "init",
       `${found[0]}=${env[found[0]]} and ${found[1]}=${env[found[1]]} do not name a rank of a job`,
     )
-  const [address, port] = rendezvous(env, found[0])
+  const [address, port] = rendezvous(env, found)
   if (!Number.isInteger(port) || port < 1 || port > 65535)
     throw new ArgumentError("init", `expected a port of rank 0 from 1 to 65535, received ${port}`)
   const joinLimit = secondsOf(env, "LAZULI_JOIN_LIMIT", 60)
@@ -70,7 +70,7 @@ export function jobOf(env: Environment): JoinOptions | null {
     address,
     port,
     listener: rank === 0 ? numberOf(env, "LAZULI_LISTENER", -1) : -1,
-    secret: secretOf(env, [rank, size], address, joinLimit),
+    secret: size > 1 ? secretOf(env, found, rank, address, joinLimit) : "",
     limit: limitSet ?? secondsOf(env, "LAZULI_TIME_LIMIT", 5),
     joinLimit,
     connections: connectionsOf(env),
@@ -91,69 +91,101 @@ function connectionsOf(env: Environment): number {
   )
 }
 
+/** The variables that name a rank and the size of its job. */
+type Variables = readonly [rank: string, size: string]
+
+/** True where another program started all ranks on one host. */
+function isOneHost(env: Environment, [, size]: Variables): boolean {
+  const local: Record<string, string> = {
+    OMPI_COMM_WORLD_SIZE: "OMPI_COMM_WORLD_LOCAL_SIZE",
+    WORLD_SIZE: "LOCAL_WORLD_SIZE",
+  }
+  return size in local && env[local[size]] === env[size]
+}
+
+/** Addresses that only processes of this host reach. */
+const LOCAL = ["127.0.0.1", "::1"]
+/** Without the brackets that an IPv6 address has beside a port. The local host is one address, which all ranks take. */
+const hostOf = (text: string): string => (text === "localhost" ? LOCAL[0] : text.replace(/^\[(.*)\]$/, "$1"))
+
 /** The address where rank 0 listens. */
-function rendezvous(env: Environment, from: string): [address: string, port: number] {
+function rendezvous(env: Environment, variables: Variables): [address: string, port: number] {
   const given = env.LAZULI_ADDRESS
   if (given) {
     const [, host = "", port = ""] = /^(.+):(\d+)$/.exec(given) ?? []
     if (host === "") throw new ArgumentError("init", `LAZULI_ADDRESS must be host:port, received "${given}"`)
-    return [host, Number(port)]
+    return [hostOf(host), Number(port)]
   }
-  // torchrun's own store may be at MASTER_PORT.
-  if (env.MASTER_ADDR && env.MASTER_PORT) return [env.MASTER_ADDR, numberOf(env, "MASTER_PORT", 0) + 1]
+  const isAlone = isOneHost(env, variables)
+  // torchrun's own store may be at MASTER_PORT, and its address is one of all the host's.
+  if (env.MASTER_ADDR && env.MASTER_PORT)
+    return [isAlone ? LOCAL[0] : hostOf(env.MASTER_ADDR), numberOf(env, "MASTER_PORT", 0) + 1]
   // mpirun on one host: a port that follows from the job's name.
   const job = env.PMIX_NAMESPACE ?? env.OMPI_MCA_ess_base_jobid ?? env.OMPI_MCA_orte_hnp_uri
-  if (job && env.OMPI_COMM_WORLD_LOCAL_SIZE === env.OMPI_COMM_WORLD_SIZE) {
+  if (job && isAlone) {
     const digest = process.getBuiltinModule("node:crypto").createHash("sha256").update(job).digest()
-    return ["127.0.0.1", 20000 + (digest.readUInt16BE(0) % 12000)]
+    return [LOCAL[0], 20000 + (digest.readUInt16BE(0) % 12000)]
   }
-  throw new ArgumentError("init", `${from} is set, but nothing says where rank 0 listens`, {
+  throw new ArgumentError("init", `${variables[0]} is set, but nothing says where rank 0 listens`, {
     hint: "Set LAZULI_ADDRESS=host:port on all ranks, or start them with `npx lazuli launch`",
   })
 }
 
 /**
- * The secret that all ranks share: that of the launcher or the user; under torchrun its name for the job; under mpirun one that rank 0 puts
- * where only this user may read, since mpirun's names can be guessed.
+ * The secret that all ranks share: that of our launcher or the user; of other launchers' jobs on one host, one that rank 0 puts where only
+ * this user may read. Their names for a job can be guessed.
  */
 function secretOf(
   env: Environment,
-  [rank, size]: readonly number[],
+  variables: Variables,
+  rank: number,
   address: string,
   seconds: number,
 ): string {
-  const { TORCHELASTIC_RUN_ID: torchId } = env
-  const given = env.LAZULI_SECRET || (torchId !== "none" && torchId)
-  if (given) return given
-  const job = env.PMIX_NAMESPACE ?? env.OMPI_MCA_ess_base_jobid
-  const folder = env.PMIX_SERVER_TMPDIR ?? env.OMPI_MCA_orte_jobfam_session_dir
-  const isOneHost = env.OMPI_COMM_WORLD_LOCAL_SIZE === env.OMPI_COMM_WORLD_SIZE
-  if (job && folder && isOneHost && size > 1) return secretIn(folder, job, rank, seconds)
-  // As the addon sees it, which listens at every other address for all.
-  const isLocal = ["127.0.0.1", "localhost"].includes(address)
-  if (size > 1 && !isLocal)
-    throw new ArgumentError(
-      "init",
-      `rank 0 listens at ${address}, but LAZULI_SECRET is not set: anybody could join`,
-      { hint: secretHint(Boolean(job)) },
-    )
-  return ""
+  if (env.LAZULI_SECRET) return env.LAZULI_SECRET
+  const place = isOneHost(env, variables) ? placeOfSecret(env, variables) : null
+  if (place) return secretAt(place, rank, seconds)
+  if (LOCAL.includes(address)) return ""
+  const isMpi = variables[0].startsWith("OMPI")
+  throw new ArgumentError(
+    "init",
+    `rank 0 listens at ${address}, but LAZULI_SECRET is not set: anybody could join`,
+    { hint: secretHint(isMpi) },
+  )
 }
 
 const secretHint = (isMpi: boolean): string =>
   `Set LAZULI_SECRET to the same random text on all ranks${isMpi ? ": mpirun -x LAZULI_SECRET …" : ""}`
 
-/** The secret in a folder of this user's own, which mpirun makes for a job and removes with it; rank 0 makes one where there is none. */
-function secretIn(folder: string, job: string, rank: number, seconds: number): string {
+/** A file in a folder that a launcher makes for one job, and removes with it. */
+interface Place {
+  readonly launcher: string
+  /** The folder that others may not look into; the file may lie deeper. */
+  readonly folder: string
+  readonly path: string
+}
+
+function placeOfSecret(env: Environment, [rank]: Variables): Place | null {
+  if (rank === "RANK") {
+    // folder/attempt_0/rank/error.json
+    const [, folder, attempt] = /^(.*)\/([^/]+)\/[^/]+\/[^/]+$/.exec(env.TORCHELASTIC_ERROR_FILE ?? "") ?? []
+    return folder ? { launcher: "torchrun", folder, path: `${folder}/${attempt}/lazuli-secret` } : null
+  }
+  const job = env.PMIX_NAMESPACE ?? env.OMPI_MCA_ess_base_jobid
+  const folder = env.PMIX_SERVER_TMPDIR ?? env.OMPI_MCA_orte_jobfam_session_dir
+  return job && folder ? { launcher: "mpirun", folder, path: `${folder}/lazuli-secret-${job}` } : null
+}
+
+/** The secret in a file; rank 0 makes one where there is none. */
+function secretAt({ launcher, folder, path }: Place, rank: number, seconds: number): string {
   const fs = process.getBuiltinModule("node:fs")
   const found = fs.statSync(folder, { throwIfNoEntry: false })
   if (!found || found.uid !== process.getuid?.() || (found.mode & 0o077) !== 0)
     throw new ArgumentError(
       "init",
-      `mpirun's folder "${folder}", where the job's secret would be, ${found ? "may be read by others" : "is not there"}`,
-      { hint: secretHint(true) },
+      `${launcher}'s folder "${folder}", where the job's secret would be, ${found ? "may be read by others" : "is not there"}`,
+      { hint: secretHint(launcher === "mpirun") },
     )
-  const path = `${folder}/lazuli-secret-${job}`
   if (rank === 0 && !fs.existsSync(path)) {
     const secret = process.getBuiltinModule("node:crypto").randomBytes(32).toString("hex")
     fs.writeFileSync(`${path}.new`, secret, { mode: 0o600 })

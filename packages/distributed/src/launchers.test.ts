@@ -1,9 +1,18 @@
 /** Jobs that others start: torchrun by its variables, ssh by its command; and a rank of another version. */
 import { spawn } from "node:child_process"
 import { createHmac, randomBytes } from "node:crypto"
-import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs"
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs"
 import { connect } from "node:net"
-import { tmpdir } from "node:os"
+import { networkInterfaces, tmpdir } from "node:os"
 import { delimiter, join } from "node:path"
 import { pathToFileURL } from "node:url"
 import { ArgumentError } from "@lazuli/core"
@@ -38,13 +47,47 @@ test("ranks that torchrun starts find each other beside its own store", async ()
     WORLD_SIZE: "2",
     MASTER_ADDR: "127.0.0.1",
     MASTER_PORT: String((await freePort()) - 1),
-    TORCHELASTIC_RUN_ID: "a job",
+    TORCHELASTIC_RUN_ID: "none",
   }
   const outputs = await Promise.all(
     [0, 1].map((rank) => outputOf({ ...job, RANK: String(rank), LOCAL_RANK: String(rank) })),
   )
   expect(outputs.map((out) => JSON.parse(out).name)).toEqual(["none", "none"])
 }, 60_000)
+
+test("of torchrun's ranks those of one host share a secret of their own, and others need one", () => {
+  const run = mkdtempSync(join(folder, "none_"))
+  mkdirSync(join(run, "attempt_0"))
+  const env = {
+    WORLD_SIZE: "2",
+    LOCAL_WORLD_SIZE: "2",
+    MASTER_ADDR: "a.host.with.a.name",
+    MASTER_PORT: "29500",
+    TORCHELASTIC_RUN_ID: "none",
+  }
+  const jobs = ["0", "1"].map((RANK) =>
+    jobOf({ ...env, RANK, TORCHELASTIC_ERROR_FILE: join(run, "attempt_0", RANK, "error.json") }),
+  )
+  for (const job of jobs)
+    expect(job).toMatchObject({
+      address: "127.0.0.1",
+      port: 29501,
+      secret: expect.stringMatching(/^[0-9a-f]{64}$/),
+    })
+  expect(jobs[0]?.secret).toBe(jobs[1]?.secret)
+  const file = join(run, "attempt_0", "lazuli-secret")
+  expect(statSync(file).mode & 0o777).toBe(0o600)
+  for (const id of ["none", "a name that others may know", undefined]) {
+    const many = { ...env, RANK: "0", LOCAL_WORLD_SIZE: "1", TORCHELASTIC_RUN_ID: id }
+    expect(() => jobOf(many)).toThrow(
+      "rank 0 listens at a.host.with.a.name, but LAZULI_SECRET is not set: anybody could join",
+    )
+    expect(jobOf({ ...many, LAZULI_SECRET: "own" })).toMatchObject({
+      address: "a.host.with.a.name",
+      secret: "own",
+    })
+  }
+})
 
 test("a rank whose launcher has ended does not join", async () => {
   const launcher = spawn(process.execPath, ["-e", ""])
@@ -102,15 +145,11 @@ test("under mpirun ranks share a secret that its folder keeps, and its names do 
 })
 
 test("an address that others reach needs a secret", () => {
-  const torch = { RANK: "0", WORLD_SIZE: "2", MASTER_ADDR: "10.0.0.1", MASTER_PORT: "1" }
-  for (const id of [undefined, "none"])
-    expect(() => jobOf({ ...torch, TORCHELASTIC_RUN_ID: id })).toThrow("LAZULI_SECRET is not set")
-  expect(jobOf({ ...torch, TORCHELASTIC_RUN_ID: "a job" })?.secret).toBe("a job")
   const env = { LAZULI_RANK: "0", LAZULI_SIZE: "2" }
   expect(() => jobOf({ ...env, LAZULI_ADDRESS: "0.0.0.0:1234" })).toThrow("LAZULI_SECRET is not set")
   expect(() => jobOf({ ...env, LAZULI_ADDRESS: "0.0.0.0:1234", LAZULI_SECRET: "" })).toThrow("is not set")
   expect(jobOf({ ...env, LAZULI_SIZE: "1", LAZULI_ADDRESS: "0.0.0.0:1234" })?.secret).toBe("")
-  expect(() => jobOf({ ...env, LAZULI_ADDRESS: "[::1]:1234" })).toThrow("is not set")
+  expect(jobOf({ ...env, LAZULI_ADDRESS: "[::1]:1234" })?.secret).toBe("")
   expect(jobOf({ ...env, LAZULI_ADDRESS: "127.0.0.1:1234" })?.secret).toBe("")
   expect(jobOf({ ...env, LAZULI_ADDRESS: "0.0.0.0:1234", LAZULI_SECRET: "own" })?.secret).toBe("own")
 })
@@ -125,6 +164,36 @@ test("rank 0's host may have a long name", async () => {
   const outputs = await Promise.all([0, 1].map((rank) => outputOf({ ...job, LAZULI_RANK: String(rank) })))
   expect(outputs.map((out) => JSON.parse(out).name)).toEqual(["none", "none"])
 }, 60_000)
+
+/** An IPv6 address by which this host is reached, in the form of an address with a port; empty where it has none. */
+const own6 = Object.values(networkInterfaces())
+  .flatMap((all) => all ?? [])
+  .filter(({ family, internal, scopeid }) => family === "IPv6" && !internal && scopeid === 0)
+  .map(({ address }) => `[${address}]`)
+const has6 = Object.values(networkInterfaces()).some((all) => all?.some(({ address }) => address === "::1"))
+test.runIf(has6).each(["[::1]", "::1", ...own6.slice(0, 1)])(
+  "ranks meet by IPv6 at %s",
+  async (host) => {
+    const job = {
+      LAZULI_SIZE: "2",
+      LAZULI_SECRET: "own",
+      LAZULI_BACKEND: "ring",
+      LAZULI_ADDRESS: `${host}:${await freePort()}`,
+      LAZULI_JOIN_LIMIT: "20",
+    }
+    const outputs = await Promise.all([0, 1].map((rank) => outputOf({ ...job, LAZULI_RANK: String(rank) })))
+    expect(outputs.map((out) => JSON.parse(out).name)).toEqual(["none", "none"])
+  },
+  60_000,
+)
+
+test("torchrun's address may be one of IPv6", () => {
+  const env = { RANK: "0", WORLD_SIZE: "2", MASTER_PORT: "1", LAZULI_SECRET: "own" }
+  const addresses = ["::1", "[fd00::2]", "localhost"].map(
+    (MASTER_ADDR) => jobOf({ ...env, MASTER_ADDR })?.address,
+  )
+  expect(addresses).toEqual(["::1", "fd00::2", "127.0.0.1"])
+})
 
 test("a rank on another host that does not end is killed there", async () => {
   const ssh = join(folder, "ssh")

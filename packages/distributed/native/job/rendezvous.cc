@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "job/world.h"
@@ -120,9 +121,12 @@ Hello World::hello(Purpose purpose, int index, int port) const {
 }
 
 void World::gather_at_rendezvous(int port) {
-  const Socket listener = options_.listener >= 0
-                              ? adopt(options_.listener)
-                              : listen_at(is_local() ? options_.address : kAnyAddress, options_.port);
+  // The launcher's serves one job of the process, in whichever thread: then it is closed, and its number may
+  // be another file's.
+  static std::atomic<bool> adopted{false};
+  const Socket listener = options_.listener >= 0 && !adopted.exchange(true) ? adopt(options_.listener)
+                          : is_local() ? listen_at(options_.address, options_.port)
+                                       : listen_everywhere(options_.port);
   Door door(listener, options_.secret);
   const Instant deadline = after(options_.join_limit);
   std::vector<Socket> arrived(static_cast<size_t>(size()));
@@ -164,7 +168,7 @@ void World::gather_at_rendezvous(int port) {
       Seat& seat = members_[r]->seat;
       // Those of this host may have come by addresses that mean another one elsewhere.
       const std::string peer = socket.peer();
-      const bool is_here = !is_local() && peer.rfind("127.", 0) == 0;
+      const bool is_here = !is_local() && (peer.rfind("127.", 0) == 0 || peer == "::1");
       snprintf(seat.address, sizeof seat.address, "%s", (is_here ? options_.address : peer).c_str());
       seat.port = hello.port;
       seat.pid = hello.pid;

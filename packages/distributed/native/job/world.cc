@@ -53,7 +53,7 @@ std::string in_words(double s) {
 World::World(const JoinOptions& options) : options_(options) {
   for (int i = 0; i < size(); i++) members_.push_back(std::make_unique<Member>());
   if (size() > 1) {
-    Socket listener = listen_at(is_local() ? "127.0.0.1" : kAnyAddress, 0);
+    Socket listener = is_local() ? listen_at(options_.address, 0) : listen_everywhere(0);
     if (rank() == 0)
       gather_at_rendezvous(listener.port());
     else
@@ -72,7 +72,7 @@ World::World(const JoinOptions& options) : options_(options) {
 
 World::~World() { leave(); }
 
-bool World::is_local() const { return options_.address == "127.0.0.1" || options_.address == "localhost"; }
+bool World::is_local() const { return options_.address == "127.0.0.1" || options_.address == "::1"; }
 
 Clock::duration World::on_its_way() const {
   return std::min(seconds(limit()), Clock::duration(std::chrono::seconds(2)));
@@ -98,7 +98,8 @@ void World::tick() {
 void World::begin(const char* name, uint32_t group, uint64_t sequence) {
   if (failed_.load(std::memory_order_acquire)) {
     std::lock_guard lock(guard_);
-    throw *failure_;
+    throw Failure(failure_->rank, std::string(failure_->what()) + " (the job failed before this operation)",
+                  true);
   }
   std::lock_guard lock(guard_);
   status_.busy = Busy::host;

@@ -22,6 +22,10 @@
 namespace lazuli::dist {
 namespace {
 
+// Between attempts to connect, and for one address of several.
+constexpr auto kPause = std::chrono::milliseconds(20);
+constexpr auto kAddress = std::chrono::seconds(1);
+
 void prepare(int fd, bool connection) {
   fcntl(fd, F_SETFD, FD_CLOEXEC);
   fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
@@ -46,15 +50,29 @@ bool permits_buffer() {
 }
 #endif
 
+// An address without its port; empty where there is none.
+std::string text_of(const sockaddr_storage& address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.ss_family == AF_INET)
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(address).sin_addr, text, sizeof text);
+  else if (address.ss_family == AF_INET6)
+    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr, text, sizeof text);
+  // One of IPv4, to a socket that takes both.
+  const std::string mapped = "::ffff:", whole = text;
+  return whole.rfind(mapped, 0) == 0 ? whole.substr(mapped.size()) : whole;
+}
+
+std::string address_of(int fd, int (*name)(int, sockaddr*, socklen_t*)) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  return name(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 ? text_of(address) : "";
+}
+
 // Within a host nothing is lost, and an algorithm that paces by measured times, as BBR does, takes longer.
 void hasten_local(int fd) {
 #ifdef __linux__
-  sockaddr_in own{}, peer{};
-  socklen_t sizes[] = {sizeof own, sizeof peer};
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&own), &sizes[0]) != 0 ||
-      getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &sizes[1]) != 0 ||
-      own.sin_addr.s_addr != peer.sin_addr.s_addr)
-    return;
+  const std::string own = address_of(fd, getsockname);
+  if (own.empty() || own != address_of(fd, getpeername)) return;
   setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
   static const bool permitted = permits_buffer();
   if (permitted) setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kLocalBuffer, sizeof kLocalBuffer);
@@ -67,11 +85,11 @@ struct Addresses {
   addrinfo* first = nullptr;
   Addresses(const std::string& host, int port, bool passive) {
     addrinfo hints{};
-    hints.ai_family = AF_INET;
+    hints.ai_family = AF_UNSPEC;
     hints.ai_socktype = SOCK_STREAM;
     if (passive) hints.ai_flags = AI_PASSIVE;
     const std::string service = std::to_string(port);
-    const int status = getaddrinfo(host.empty() ? nullptr : host.c_str(), service.c_str(), &hints, &first);
+    const int status = getaddrinfo(host.c_str(), service.c_str(), &hints, &first);
     if (status != 0) throw SocketError{"cannot find the host " + host + ": " + gai_strerror(status)};
   }
   ~Addresses() {
@@ -140,33 +158,39 @@ void Socket::read(void* data, size_t bytes, Instant deadline) const {
   }
 }
 
-std::string Socket::peer() const {
-  sockaddr_in address{};
-  socklen_t size = sizeof address;
-  char text[INET_ADDRSTRLEN] = "";
-  if (getpeername(fd_, reinterpret_cast<sockaddr*>(&address), &size) == 0)
-    inet_ntop(AF_INET, &address.sin_addr, text, sizeof text);
-  return text;
-}
+std::string Socket::peer() const { return address_of(fd_, getpeername); }
 
 int Socket::port() const {
-  sockaddr_in address{};
+  sockaddr_storage address{};
   socklen_t size = sizeof address;
   if (getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
-  return ntohs(address.sin_port);
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                             : reinterpret_cast<sockaddr_in&>(address).sin_port);
 }
 
 Socket listen_at(const std::string& host, int port) {
   Addresses addresses(host, port, true);
-  Socket socket(::socket(AF_INET, SOCK_STREAM, 0));
+  Socket socket(::socket(addresses.first->ai_family, SOCK_STREAM, 0));
   if (!socket) throw SocketError{reason()};
-  const int on = 1;
+  const int on = 1, off = 0;
   setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  // Those of IPv4 come to all addresses too.
+  if (addresses.first->ai_family == AF_INET6)
+    setsockopt(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   prepare(socket.fd(), false);
   if (bind(socket.fd(), addresses.first->ai_addr, addresses.first->ai_addrlen) != 0 ||
       listen(socket.fd(), 1024) != 0)
     throw SocketError{"cannot listen at port " + std::to_string(port) + ": " + reason()};
   return socket;
+}
+
+Socket listen_everywhere(int port) {
+  try {
+    return listen_at("::", port);
+  } catch (const SocketError&) {
+    // A system without IPv6.
+    return listen_at("0.0.0.0", port);
+  }
 }
 
 Socket adopt(int fd) {
@@ -199,24 +223,31 @@ Socket accept_from(const Socket& listener, Instant deadline) {
 }
 
 Socket connect_to(const std::string& host, int port, Instant deadline) {
-  Addresses addresses(host, port, false);
-  for (;;) {
-    Socket socket(::socket(AF_INET, SOCK_STREAM, 0));
-    if (!socket) throw SocketError{reason()};
-    prepare(socket.fd(), true);
-    int failed = connect(socket.fd(), addresses.first->ai_addr, addresses.first->ai_addrlen) == 0 ? 0 : errno;
-    if (failed == EINPROGRESS && wait_for(socket.fd(), true, deadline)) {
-      socklen_t size = sizeof failed;
-      getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &failed, &size);
+  const Addresses addresses(host, port, false);
+  for (const addrinfo* at = addresses.first;;) {
+    Socket socket(::socket(at->ai_family, SOCK_STREAM, 0));
+    int failed = socket ? 0 : errno;
+    if (socket) {
+      prepare(socket.fd(), true);
+      if (connect(socket.fd(), at->ai_addr, at->ai_addrlen) != 0) failed = errno;
+      // Another address may answer where this one does not.
+      const Instant until = addresses.first->ai_next ? std::min(deadline, Clock::now() + kAddress) : deadline;
+      if (failed == EINPROGRESS && wait_for(socket.fd(), true, until)) {
+        socklen_t size = sizeof failed;
+        getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &failed, &size);
+      }
     }
     if (failed == 0) {
       hasten_local(socket.fd());
       return socket;
     }
-    if (Clock::now() + std::chrono::milliseconds(20) >= deadline)
+    if (Clock::now() + kPause >= deadline)
       throw SocketError{"cannot connect to " + host + ":" + std::to_string(port) + ": " +
                         std::strerror(failed)};
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    at = at->ai_next;
+    if (at) continue;
+    at = addresses.first;
+    std::this_thread::sleep_for(kPause);
   }
 }
 

@@ -37,10 +37,10 @@ class Socket {
   int fd_ = -1;
 };
 
-// All addresses of this host.
-constexpr const char* kAnyAddress = "0.0.0.0";
-// Port 0 lets the system choose. @throws SocketError
+// At an address, by IPv4 or IPv6. Port 0 lets the system choose. @throws SocketError
 Socket listen_at(const std::string& host, int port);
+// At all addresses of this host.
+Socket listen_everywhere(int port);
 // A socket made by another program, which listens. @throws SocketError where it is none
 Socket adopt(int fd);
 // An empty socket where nobody came before the deadline.
