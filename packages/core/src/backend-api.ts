@@ -245,7 +245,14 @@ export {
   readGgufTensors,
 } from "./io/gguf"
 export { type BlockFormat, blockFormats } from "./io/gguf-blocks"
-export { readSafetensors, writeSafetensors } from "./io/safetensors"
+export {
+  readSafetensors,
+  readSafetensorsHeader,
+  readTensor,
+  type SafetensorsHeader,
+  type StoredTensor,
+  writeSafetensors,
+} from "./io/safetensors"
 export { cast, constant, scalarArray, scalarOf, toDtype } from "./ops/constant"
 export { arrayFromStore } from "./ops/creation"
 export { hadamardFactor, hadamardMatrix } from "./ops/hadamard"

@@ -15,7 +15,7 @@ export function expectTrained(out: readonly string[][], folder: string): void {
   const n = out.length
   const results = out.map(([line]) => JSON.parse(line))
   for (const { result } of results) {
-    expect(Object.keys(result)).toHaveLength(8)
+    expect(Object.keys(result)).toHaveLength(9)
     for (const [name, value] of Object.entries(result as Record<string, number>)) {
       if (name.startsWith("parameters")) expect(value, name).toBeLessThan(1 / n + 0.06)
       else expect(value, name).toBeLessThan(name.endsWith("float64") ? 1e-10 : 1e-4)
@@ -27,6 +27,10 @@ export function expectTrained(out: readonly string[][], folder: string): void {
     expect(new Set(all).size).toBe(all.length)
   }
   const model = new Mlp()
+  expect(() => loadSharded(join(folder, "float64"), model)).toThrow(
+    "is float64 there, and float32 in the model",
+  )
+  model.update(mx.treeMap((x) => (x as mx.Array).astype(mx.float64), model.parameters()) as never)
   loadSharded(join(folder, "float64"), model)
   expect([model.first.weight.shape, model.second.bias?.shape]).toEqual([[16, 6], [3]])
   const again = new Mlp()

@@ -31,18 +31,28 @@ export interface Safetensors {
   readonly metadata: Record<string, string>
 }
 
-interface Entry {
+/** Where a file holds a tensor. */
+export interface StoredTensor {
   readonly name: string
   readonly dtype: Dtype
-  readonly shape: number[]
+  readonly shape: readonly number[]
+  /** The first of its bytes, counted from the end of the header. */
   readonly begin: number
   readonly length: number
+}
+
+/** The header of a safetensors file. */
+export interface SafetensorsHeader {
+  readonly tensors: readonly StoredTensor[]
+  readonly metadata: Record<string, string>
+  /** The bytes before those of the tensors. */
+  readonly start: number
 }
 
 const isSize = (n: unknown): n is number => Number.isSafeInteger(n) && (n as number) >= 0
 
 /** Validates one tensor's entry; the data section has `available` bytes. */
-function readEntry(file: BoundedFile, name: string, value: unknown, available: number): Entry {
+function readEntry(file: BoundedFile, name: string, value: unknown, available: number): StoredTensor {
   const what = `tensor ${quoted(name)}`
   if (!isPlainObject(value)) throw file.error(`${what} is described by ${describe(value)}`)
   const { dtype: dtypeName, shape, data_offsets: offsets } = value
@@ -85,7 +95,7 @@ function checkKeys(file: BoundedFile, text: string): void {
 }
 
 /** Rejects overlapping tensors and gaps between them, which the format forbids. */
-function checkFilled(file: BoundedFile, entries: readonly Entry[], available: number): void {
+function checkFilled(file: BoundedFile, entries: readonly StoredTensor[], available: number): void {
   let end = 0
   const hole = (to: number) => file.error(`the bytes ${end} to ${to} of ${available} belong to no tensor`)
   for (const { name, begin, length } of entries
@@ -98,15 +108,8 @@ function checkFilled(file: BoundedFile, entries: readonly Entry[], available: nu
   if (end < available) throw hole(available)
 }
 
-/**
- * Reads all tensors.
- * @param take - what is kept of each array as soon as it is read, such as a conversion; the array itself by default
- * @throws FormatError if the file is malformed
- */
-export function readSafetensors(
-  file: BoundedFile,
-  take: (name: string, array: Array) => Array = (_, array) => array,
-): Safetensors {
+/** Reads the header. @throws FormatError if the file is malformed */
+export function readSafetensorsHeader(file: BoundedFile): SafetensorsHeader {
   const length = Number(new DataView(file.read(0, 8).buffer).getBigUint64(0, true))
   if (length > MAX_HEADER || length > file.size - 8)
     throw file.error(`claims a header of ${length} bytes in a file of ${file.size}`)
@@ -128,11 +131,35 @@ export function readSafetensors(
     .filter((name) => name !== "__metadata__")
     .map((name) => readEntry(file, name, header[name], file.size - start))
   checkFilled(file, entries, file.size - start)
-  const arrays = entries.map(
-    ({ name, shape, dtype, begin }) =>
-      [name, take(name, file.readArray(start + begin, shape, dtype))] as const,
+  return { tensors: entries, metadata: metadata as Record<string, string>, start }
+}
+
+/** Reads a tensor, or rows `from` to `to` of its first axis. */
+export function readTensor(
+  file: BoundedFile,
+  { start }: SafetensorsHeader,
+  { shape, dtype, begin, length }: StoredTensor,
+  [from, to]: readonly [from: number, to: number] = [0, shape[0]],
+): Array {
+  if (shape.length === 0) return file.readArray(start + begin, shape, dtype)
+  const row = shape[0] === 0 ? 0 : length / shape[0]
+  return file.readArray(start + begin + from * row, [to - from, ...shape.slice(1)], dtype)
+}
+
+/**
+ * Reads all tensors.
+ * @param take - what is kept of each array as soon as it is read, such as a conversion; the array itself by default
+ * @throws FormatError if the file is malformed
+ */
+export function readSafetensors(
+  file: BoundedFile,
+  take: (name: string, array: Array) => Array = (_, array) => array,
+): Safetensors {
+  const header = readSafetensorsHeader(file)
+  const arrays = header.tensors.map(
+    (tensor) => [tensor.name, take(tensor.name, readTensor(file, header, tensor))] as const,
   )
-  return { arrays: Object.fromEntries(arrays), metadata: metadata as Record<string, string> }
+  return { arrays: Object.fromEntries(arrays), metadata: header.metadata }
 }
 
 /**

@@ -4,7 +4,9 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as mx from "@lazuli/core"
 import * as nn from "@lazuli/nn"
+import * as optim from "@lazuli/nn/optimizers"
 import { afterAll, expect, test, vi } from "vitest"
+import { CheckpointParts } from "./checkpoint-parts"
 import { hasSharded, loadSharded, saveSharded } from "./index"
 
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-checkpoints-"))
@@ -130,14 +132,45 @@ test("a checkpoint that does not fit is refused, and changes nothing", () => {
   refuse(new nn.Bilinear(2, 2, 3), "in the model")
   refuse(new nn.Sequential(new nn.Linear(2, 3)), ", which the model does not have")
   refuse(new nn.Linear(2, 3), "it has no state of an optimizer", { state: { step: mx.array(0) } })
+  const half = new nn.Linear(2, 3)
+  half.update(mx.treeMap((x) => (x as mx.Array).astype(mx.bfloat16), half.parameters()) as never)
+  refuse(half, '"weight" is float32 there, and bfloat16 in the model')
   saveSharded(folder, new nn.Linear(2, 3, false))
   refuse(new nn.Linear(2, 3), 'it lacks "bias"')
 })
 
-/** The second of two members. */
+test("the state of another kind of optimizer is refused, initialized or not", () => {
+  const folder = join(scratch, "optimizers")
+  const layer = new nn.Linear(2, 3)
+  const adam = new optim.Adam(0.1)
+  adam.init(layer.trainableParameters())
+  saveSharded(folder, layer, adam)
+  const sgd = new optim.SGD({ learningRate: 0.1, momentum: 0.9 })
+  const load = (): void => loadSharded(folder, layer, sgd)
+  expect(load).toThrow("does not fit: it has the state of the optimizer Adam, and this is SGD")
+  sgd.init(layer.trainableParameters())
+  expect(load).toThrow(mx.FormatError)
+  saveSharded(folder, layer, { state: adam.state })
+  expect(load).toThrow(`the optimizer's state of "weight" is ….m [3,2], ….v [3,2] there, and ….v [3,2] here`)
+  expect(Object.keys(sgd.state.weight)).toEqual(["v"])
+  const other = new optim.Adam(0.1)
+  other.init(layer.trainableParameters())
+  loadSharded(folder, layer, other)
+  saveSharded(folder, layer, adam)
+  loadSharded(folder, layer, other)
+  const holder = { state: {} }
+  loadSharded(folder, layer, holder)
+  expect(Object.keys(holder.state)).toContain("learning_rate")
+})
+
+/** The second of two members, of which the other does the same. */
 class Second extends mx.distributed.Group {
   override size = (): number => 2
   override rank = (): number => 1
+  override exchange(x: mx.Array | null, { op }: { op: string }): mx.Array {
+    if (x === null) throw new Error(`there is nobody for ${op}`)
+    return op === "allGather" ? mx.concatenate([x, x]) : x
+  }
 }
 
 test("a checkpoint of other sizes is refused by members that have parts", () => {
@@ -176,4 +209,71 @@ test("arrays that would have one name are refused", () => {
     '"ema.weight" and "ema.module.weight" have the same name in checkpoints',
   )
   expect(hasSharded(join(scratch, "names"))).toBe(false)
+})
+
+test("a part that is not like the first member's is refused", () => {
+  const [folder, part] = saved("unlike")
+  const { id } = JSON.parse(readFileSync(join(folder, "checkpoint.json"), "utf8")) as { id: string }
+  const shards = { shards: JSON.stringify({ "model.weight": { axis: 0, segments: [3] } }) }
+  rmSync(join(folder, part))
+  const write = (rank: number, weight: mx.Array): void =>
+    mx.saveSafetensors(join(folder, `part-${rank}-of-2-${id}`), { "model.weight": weight }, shards)
+  writeFileSync(join(folder, "checkpoint.json"), JSON.stringify({ ranks: 2, id }))
+  write(0, mx.zeros([2, 2]))
+  const load = (): void => loadSharded(folder, new nn.Linear(2, 3, false))
+  for (const other of [mx.zeros([3, 2]), mx.zeros([2, 2], mx.int32)]) {
+    write(1, other)
+    expect(load).toThrow('has no part of "model.weight" like that of the first member')
+  }
+  write(1, mx.zeros([2, 2]))
+  load()
+})
+
+test("parts by any axis are put together for parts by any axis", () => {
+  const { arange } = mx
+  const shards = [
+    undefined,
+    ...[0, 1].flatMap((axis) => [[5], [3, 4], [7, 1, 2]].map((segments) => ({ axis, segments }))),
+  ]
+  /** A member of any group. */
+  class Member extends mx.distributed.Group {
+    constructor(
+      private readonly its: number,
+      private readonly members: number,
+    ) {
+      super()
+    }
+    override size = (): number => this.members
+    override rank = (): number => this.its
+  }
+  const lengthOf = (shard: nn.Shard | undefined): number =>
+    shard?.segments.reduce((sum, n) => sum + n, 0) ?? 7
+  for (const saved of shards)
+    for (const wanted of shards) {
+      if (saved && wanted && saved.axis === wanted.axis && lengthOf(saved) !== lengthOf(wanted)) continue
+      const shape = [6, 6]
+      for (const shard of [saved, wanted]) if (shard) shape[shard.axis] = lengthOf(shard)
+      const whole = arange(shape[0] * shape[1]).reshape(shape)
+      for (const [before, after] of [
+        [1, 3],
+        [3, 2],
+        [2, 5],
+      ]) {
+        const paths = Array.from({ length: saved ? before : 1 }, (_, rank) => {
+          const path = join(scratch, `part-${rank}.safetensors`)
+          const part = saved ? nn.partOf(whole, saved, new Member(rank, before)) : whole
+          mx.saveSafetensors(path, { x: part }, { shards: JSON.stringify(saved ? { x: saved } : {}) })
+          return path
+        })
+        const parts = new CheckpointParts("loadSharded", paths)
+        expect(parts.arrays[0].shape).toEqual(shape)
+        for (let rank = 0; rank < after; rank++) {
+          const member = new Member(rank, after)
+          const expected = wanted ? nn.partOf(whole, wanted, member) : whole
+          const got = parts.read(parts.arrays[0], wanted, member)
+          expect(got.tolist()).toEqual(expected.tolist())
+          expect(got.node.storage?.nbytes).toBe(got.nbytes)
+        }
+      }
+    }
 })

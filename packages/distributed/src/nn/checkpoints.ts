@@ -6,13 +6,20 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, w
 import { join, resolve } from "node:path"
 import * as mx from "@lazuli/core"
 import * as nn from "@lazuli/nn"
+import { CheckpointParts, type SavedArray } from "./checkpoint-parts"
+
+interface NamedParameter {
+  readonly path: string
+  readonly name: string
+  readonly shard?: nn.Shard
+}
 
 /** A model's parameters: their names in files, which are those of the model as it was before it was spread, and how they are split. */
 class Names {
   /** By name in files: the path in the model. */
   private readonly paths = new Map<string, string>()
   /** By path. */
-  private readonly names = new Map<string, { readonly name: string; readonly shard?: nn.Shard }>()
+  private readonly names = new Map<string, NamedParameter>()
 
   /** @throws ArgumentError if the model is spread over the members of another group, or a parameter is split twice */
   constructor(op: string, model: nn.Module, group: mx.distributed.Group) {
@@ -45,13 +52,15 @@ class Names {
       for (const inner of wrapped)
         if (name.startsWith(inner)) name = inner.slice(0, -"module.".length) + name.slice(inner.length)
       this.paths.set(name, path)
-      this.names.set(path, { name, shard: shardOf.get(path) })
+      this.names.set(path, { path, name, shard: shardOf.get(path) })
     }
   }
 
   nameOf = (path: string): string => renamed(path, within(this.names, path), ({ name }) => name)
   /** True for a parameter, or an array that belongs to one. */
   has = (path: string): boolean => within(this.names, path) !== undefined
+  /** The path of the parameter that an array belongs to. */
+  parameterOf = (path: string): string | undefined => within(this.names, path)?.value.path
   pathOf = (name: string): string => renamed(name, within(this.paths, name), (path) => path)
   /** The split of a parameter, or of an array that belongs to it; undefined where all members have all of it. */
   shardOf = (path: string): nn.Shard | undefined => within(this.names, path)?.value.shard
@@ -85,6 +94,11 @@ function within<V>(map: ReadonlyMap<string, V>, path: string): Within<V> | undef
 export interface HasState {
   state: object
 }
+
+/** The name of an optimizer's class. */
+const kindOf = (optimizer: HasState): string => optimizer.constructor?.name ?? ""
+/** Names that say nothing. */
+const ANY_KIND = ["", "Object"]
 
 /** The file that names the parts of a checkpoint. It is replaced once all of them are there, so that there is always a whole one. */
 const MANIFEST = "checkpoint.json"
@@ -276,6 +290,7 @@ export function saveSharded(
     mx.saveSafetensors(join(folder, fileOf(its.rank(), manifest)), arrays, {
       shards: JSON.stringify(shards),
       belonging: JSON.stringify(belonging),
+      ...(optimizer && { optimizer: kindOf(optimizer) }),
     })
   })
   together("saveSharded", all, () => {
@@ -288,9 +303,11 @@ export function saveSharded(
 }
 
 /**
- * Loads what {@link saveSharded} wrote, on as many members as there are now. A checkpoint that does not fit changes nothing.
- * @throws FormatError where there is no checkpoint, one without all its parts, or one whose parameters have other names or shapes than the
- * model's. ArgumentError if the model is spread over another group than `group`
+ * Loads what {@link saveSharded} wrote, on as many members as there are now: each reads its own parts, one array after another. A
+ * checkpoint that does not fit changes nothing. All members must call it.
+ * @throws FormatError where there is no checkpoint, one without all its parts, or one whose parameters have other names, shapes or dtypes
+ * than the model's, or whose state of an optimizer has other arrays than that of an initialized `optimizer`. ArgumentError if the model is
+ * spread over another group than `group`, DistributedError that names another member that could not load it
  * @example
  * const model = new nn.Linear(2, 3)
  * saveSharded('checkpoint', model)
@@ -303,69 +320,122 @@ export function loadSharded(
   group: mx.distributed.Group | null = null,
 ): void {
   const its = group ?? mx.distributed.init()
-  const manifest = manifestOf("loadSharded", folder)
-  if (!manifest) throw new mx.FormatError("loadSharded", `"${folder}" holds no checkpoint`)
-  const parts = Array.from({ length: manifest.ranks }, (_, rank) => {
-    const [arrays, metadata] = mx.load(join(folder, fileOf(rank, manifest)), {
-      returnMetadata: true,
-    }) as unknown as [Record<string, mx.Array>, Record<string, string>]
-    return { arrays, metadata, shards: JSON.parse(metadata.shards ?? "{}") as Record<string, nn.Shard> }
+  let loaded: Loaded | null = null
+  together("loadSharded", its, () => {
+    loaded = read(folder, model, optimizer, its)
   })
-  // The names of what belongs to a parameter, which others may resemble. Earlier versions did not save them.
-  const { belonging } = parts[0].metadata
-  const belongs = belonging === undefined ? null : new Set(JSON.parse(belonging) as string[])
-  const names = new Names("loadSharded", model, its)
-  const refuse = (message: string): never => {
-    throw new mx.FormatError("loadSharded", `the checkpoint of "${folder}" does not fit: ${message}`)
-  }
-  const own = { model: new Map<string, mx.Array>(), optimizer: new Map<string, mx.Array>() }
-  for (const [name, first] of Object.entries(parts[0].arrays)) {
-    const dot = name.indexOf(".")
-    const isKnown = belongs?.has(name) ?? true
-    const path = isKnown ? names.pathOf(name.slice(dot + 1)) : name.slice(dot + 1)
-    const saved = parts[0].shards[name]
-    let x = first
-    if (saved)
-      x = joined(
-        parts.map(({ arrays }) => arrays[name]),
-        saved,
-      )
-    const shard = isKnown && x.ndim > 0 ? names.shardOf(path) : undefined
-    if (shard) {
-      const whole = shard.segments.reduce((sum, n) => sum + n, 0)
-      if (x.shape[shard.axis] !== whole)
-        refuse(`"${path}" has shape [${x.shape}] there, and ${whole} along axis ${shard.axis} in the model`)
-      x = nn.partOf(x, shard, its)
-    }
-    own[name.slice(0, dot) as "model" | "optimizer"].set(path, x)
-  }
-  const parameters = new Map(mx.treeFlatten(model.parameters()) as [string, mx.Array][])
-  for (const path of own.model.keys())
-    if (!parameters.has(path)) refuse(`it has "${path}", which the model does not have`)
-  for (const [path, { shape }] of parameters) {
-    const given = own.model.get(path)?.shape ?? refuse(`it lacks "${path}"`)
-    if (`${given}` !== `${shape}`) refuse(`"${path}" has shape [${given}] there, and [${shape}] in the model`)
-  }
-  if (optimizer && own.optimizer.size === 0 && mx.treeFlatten(optimizer.state as never).length > 0)
-    refuse("it has no state of an optimizer")
-  mx.eval([...own.model.values()], [...own.optimizer.values()])
-  model.update(mx.treeUnflatten([...own.model]) as never)
-  if (optimizer && own.optimizer.size > 0) optimizer.state = mx.treeUnflatten([...own.optimizer]) as object
+  const { parameters, state } = loaded as unknown as Loaded
+  model.update(mx.treeUnflatten([...parameters]) as never)
+  if (optimizer && state.size > 0) optimizer.state = mx.treeUnflatten([...state]) as object
 }
 
-/** Elements `from` to `to` of an axis. */
-const between = (x: mx.Array, axis: number, from: number, to: number): mx.Array =>
-  x.index(...Array.from({ length: axis }, () => mx.s()), mx.s(from, to))
+/** Arrays of this member, by path. */
+interface Loaded {
+  readonly parameters: ReadonlyMap<string, mx.Array>
+  readonly state: ReadonlyMap<string, mx.Array>
+}
 
-/** The whole array of the members' parts. */
-function joined(parts: readonly mx.Array[], { axis, segments }: nn.Shard): mx.Array {
-  let at = 0
-  const wholes = segments.map((segment) => {
-    const each = nn.lengthOfPart({ axis, segments: [segment] }, parts.length)
-    const from = at
-    at += each
-    const pieces = parts.map((part) => between(part, axis, from, from + each))
-    return between(mx.concatenate(pieces, axis), axis, 0, segment)
-  })
-  return mx.concatenate(wholes, axis)
+/** An array of a checkpoint, and what this member needs of it. */
+interface Wanted {
+  readonly saved: SavedArray
+  readonly shard?: nn.Shard
+  /** That of this member's part. */
+  readonly shape: readonly number[]
+}
+
+function read(
+  folder: string,
+  model: nn.Module,
+  optimizer: HasState | null,
+  group: mx.distributed.Group,
+): Loaded {
+  const op = "loadSharded"
+  const manifest = manifestOf(op, folder)
+  if (!manifest) throw new mx.FormatError(op, `"${folder}" holds no checkpoint`)
+  const names = new Names(op, model, group)
+  const paths = Array.from({ length: manifest.ranks }, (_, rank) => join(folder, fileOf(rank, manifest)))
+  const parts = new CheckpointParts(op, paths)
+  // The names of what belongs to a parameter, which others may resemble. Earlier versions did not save them.
+  const { belonging } = parts.metadata
+  const belongs = belonging === undefined ? null : new Set(JSON.parse(belonging) as string[])
+  const refuse: Refuse = (message) => {
+    throw new mx.FormatError(op, `the checkpoint of "${folder}" does not fit: ${message}`)
+  }
+  const wanted = { model: new Map<string, Wanted>(), optimizer: new Map<string, Wanted>() }
+  for (const saved of parts.arrays) {
+    const dot = saved.name.indexOf(".")
+    const [kind, name] = [saved.name.slice(0, dot) as "model" | "optimizer", saved.name.slice(dot + 1)]
+    const isKnown = belongs?.has(saved.name) ?? true
+    const path = isKnown ? names.pathOf(name) : name
+    const shard = isKnown && saved.shape.length > 0 ? names.shardOf(path) : undefined
+    const shape = [...saved.shape]
+    if (shard) {
+      const whole = shard.segments.reduce((sum, n) => sum + n, 0)
+      if (shape[shard.axis] !== whole)
+        refuse(`"${path}" has shape [${shape}] there, and ${whole} along axis ${shard.axis} in the model`)
+      shape[shard.axis] = nn.lengthOfPart(shard, group.size())
+    }
+    wanted[kind].set(path, { saved, shard, shape })
+  }
+  checkParameters(wanted.model, model, refuse)
+  if (optimizer) {
+    const kinds = [parts.metadata.optimizer ?? "", kindOf(optimizer)]
+    if (kinds[0] !== kinds[1] && !kinds.some((kind) => ANY_KIND.includes(kind)))
+      refuse(`it has the state of the optimizer ${kinds[0]}, and this is ${kinds[1]}`)
+    checkState(wanted.optimizer, optimizer, names, refuse)
+  }
+  const arraysOf = (all: ReadonlyMap<string, Wanted>): Map<string, mx.Array> =>
+    new Map([...all].map(([path, { saved, shard }]) => [path, parts.read(saved, shard, group)]))
+  return {
+    parameters: arraysOf(wanted.model),
+    state: optimizer ? arraysOf(wanted.optimizer) : new Map(),
+  }
+}
+
+type Refuse = (message: string) => never
+
+function checkParameters(saved: ReadonlyMap<string, Wanted>, model: nn.Module, refuse: Refuse): void {
+  const parameters = new Map(mx.treeFlatten(model.parameters()) as [string, mx.Array][])
+  for (const path of saved.keys())
+    if (!parameters.has(path)) refuse(`it has "${path}", which the model does not have`)
+  for (const [path, { shape, dtype }] of parameters) {
+    const given = saved.get(path) ?? refuse(`it lacks "${path}"`)
+    if (`${given.shape}` !== `${shape}`)
+      refuse(`"${path}" has shape [${given.shape}] there, and [${shape}] in the model`)
+    if (given.saved.dtype !== dtype)
+      refuse(`"${path}" is ${given.saved.dtype.name} there, and ${dtype.name} in the model`)
+  }
+}
+
+/** Compares the states that both an optimizer and the checkpoint have of a parameter: another kind of optimizer has other arrays. */
+function checkState(
+  saved: ReadonlyMap<string, Wanted>,
+  optimizer: HasState,
+  names: Names,
+  refuse: Refuse,
+): void {
+  const state = mx.treeFlatten(optimizer.state as never) as [string, mx.Array][]
+  if (saved.size === 0 && state.length > 0) refuse("it has no state of an optimizer")
+  const held = shapesOf(state, names)
+  const given = shapesOf(saved, names)
+  for (const [parameter, shapes] of held) {
+    const theirs = given.get(parameter)
+    if (theirs !== undefined && theirs !== shapes)
+      refuse(`the optimizer's state of "${parameter}" is ${theirs} there, and ${shapes} here`)
+  }
+}
+
+/** The arrays that belong to each parameter, in words. */
+function shapesOf(
+  arrays: Iterable<readonly [path: string, { readonly shape: readonly number[] }]>,
+  names: Names,
+): Map<string, string> {
+  const words = new Map<string, string[]>()
+  for (const [path, { shape }] of arrays) {
+    const parameter = names.parameterOf(path)
+    if (parameter === undefined) continue
+    const word = `${path.replace(parameter, "…")} [${shape}]`
+    words.set(parameter, [...(words.get(parameter) ?? []), word])
+  }
+  return new Map([...words].map(([parameter, all]) => [parameter, all.sort().join(", ")]))
 }

@@ -48,3 +48,26 @@ test("spread layers, by segments, quantized and fully spread, go on from their c
   expect(results.length).toBe(7)
   for (const result of results) result.forEach((value, i) => expect(value).toBeCloseTo(results[0][i], 5))
 }, 60_000)
+
+test("a member reads only its parts of a checkpoint, one array after another", async () => {
+  const program = await programOf("checkpoint-memory")
+  const { code, out, errors } = await runJob([program, "load", join(scratch, "memory")], 4, { timeLimit: 20 })
+  expect(code, errors.flat().join("\n")).toBe(0)
+  for (const [line] of out) {
+    const { most, own, whole } = JSON.parse(line) as Record<string, number>
+    expect(most).toBeGreaterThanOrEqual(own)
+    expect(most).toBeLessThanOrEqual(own + whole)
+  }
+}, 60_000)
+
+test("a member that cannot read a checkpoint tells the others at once, and the job goes on", async () => {
+  const program = await programOf("checkpoint-memory")
+  const { code, out, errors } = await runJob([program, "lack", join(scratch, "lack")], 2, { timeLimit: 20 })
+  expect(code, errors.flat().join("\n")).toBe(0)
+  const told = out.map(([line]) => JSON.parse(line) as { name: string; message: string; took: number })
+  expect(told.map(({ message }) => message)).toEqual([
+    expect.stringMatching(/^\[loadSharded\] rank 1 failed: .*elsewhere" holds no checkpoint$/),
+    expect.stringMatching(/^\[loadSharded\] ".*elsewhere" holds no checkpoint$/),
+  ])
+  for (const { took } of told) expect(took).toBeLessThan(5000)
+}, 60_000)
