@@ -1,7 +1,8 @@
 // All-reduce by our backends beside Open MPI and gloo, on local ranks, in one run:
 // `node benchmarks/dist/collectives.js [ranks] [largest, or sizes a,b,…] [median|least] [ring,shm,mpi,openmpi,tcp,gloo] [rounds]`. Each
 // operation comes after a barrier, or in a row of several without. Of several rounds, each of which starts every program again, the median
-// one counts. Needs mpirun for the rows of MPI, and Debian's python3-torch for gloo's; what is not there is left out.
+// one counts. Further contestants: `part`, a group that `split` gave, by `mpi`; and `between`, `mpi` as it is between hosts, by TCP, held
+// against `tcp`. Needs mpirun for the rows of MPI, and Debian's python3-torch for gloo's; what is not there is left out.
 
 import { spawnSync } from "node:child_process"
 import { fileURLToPath } from "node:url"
@@ -20,6 +21,8 @@ const [
   chosen = "ring,shm,mpi,openmpi,tcp,gloo",
   rounds = "1",
 ] = process.argv.slice(2)
+/** Open MPI's options for TCP alone. */
+const TCP = ["--mca", "btl", "tcp,self"]
 const PYTHON = process.env.PYTHON ?? "/usr/bin/python3"
 
 /** Microseconds by size; the peers count alike. */
@@ -60,7 +63,8 @@ function timesOf(
 
 /** As this rank sees it: the backend's own call, an `eval` for each, and several in a compiled function. */
 function measure(sizes: number[]): Rows {
-  const group = mx.distributed.init(true)
+  const all = mx.distributed.init(true)
+  const group = mode === "part" ? all.split(0, all.size() - all.rank()) : all
   const { communicator } = group as unknown as { communicator: Communicator }
   const rows: Rows = { call: {}, eval: {}, "in a row": {} }
   // Made once: to make one takes longer than the call.
@@ -151,8 +155,14 @@ async function run(ranks: number, contestants: string[]): Promise<Rows> {
   const peer = [...mpi, PYTHON, peers, "mpi", second]
   const others: Record<string, [name: string, command: string, args: string[]]> = {
     mpi: ["mpi", "mpirun", [...mpi, process.execPath, here, "rank", second]],
+    part: ["mpi part", "mpirun", [...mpi, process.execPath, here, "part", second]],
+    between: [
+      "mpi TCP",
+      "mpirun",
+      [...TCP, "-x", "LAZULI_MPI=collectives", ...mpi, process.execPath, here, "rank", second],
+    ],
     openmpi: ["Open MPI", "mpirun", peer],
-    tcp: ["Open MPI TCP", "mpirun", ["--mca", "btl", "tcp,self", ...peer]],
+    tcp: ["Open MPI TCP", "mpirun", [...TCP, ...peer]],
     gloo: ["gloo", PYTHON, [peers, "gloo", second, String(ranks)]],
   }
   for (const [key, [name, command, args]] of Object.entries(others)) {
@@ -184,7 +194,13 @@ async function compare(ranks: number, sizes: number[], contestants: string[]): P
       sizes.map((bytes) => timeOf(name, bytes)),
     )
   console.log("times the better of the peers that it is held against")
-  const against = { ring: ["gloo", "Open MPI TCP"], shm: ["gloo", "Open MPI"], mpi: ["Open MPI"] }
+  const against = {
+    ring: ["gloo", "Open MPI TCP"],
+    shm: ["gloo", "Open MPI"],
+    mpi: ["Open MPI"],
+    "mpi part": ["Open MPI"],
+    "mpi TCP": ["Open MPI TCP"],
+  }
   for (const way of ["call", "in a row"])
     for (const [name, its] of Object.entries(against)) {
       const measured = its.map((each) => `${each}, ${way}`).filter((each) => all[0][each])
@@ -198,7 +214,7 @@ async function compare(ranks: number, sizes: number[], contestants: string[]): P
     }
 }
 
-if (mode === "rank") {
+if (mode === "rank" || mode === "part") {
   const times = measure(sizesOf(second))
   if (mx.distributed.init().rank() === 0) console.log(JSON.stringify(times))
 } else {

@@ -4,6 +4,7 @@
  */
 import "@lazuli/backend-cpu"
 import { join } from "node:path"
+import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import { dataParallel, loadSharded, RankSampler, saveSharded } from "@lazuli/distributed/nn"
 import * as nn from "@lazuli/nn"
@@ -109,6 +110,36 @@ for (const [dtype, steps] of [
   const held = mx.treeFlatten(again.parameters()).reduce((n, [, x]) => n + (x as mx.Array).size, 0)
   const all = mx.treeFlatten(make(dtype).parameters()).reduce((n, [, x]) => n + (x as mx.Array).size, 0)
   result[`parameters held ${dtype.name}`] = held / all
+}
+// Running statistics of parts of the batch: their average is the same on all ranks, also in a compiled step.
+{
+  const model = new nn.Sequential(new nn.Linear(6, 4), new nn.BatchNorm(4), new nn.Linear(4, 3))
+  const optimizer = new optim.SGD({ learningRate: 0.01 })
+  const step = dataParallel(model, (x: mx.Array, y: mx.Array) => model.forward(x).subtract(y).square().mean())
+  const update = (x: mx.Array, y: mx.Array): mx.Array => {
+    const [value, grads] = step(x, y)
+    optimizer.update(model, grads as never)
+    return value
+  }
+  const compiled = compile(update, { inputs: [model, optimizer], outputs: [model, optimizer] })
+  const norm = model.layers[1] as nn.BatchNorm
+  const statistics = (): mx.Array =>
+    mx.concatenate([norm.runningMean as mx.Array, norm.runningVar as mx.Array])
+  let off = 0
+  for (let i = 0; i < 4; i++) {
+    const [x, y] = data(i, mx.float32)
+    // The average of what each makes of its own part, from the statistics before, which all have.
+    const inner = (model.layers[0] as nn.Linear).forward(part(x))
+    const seen = mx.concatenate([inner.mean(0), inner.var({ axis: 0, ddof: 1 })])
+    const wanted = statistics().multiply(0.9).add(mx.distributed.allSum(seen).divide(size).multiply(0.1))
+    mx.eval(wanted)
+    const value = (i % 2 === 0 ? update : compiled)(part(x), part(y))
+    mx.eval(value, model.parameters(), optimizer.state)
+    const [most, least] = [mx.distributed.allMax(statistics()), mx.distributed.allMin(statistics())]
+    off = Math.max(off, mx.abs(most.subtract(least)).max().item() as number)
+    off = Math.max(off, mx.abs(statistics().subtract(wanted)).max().item() as number)
+  }
+  result.statistics = off
 }
 const sampler = new RankSampler(10, { batchSize: 2, seed: 1 })
 console.log(JSON.stringify({ result, batches: [sampler.next(), sampler.next()] }))

@@ -40,7 +40,8 @@ function shared<M extends nn.Module>(op: string, model: M, its: mx.distributed.G
 
 /**
  * `nn.valueAndGrad` for members that each have a part of the batch: the loss and the gradients are the members' averages, so that an
- * optimizer does the same on all. The members begin with the parameters of rank 0.
+ * optimizer does the same on all. So are running statistics of {@link nn.BatchNorm} after each step; it normalizes by those of the member's
+ * part alone. The members begin with the parameters of rank 0.
  * @throws ArgumentError if members have different parts of the parameters, as of layers that {@link nn.fullyShard} gave
  * @example
  * const model = new nn.Linear(1, 1, { bias: false })
@@ -59,8 +60,18 @@ export function dataParallel<M extends nn.Module, A extends unknown[], R>(
   const run = nn.valueAndGrad(model, loss)
   return (...args) => {
     const [value, grads] = run(...args)
+    averageStatistics(model, { ...options, group })
     return [averageOf(value, group), nn.averageGradients(grads, { ...options, group })]
   }
+}
+
+/** Makes running statistics, which every member has of its own part of the batch, the members' averages. */
+function averageStatistics(model: nn.Module, options: DataParallelOptions): void {
+  const norms = model
+    .modules()
+    .filter((module) => module instanceof nn.BatchNorm && module.training && module.runningMean)
+  const own = (norms as nn.BatchNorm[]).map(({ runningMean, runningVar }) => ({ runningMean, runningVar }))
+  nn.averageGradients(own, options).forEach((average, i) => Object.assign(norms[i], average))
 }
 
 /** A loss, or a list that begins with one: of what follows it every member has its own. */

@@ -21,6 +21,9 @@ export interface SamplerState {
   readonly epoch: number
   /** The examples of this epoch that all members together have had. */
   readonly position: number
+  /** The examples of the data set. */
+  readonly count?: number
+  readonly seed?: number
 }
 
 /** A stream of 32-bit numbers (mulberry32), the same everywhere. */
@@ -42,7 +45,8 @@ function numbersFrom(seed: number): () => number {
  * sampler.next() // => [0, 1]
  * sampler.next() // => [2, 3]
  * sampler.next() // => [0, 1]
- * sampler.state // => { epoch: 1, position: 2 }
+ * sampler.state // => { epoch: 1, position: 2, count: 5, seed: 0 }
+ * sampler.length // => 2
  */
 export class RankSampler {
   private epoch = 0
@@ -77,6 +81,11 @@ export class RankSampler {
       )
   }
 
+  /** The number of batches of an epoch. */
+  get length(): number {
+    return Math.floor(this.count / (this.options.batchSize * this.size))
+  }
+
   /** The next batch's positions. */
   next(): number[] {
     const { batchSize } = this.options
@@ -92,12 +101,23 @@ export class RankSampler {
   }
 
   get state(): SamplerState {
-    return { epoch: this.epoch, position: this.position }
+    const { epoch, position, count } = this
+    return { epoch, position, count, seed: this.options.seed ?? 0 }
   }
-  /** Goes on from a state, perhaps of another number of members. */
-  set state({ epoch, position }: SamplerState) {
-    if (!Number.isSafeInteger(epoch) || !Number.isSafeInteger(position) || epoch < 0 || position < 0)
+  /**
+   * Goes on from a state, perhaps of another number of members.
+   * @throws ArgumentError for one of another number of examples or another seed, if it says so
+   */
+  set state({ epoch, position, count = this.count, seed }: SamplerState) {
+    const isCount = (n: number): boolean => Number.isSafeInteger(n) && n >= 0
+    if (!isCount(epoch) || !isCount(position))
       throw new mx.ArgumentError("RankSampler", "expected { epoch, position }, non-negative integers")
+    const own = this.options.seed ?? 0
+    if (count !== this.count || position > count || (seed ?? own) !== own)
+      throw new mx.ArgumentError(
+        "RankSampler",
+        `a state at ${position} of ${count} examples, by the seed ${seed ?? own}, is not one of ${this.count} examples by the seed ${own}`,
+      )
     this.epoch = epoch
     this.position = position
     this.order = null

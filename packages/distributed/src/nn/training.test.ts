@@ -60,10 +60,22 @@ test("a sampler goes through all examples, resumes, and refuses what cannot be d
   const epoch = [0, 1, 2].flatMap(() => sampler.next())
   expect(new Set(epoch).size).toBe(6)
   const { state } = sampler
-  expect(state).toEqual({ epoch: 0, position: 6 })
+  expect(state).toEqual({ epoch: 0, position: 6, count: 7, seed: 5 })
+  expect(sampler.length).toBe(3)
   const expected = [sampler.next(), sampler.next()]
   sampler.state = state
   expect([sampler.next(), sampler.next()]).toEqual(expected)
+  sampler.state = { epoch: 1, position: 2 }
+  const foreign = [
+    { ...state, count: 8 },
+    { ...state, seed: 6 },
+    { epoch: 0, position: 8 },
+  ]
+  for (const other of foreign)
+    expect(() => {
+      sampler.state = other
+    }).toThrow("is not one of 7 examples by the seed 5")
+  expect(sampler.state).toMatchObject({ epoch: 1, position: 2 })
   expect(() => new RankSampler(1, { batchSize: 2 })).toThrow(mx.ArgumentError)
   expect(() => new RankSampler(0, { batchSize: 2 })).toThrow("count must be a positive integer")
   expect(() => new RankSampler(4, undefined as never)).toThrow(
