@@ -60,7 +60,7 @@ export function dataParallel<M extends nn.Module, A extends unknown[], R>(
   const run = nn.valueAndGrad(model, loss)
   return (...args) => {
     const [value, grads] = run(...args)
-    averageStatistics(model, { ...options, group })
+    if (group.size() > 1) averageStatistics(model, { ...options, group })
     return [averageOf(value, group), nn.averageGradients(grads, { ...options, group })]
   }
 }
