@@ -159,7 +159,7 @@ async function run(ranks: number, contestants: string[]): Promise<Rows> {
     between: [
       "mpi TCP",
       "mpirun",
-      [...TCP, "-x", "LAZULI_MPI=collectives", ...mpi, process.execPath, here, "rank", second],
+      [...TCP, "-x", "LAZULI_MPI=mixed", ...mpi, process.execPath, here, "rank", second],
     ],
     openmpi: ["Open MPI", "mpirun", peer],
     tcp: ["Open MPI TCP", "mpirun", [...TCP, ...peer]],

@@ -71,7 +71,7 @@ const told = (windows: number): string => JSON.stringify({ wrong: [], fallbacks:
 /** Of the whole group, of the same members in another order, and of a part that has all members. */
 const ALL_WINDOWS = process.platform === "linux" ? 3 : 0
 
-test.runIf(hasMpirun).each(["memory", "messages", "collectives"])(
+test.runIf(hasMpirun).each(["memory", "messages", "collectives", "mixed"])(
   "every collective under mpirun, by MPI's %s",
   async (way) => {
     const right = told(way === "memory" ? ALL_WINDOWS : 0)

@@ -65,17 +65,25 @@ class Caller {
 
 // MPI counts elements in an int.
 constexpr int64_t kMost = int64_t(1) << 30;
+// Among so many members at most, arrays of up to so many bytes take longer by MPI's own algorithms: messages
+// carry their labels, and need no thread that waits.
+constexpr int kFew = 16;
+constexpr int64_t kSmall = 16 * 1024;
 
 // Operations among hosts, by MPI's own algorithms, which know the network.
 class Mpi : public Transport {
  public:
-  Mpi(const Group& group, std::shared_ptr<MpiMeans> means)
-      : messages_(make_direct(group, "mpi", make_mpi_exchange(group, means))), comm_(means->comm) {}
+  // Arrays of up to `small` bytes go by messages.
+  Mpi(const Group& group, std::shared_ptr<MpiMeans> means, int64_t small)
+      : messages_(make_direct(group, "mpi", make_mpi_exchange(group, means))),
+        comm_(means->comm),
+        small_(small) {}
   const char* name() const override { return "mpi"; }
 
   void run(Group& group, const Work& work, uint64_t sequence) override {
     const MpiLibrary& mpi = *mpi_library();
-    if (work.kind == Kind::send || work.kind == Kind::recv || work.count > kMost)
+    const bool is_small = work.count * int64_t(size_of(work.dtype)) <= small_;
+    if (work.kind == Kind::send || work.kind == Kind::recv || work.count > kMost || is_small)
       return messages_->run(group, work, sequence);
     const MpiHandle type = type_of(work.dtype), comm = comm_;
     const int count = int(work.count), part = count / group.size();
@@ -196,7 +204,8 @@ class Mpi : public Transport {
   }
 
   std::unique_ptr<Transport> messages_;
-  MpiHandle comm_;
+  const MpiHandle comm_;
+  const int64_t small_;
 };
 
 bool started = false;
@@ -216,12 +225,13 @@ AllKnown& all_known() {
   return *it;
 }
 
-// The way that LAZULI_MPI asks for: "memory", "messages" or "collectives". On one host MPI's own algorithms
-// are slower than both others, and need a thread that waits for them.
+// The way that LAZULI_MPI asks for: "memory", "messages", "collectives", which are MPI's own algorithms, or
+// "mixed", which takes messages for small arrays. On one host MPI's own algorithms are slower than both
+// others, and need a thread that waits for them.
 std::string way_of(const Group& group) {
   const char* asked = std::getenv("LAZULI_MPI");
   if (asked && *asked) return asked;
-  return group.members_here() == group.size() ? "memory" : "collectives";
+  return group.members_here() == group.size() ? "memory" : "mixed";
 }
 
 }  // namespace
@@ -322,7 +332,10 @@ std::unique_ptr<Transport> make_mpi(Group& group) {
   if (!mpi_library() || (!everybody && !join_mpi(group.world()))) return nullptr;
   const std::string way = way_of(group);
   const auto means = means_of(group);
-  if (way == "collectives") return std::make_unique<Mpi>(group, means);
+  if (way == "collectives" || way == "mixed") {
+    const bool mixes = way == "mixed" && group.size() <= kFew;
+    return std::make_unique<Mpi>(group, means, mixes ? kSmall : -1);
+  }
   auto messages = make_direct(group, "mpi", make_mpi_exchange(group, means));
   if (way != "memory") return messages;
   if (!means->asked) {
