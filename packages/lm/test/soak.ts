@@ -1,9 +1,12 @@
 /**
- * Many concurrent clients of a server, some of which read slowly, disconnect or send too much. Fails if an answer is lost or wrong, or
- * memory grows: `node tooling/run-source.mjs packages/lm/test/soak.ts [--seconds 600] [--clients 200] [--shared]`. With
+ * Many concurrent clients of a server, some of which read slowly or never, disconnect or send too much. Fails if an answer is lost or
+ * wrong, or memory grows: `node tooling/run-source.mjs packages/lm/test/soak.ts [--seconds 600] [--clients 200] [--shared]`. With
  * `--shared` the rows of the batch share buffers, as they do by default; otherwise it is exact.
  */
+import { once } from "node:events"
 import { mkdtempSync, rmSync } from "node:fs"
+import { type IncomingMessage, request } from "node:http"
+import { connect } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { parseArgs } from "node:util"
@@ -22,6 +25,9 @@ const { values } = parseArgs({
 const seconds = Number(values.seconds)
 const clients = Number(values.clients)
 
+/** Milliseconds until the server ends an answer that nobody reads. */
+const STALL_MS = 5000
+
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-soak-"))
 const model = await lm.load(writeCheckpoint("llama", join(scratch, "llama")))
 const server = lm.createServer(model, {
@@ -31,6 +37,7 @@ const server = lm.createServer(model, {
   maxBodyBytes: 20_000,
   maxTokens: 64,
   prefixBytes: 4e6,
+  maxStallMs: STALL_MS,
 })
 const url = await server.listen(0)
 const TEXTS = ["the end", "in the beginning", "a", "the the the", "東京"]
@@ -38,25 +45,77 @@ const TOKENS = 12
 const want = new Map<string, string>()
 for (const text of TEXTS)
   want.set(text, await lm.generate(model, text, { maxTokens: TOKENS, ignoreEos: false }))
+const vectors = new Map<string, Float32Array>()
+for (const text of TEXTS) vectors.set(text, (await lm.embed(model, [text]))[0])
 
-const counts = { whole: 0, streamed: 0, left: 0, refused: 0, wrong: 0, failed: 0, busy: 0 }
+const counts = {
+  whole: 0,
+  embedded: 0,
+  unread: 0,
+  streamed: 0,
+  left: 0,
+  refused: 0,
+  wrong: 0,
+  failed: 0,
+  busy: 0,
+}
 /** Failed requests, with their kind, duration and reason. */
 const reasons: string[] = []
 /** Kinds of requests, with their shares. */
-const KINDS = { "too large": 0.1, whole: 0.3, "read slowly": 0.1, streamed: 0.3, leaves: 0.2 }
+const KINDS = {
+  ...{ "too large": 0.07, "too large in chunks": 0.05, whole: 0.26, embedded: 0.1, unread: 0.001 },
+  ...{ "read slowly": 0.1, streamed: 0.28, leaves: 0.139 },
+}
 type Kind = keyof typeof KINDS
 const asked: Record<string, number> = {}
 const next = numbers(1)
 const end = performance.now() + seconds * 1000
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms))
 
-const ask = (body: object, signal?: AbortSignal): Promise<Response> =>
-  fetch(`${url}/v1/completions`, {
+const post = (path: string, body: object, signal?: AbortSignal): Promise<Response> =>
+  fetch(`${url}/v1/${path}`, {
     method: "POST",
     headers: { "content-type": "application/json" },
-    body: JSON.stringify({ model: "llama", temperature: 0, max_tokens: TOKENS, ...body }),
+    body: JSON.stringify(body),
     signal,
   })
+const ask = (body: object, signal?: AbortSignal): Promise<Response> =>
+  post("completions", { model: "llama", temperature: 0, max_tokens: TOKENS, ...body }, signal)
+
+/** Sends more than the limit without saying how much it will be. Resolves to the status. */
+async function sendChunks(): Promise<number> {
+  const sending = request(`${url}/v1/completions`, { method: "POST" })
+  const answered = once(sending, "response") as Promise<[IncomingMessage]>
+  for (let i = 0; i < 8; i++) {
+    sending.write("x".repeat(5000))
+    await pause(20)
+  }
+  sending.end()
+  const [response] = await answered
+  response.resume()
+  await once(response, "end")
+  return response.statusCode ?? 0
+}
+
+/** Asks for more than the connection holds, and reads only when the server must have ended it. Resolves to the number of whole answers. */
+async function leaveUnread(requests: number): Promise<number> {
+  const { hostname, port } = new URL(url)
+  const socket = connect(Number(port), hostname).pause()
+  // The end may be that of a connection which was cut off.
+  socket.on("error", () => {})
+  const body = JSON.stringify({ input: Array.from({ length: 256 }, () => "a"), encoding_format: "float" })
+  const head = `POST /v1/embeddings HTTP/1.1\r\nhost: localhost\r\ncontent-length: ${body.length}\r\n\r\n`
+  socket.write((head + body).repeat(requests))
+  await pause(3 * STALL_MS)
+  let answers = 0
+  socket.setEncoding("latin1").on("data", (text: string) => {
+    answers += text.split('"usage"').length - 1
+  })
+  socket.resume()
+  await Promise.race([once(socket, "close"), pause(STALL_MS)])
+  socket.destroy()
+  return answers
+}
 
 function kindAt(share: number): Kind {
   let sum = 0
@@ -72,6 +131,27 @@ async function one(prompt: string, kind: Kind): Promise<void> {
     const response = await ask({ prompt: "x".repeat(30_000) })
     await response.text()
     if (response.status === 413) counts.refused++
+    else counts.wrong++
+    return
+  }
+  if (kind === "too large in chunks") {
+    if ((await sendChunks()) === 413) counts.refused++
+    else counts.wrong++
+    return
+  }
+  if (kind === "unread") {
+    const asked = 100
+    if ((await leaveUnread(asked)) < asked) counts.unread++
+    else counts.wrong++
+    return
+  }
+  if (kind === "embedded") {
+    const response = await post("embeddings", { input: prompt, encoding_format: "float" })
+    const { data } = (await response.json()) as { data?: { embedding: number[] }[] }
+    const got = data?.[0].embedding ?? []
+    const near = vectors.get(prompt)?.every((x, i) => Math.abs(x - got[i]) < 1e-4)
+    if (response.status === 429) counts.busy++
+    else if (near) counts.embedded++
     else counts.wrong++
     return
   }

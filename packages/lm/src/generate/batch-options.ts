@@ -4,7 +4,7 @@
 import { ArgumentError } from "@lazuli/core/engine"
 import { COUNT, FLAG, SIZE } from "../argument-kinds"
 import { optionsNamed } from "../arguments"
-import { CACHING, type CacheOptions } from "./caches"
+import { CACHING, type CacheOptions, checkCaching } from "./caches"
 import type { GenerateOptions } from "./options"
 import type { StepOptions } from "./steps"
 
@@ -42,7 +42,10 @@ const checkNames = optionsNamed<BatchOptions>(BATCHING)
 const ONE_FOR_ALL = [...(Object.keys(CACHING) as (keyof CacheOptions)[]), "compile", "prefillStep"] as const
 
 /** @throws ArgumentError for unknown options, and those out of range */
-export const checkBatch = (options: BatchOptions): void => checkNames("batch", options)
+export function checkBatch(options: BatchOptions): void {
+  checkNames("batch", options)
+  checkCaching(options)
+}
 
 /** Options of a batch, with defaults. */
 export type Batching = ReturnType<typeof withDefaults>

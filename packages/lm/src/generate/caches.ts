@@ -70,13 +70,22 @@ export function makeCache(network: CausalNetwork, options: CacheOptions = {}): C
   return emptyCache(network, options)
 }
 
-/** The same, among other options. */
-export function emptyCache(network: CausalNetwork, options: CacheOptions): Cache {
-  const { cacheBits, pageTokens, maxContext } = options
+/** @throws ArgumentError for options that no cache has together, and for other bits than caches have */
+export function checkCaching({ cacheBits, pageTokens, maxContext }: CacheOptions): void {
+  if (cacheBits !== undefined && !CACHE_BITS.includes(cacheBits))
+    throw new ArgumentError("stream", `cacheBits must be 6 or 8, received ${describe(cacheBits)}`, {
+      hint: "Keys and values of fewer bits change the text too much",
+    })
   if (cacheBits !== undefined && pageTokens !== undefined)
     throw new ArgumentError("stream", "paged caches cannot be quantized: pass cacheBits or pageTokens")
   if (cacheBits !== undefined && maxContext !== undefined)
     throw new ArgumentError("stream", "caches of a window are not quantized: pass cacheBits or maxContext")
+}
+
+/** The same, among other options. */
+export function emptyCache(network: CausalNetwork, options: CacheOptions): Cache {
+  checkCaching(options)
+  const { cacheBits, pageTokens } = options
   return network.layerShapes().map((shape): LayerCache => {
     const window = windowOf(shape, options)
     if (pageTokens !== undefined) return new PagedCache(pageTokens, window === Infinity ? null : window)
@@ -107,10 +116,6 @@ export function checkSettings(network: CausalNetwork, cache: Cache, options: Cac
 }
 
 function formatOf(bits: number, { headDim }: LayerShape, { cacheGroupSize }: CacheOptions): CacheFormat {
-  if (!CACHE_BITS.includes(bits))
-    throw new ArgumentError("stream", `cacheBits must be 6 or 8, received ${describe(bits)}`, {
-      hint: "Keys and values of fewer bits change the text too much",
-    })
   const groupSize = cacheGroupSize ?? (headDim % 64 === 0 ? 64 : 32)
   if (headDim % groupSize !== 0)
     throw new ArgumentError(

@@ -7,6 +7,7 @@ import { afterAll, expect, test } from "vitest"
 import { writeCheckpoint } from "../../test/checkpoints"
 import * as lm from "../index"
 import { Pass } from "../models/attend"
+import { maxCacheSize } from "./caches"
 
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-embed-"))
 afterAll(() => rmSync(scratch, { recursive: true }))
@@ -57,6 +58,29 @@ test("a long text takes no memory for the short ones beside it", async () => {
   const short = Array.from({ length: 15 }, () => textOf(1))
   await peakOf([textOf(4000), ...short])
   expect(await peakOf([textOf(4000), ...short])).toBeLessThan(1.5 * (await peakOf([textOf(4000)])))
+})
+
+test("the keys and values of texts have a limit", async () => {
+  const model = await lm.load(writeCheckpoint("llama", join(scratch, "limited")))
+  const texts = [textOf(300), ...Array.from({ length: 15 }, () => textOf(290))]
+  const bytesOf = (length: number): number => maxCacheSize(model.network as lm.CausalNetwork, length, 512)
+  const peakOf = async (maxCacheBytes?: number): Promise<[number, Float32Array[]]> => {
+    mx.resetPeakMemory()
+    const before = mx.getActiveMemory()
+    const vectors = await lm.embed(model, texts, { maxCacheBytes })
+    return [mx.getPeakMemory() - before, vectors]
+  }
+  const [, want] = await peakOf()
+  const [free] = await peakOf()
+  const [limited, vectors] = await peakOf(2 * bytesOf(300))
+  vectors.forEach((vector, i) => {
+    vector.forEach((x, k) => expect(x).toBeCloseTo(want[i][k], 4))
+  })
+  // The caches of two texts instead of sixteen.
+  expect(limited).toBeLessThan(0.8 * free)
+  await expect(lm.embed(model, texts, { maxCacheBytes: bytesOf(300) - 1 })).rejects.toThrow(
+    "[embed] text 0 of 300 tokens does not fit maxCacheBytes. Split or truncate it",
+  )
 })
 
 test("embeddings and scores that are not numbers are errors", async () => {

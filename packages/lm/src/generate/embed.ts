@@ -3,7 +3,7 @@
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe } from "@lazuli/core/engine"
-import { COUNT, checkKind, FLAG, STRING } from "../argument-kinds"
+import { COUNT, checkKind, FLAG, SIZE, STRING } from "../argument-kinds"
 import { checkModel, optionsNamed } from "../arguments"
 import type { LoadedModel } from "../formats/load"
 import { Pass } from "../models/attend"
@@ -11,7 +11,7 @@ import { cacheArrays, disposeCache } from "../models/cache"
 import { type CausalNetwork, EncoderNetwork, type Network } from "../models/network"
 import type { Tokenizer } from "../text/tokenizer"
 import type { Encoded } from "../text/tokenizer-thread"
-import { makeCache } from "./caches"
+import { makeCache, maxCacheSize } from "./caches"
 import { type Prompt, promptTokens } from "./prompts"
 import { notNumbers } from "./sampler"
 
@@ -23,21 +23,34 @@ export interface EmbedOptions {
   readonly normalize?: boolean
   /** Texts per batch, fewer if they are long; 16 by default. Texts of similar length share a batch. */
   readonly batchSize?: number
+  /** Maximum number of bytes for a decoder's keys and values of a batch: a text that needs more is an error. */
+  readonly maxCacheBytes?: number
 }
 
-const checkNames = optionsNamed<EmbedOptions>({ pooling: true, normalize: FLAG, batchSize: COUNT })
+const checkNames = optionsNamed<EmbedOptions>({
+  pooling: true,
+  normalize: FLAG,
+  batchSize: COUNT,
+  maxCacheBytes: SIZE,
+})
 
 /** Texts per batch by default. */
 const BATCH = 16
 /** Tokens that a decoder processes at a time, of all texts together: what else the process computes gets its turn between them. */
 const CHUNK = 512
 
-/** @throws ArgumentError for texts that are empty, or longer than the network supports */
+/** The largest size of the keys and values of a text's tokens in bytes; encoders have none. */
+const cacheSizeOf = (network: Network, tokens: number): number =>
+  network instanceof EncoderNetwork ? 0 : maxCacheSize(network, tokens, CHUNK)
+
+/** @throws ArgumentError for texts that are empty, or longer than the network or its cache supports */
 export function checkTexts(
   op: string,
-  { maxPositions }: Network,
+  network: Network,
   lists: readonly (readonly number[])[],
+  maxCacheBytes = Infinity,
 ): void {
+  const { maxPositions } = network
   const empty = lists.findIndex(({ length }) => length === 0)
   if (empty >= 0) throw new ArgumentError(op, `text ${empty} has no tokens`)
   const long = lists.findIndex(({ length }) => length > maxPositions)
@@ -47,6 +60,11 @@ export function checkTexts(
       `text ${long} has ${lists[long].length} tokens, the model supports ${maxPositions}`,
       { hint: "Split or truncate it" },
     )
+  const large = lists.findIndex(({ length }) => cacheSizeOf(network, length) > maxCacheBytes)
+  if (large >= 0)
+    throw new ArgumentError(op, `text ${large} of ${lists[large].length} tokens does not fit maxCacheBytes`, {
+      hint: "Split or truncate it",
+    })
 }
 
 function checkList(op: string, texts: unknown): void {
@@ -78,19 +96,22 @@ const attentionPadding = (lists: readonly (readonly number[])[]): mx.Array | nul
 /** Maximum number of tokens of a batch, with padding, if no text has more: one long text must not make caches of its length for others. */
 const MOST_PADDED = 8192
 
-/** Results of all items, computed in batches of items with similar length, which need little padding. */
+/** Results of all items, computed in batches of items with similar length that fit together, which need little padding. */
 async function inBatches<T, R>(
   items: readonly T[],
   lengthOf: (item: T) => number,
-  batchSize: number,
+  fit: (count: number, longest: number) => boolean,
   compute: (batch: readonly T[]) => Promise<readonly R[]>,
 ): Promise<R[]> {
   const order = items.map((_, i) => i).sort((a, b) => lengthOf(items[a]) - lengthOf(items[b]))
   const out = new Array<R>(items.length)
   for (let at = 0, end = 0; at < order.length; at = end) {
-    const fits = (): boolean => (end - at + 1) * lengthOf(items[order[end]]) <= MOST_PADDED
     end = at + 1
-    while (end < order.length && end - at < batchSize && fits()) end++
+    const fits = (): boolean => {
+      const [count, longest] = [end - at + 1, lengthOf(items[order[end]])]
+      return count * longest <= MOST_PADDED && fit(count, longest)
+    }
+    while (end < order.length && fits()) end++
     const part = order.slice(at, end)
     const results = await compute(part.map((i) => items[i]))
     part.forEach((i, k) => {
@@ -102,7 +123,7 @@ async function inBatches<T, R>(
 
 /**
  * Computes an embedding for each text.
- * @throws ArgumentError for an empty text; NumericError if the model gives NaN
+ * @throws ArgumentError for a text that is empty, or too long for the model or `maxCacheBytes`; NumericError if the model gives NaN
  * @example
  * const [vector] = await embed(await load('my-model'), ['the'])
  * Math.hypot(...vector).toFixed(3) // => '1.000'
@@ -116,15 +137,17 @@ export async function embed(
   checkNames("embed", options)
   const { network } = model
   const encodes = network instanceof EncoderNetwork
-  const { normalize = true, batchSize = BATCH } = options
+  const { normalize = true, batchSize = BATCH, maxCacheBytes = Infinity } = options
   const pooling = options.pooling ?? poolingOf(model, encodes ? "mean" : "last")
   if (!isPooling(pooling))
     throw new ArgumentError("embed", `pooling must be mean, first or last, received ${describe(pooling)}`)
   checkList("embed", texts)
   const lists = texts.map((text) => promptTokens(model, text))
-  checkTexts("embed", network, lists)
+  checkTexts("embed", network, lists, maxCacheBytes)
   const lengthOf = (list: readonly number[]): number => list.length
-  return inBatches(lists, lengthOf, batchSize, async (part) => {
+  const fit = (count: number, longest: number): boolean =>
+    count <= batchSize && count * cacheSizeOf(network, longest) <= maxCacheBytes
+  return inBatches(lists, lengthOf, fit, async (part) => {
     let pooled = encodes
       ? poolNext(null, network.hidden(padded(part), null, attentionPadding(part)), part, 0, pooling)
       : await poolByChunks(network as CausalNetwork, part, pooling)
@@ -250,7 +273,8 @@ export function reranker({ network, tokenizer }: LoadedModel): {
 export async function scorePairs(model: LoadedModel, pairs: readonly Encoded[]): Promise<number[]> {
   const { network } = reranker(model)
   const lengthOf = ({ ids }: Encoded): number => ids.length
-  return inBatches(pairs, lengthOf, BATCH, async (part) => {
+  const fit = (count: number): boolean => count <= BATCH
+  return inBatches(pairs, lengthOf, fit, async (part) => {
     const lists = part.map(({ ids }) => ids)
     const types = padded(part.map(({ types }) => types))
     const hidden = network.hidden(padded(lists), types, attentionPadding(lists))

@@ -7,7 +7,7 @@ import { checkModel, checkSignal, optionsNamed } from "../arguments"
 import type { LoadedModel } from "../formats/load"
 import { CACHE, type Cache } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
-import { CACHING, type CacheOptions } from "./caches"
+import { CACHING, type CacheOptions, checkCaching } from "./caches"
 import { checkSampling, SAMPLING, type SamplingOptions } from "./sampler"
 import type { StepOptions } from "./steps"
 
@@ -70,6 +70,7 @@ const checkNames = optionsNamed<GenerateOptions>({
 export function checkOptions(options: GenerateOptions): void {
   checkNames("stream", options)
   checkSampling("stream", options)
+  checkCaching(options)
   checkSignal("stream", options.signal)
   if (options.draft !== undefined) checkModel("stream", options.draft, "draft")
   const { logprobs = 0, draftTokens = 4, stop = [] } = options

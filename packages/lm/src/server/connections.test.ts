@@ -190,7 +190,7 @@ describe("bodies that are being received", () => {
 describe("a server that closes", () => {
   const begin = async (graceMs: number, stream: boolean): Promise<string> => {
     const model = await lm.load(join(scratch, "llama"))
-    const own = lm.createServer(model)
+    const own = lm.createServer(model, { contextLength: 400 })
     const address = await own.listen(0)
     const body = JSON.stringify({
       prompt: "the",

@@ -3,7 +3,7 @@
  */
 import { BusyError } from "../generate/batch"
 import type { Tokenizer } from "../text/tokenizer"
-import { type Encodable, type Encoded, TokenizerThread } from "../text/tokenizer-thread"
+import { type Encodable, type Encoded, type Task, TokenizerThread, taskOf } from "../text/tokenizer-thread"
 import { MergingQueue } from "./merging-queue"
 
 /**
@@ -23,7 +23,7 @@ const lengthOf = ({ text, pair = "", values }: Encodable): number =>
 
 export class Encoder {
   private readonly thread: TokenizerThread
-  private readonly queue: MergingQueue<Encodable, Encoded | Error>
+  private readonly queue: MergingQueue<Task, Encoded | Error>
 
   /** @param maxWaiting - maximum number of requests that wait for the thread */
   constructor(
@@ -31,7 +31,7 @@ export class Encoder {
     maxWaiting: number,
   ) {
     this.thread = new TokenizerThread(tokenizer)
-    this.queue = new MergingQueue((items) => this.thread.encode(items), maxWaiting)
+    this.queue = new MergingQueue((tasks) => this.thread.encode(tasks), maxWaiting)
   }
 
   /**
@@ -45,10 +45,9 @@ export class Encoder {
           ? this.tokenizer.encodePair(text, pair)
           : { ids: this.tokenizer.tokensOf(text, { values }), types: [] },
       )
-    // Errors of one request are no others' that wait with it.
-    for (const { text, values } of items)
-      if (typeof text !== "string") this.tokenizer.variablesOf(text, { values })
-    const results = await this.queue.run(items, signal)
+    // Before they wait: errors of one request are no others' that wait with it.
+    const tasks = items.map((item) => taskOf(this.tokenizer, item))
+    const results = await this.queue.run(tasks, signal)
     return results.map((result) => {
       if (result instanceof Error) throw result
       return result

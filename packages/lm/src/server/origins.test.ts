@@ -21,6 +21,10 @@ afterAll(async () => {
   rmSync(scratch, { recursive: true })
 })
 
+interface Failure {
+  readonly error: { readonly message: string }
+}
+
 /** Starts a server. Returns a function that sends a request, and resolves to its status and headers. */
 async function started(options: lm.ServerOptions, host = "127.0.0.1") {
   const server = lm.createServer(model, options)
@@ -78,9 +82,50 @@ test("pages of allowed origins may use the server with a key", async () => {
   expect((await all.ask({ origin: "null" })).headers["access-control-allow-origin"]).toBe("*")
 })
 
-test("allowed origins must be origins", () => {
-  for (const wrong of [["example.com"], ["https://example.com/"], "*"])
+test("allowed origins must be origins, and hosts names", () => {
+  for (const wrong of [
+    ["example.com"],
+    ["https://example.com/a"],
+    ["https://a@example.com"],
+    ["https://"],
+    "*",
+  ])
     expect(() => lm.createServer(model, { allowedOrigins: wrong as never })).toThrow(/allowedOrigins must be/)
+  for (const wrong of [["http://example.com"], ["a/b"], [""], [3], "example.com"])
+    expect(() => lm.createServer(model, { allowedHosts: wrong as never })).toThrow(/allowedHosts must be/)
+})
+
+test("allowed origins may be written in other ways than browsers do", async () => {
+  const written = ["https://Example.com:443/", "HTTP://example.org:80", "vscode-webview://One/"]
+  const { ask } = await started({ allowedOrigins: written })
+  for (const origin of ["https://example.com", "http://example.org", "vscode-webview://one"]) {
+    const { status, headers } = await ask({ origin })
+    expect([origin, status, headers["access-control-allow-origin"]]).toEqual([origin, 200, origin])
+  }
+  for (const origin of ["http://example.com", "https://example.org", "https://example.com:8443"])
+    expect((await ask({ origin })).status, origin).toBe(403)
+})
+
+test("a server is reached by the names of allowed hosts", async () => {
+  const { ask, port } = await started({ allowedHosts: ["host.docker.internal", "Example.com:81"] })
+  const statusOf = async (host: string): Promise<number> => (await ask({ host })).status
+  for (const host of [`host.docker.internal:${port}`, "HOST.docker.internal", "example.com:81"])
+    expect(await statusOf(host), host).toBe(200)
+  for (const host of ["example.com", "example.com:82", "docker.internal"])
+    expect(await statusOf(host), host).toBe(403)
+  // Its own page is reached by it too, but no other.
+  const host = `host.docker.internal:${port}`
+  expect((await ask({ host, origin: `http://${host}` })).status).toBe(200)
+  expect((await ask({ host, origin: "http://host.docker.internal:1" })).status).toBe(403)
+})
+
+test("who is refused hears which option allows it", async () => {
+  const { app } = lm.createServer(model)
+  const origin = "http://example.com"
+  const { error } = (await (await app.request("/v1/models", { headers: { origin } })).json()) as Failure
+  expect(error.message).toBe(
+    "the origin http://example.com is not allowed; allowedOrigins (--allowed-origins) may name it",
+  )
 })
 
 test("names of this machine", () => {

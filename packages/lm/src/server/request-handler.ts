@@ -12,13 +12,15 @@ import { checkTokens, type Prompt, promptTokens } from "../generate/prompts"
 import type { FinishReason, Piece } from "../generate/writer"
 import type { Message } from "../text/tokenizer"
 import type { Encodable, Encoded } from "../text/tokenizer-thread"
-import { LONGEST_MS } from "./connections"
+import { contextOf } from "./context"
 import { Encoder } from "./encoder"
 import { about, asRequestError, isExpected } from "./errors"
 import { chatLogprobsOf, textLogprobsOf } from "./log-probabilities"
 import { MergingQueue } from "./merging-queue"
 import type { Counts } from "./metrics"
 import {
+  type AskedTokens,
+  askedTokens,
   type Body,
   chatLogprobs,
   checkKnown,
@@ -36,7 +38,7 @@ import {
   templateValuesOf,
   textLogprobs,
 } from "./requests"
-import type { ServerOptions } from "./server-options"
+import { type ServerOptions, stallOf } from "./server-options"
 
 /** The response format of an endpoint. */
 interface ResponseFormat {
@@ -70,6 +72,15 @@ function untilDisconnected(client: AbortSignal): AbortController {
 const countOf = (lists: readonly (readonly number[])[]): number =>
   lists.reduce((sum, list) => sum + list.length, 0)
 
+/** The error of a parameter with too many tokens. */
+function tooLong(param: string, tokens: number, limit: string): RequestError {
+  const verb = param.endsWith("s") ? "have" : "has"
+  return new RequestError(400, `the ${param} ${verb} ${tokens} tokens${limit}`, {
+    param,
+    code: "context_length_exceeded",
+  })
+}
+
 /** True for prompts to be tokenized. */
 const isText = (prompt: Prompt): prompt is string | readonly Message[] =>
   typeof prompt === "string" || typeof prompt[0] === "object"
@@ -86,6 +97,8 @@ export class RequestHandler {
   private readonly embeddings: MergingQueue<readonly number[], Float32Array>
   private readonly scores: MergingQueue<Encoded, number>
   private readonly encoder: Encoder | null
+  /** Maximum number of tokens of a sequence. */
+  private readonly context: number
   /** True once the server is shutting down. */
   isClosing = false
   constructor(
@@ -95,9 +108,10 @@ export class RequestHandler {
     private readonly options: ServerOptions,
     private readonly counts: Counts,
   ) {
-    const { maxWaiting = 256 } = options
-    this.embeddings = new MergingQueue((lists) => embed(model, lists), maxWaiting)
+    const { maxWaiting = 256, maxCacheBytes } = options
+    this.embeddings = new MergingQueue((lists) => embed(model, lists, { maxCacheBytes }), maxWaiting)
     this.scores = new MergingQueue((pairs) => scorePairs(model, pairs), maxWaiting)
+    this.context = contextOf(model, options)
     this.encoder = model.tokenizer && new Encoder(model.tokenizer, maxWaiting)
   }
 
@@ -124,14 +138,22 @@ export class RequestHandler {
   }
 
   /** The number of tokens. @throws RequestError if it is too large */
-  private counted(param: string, lists: readonly (readonly number[])[], supported = Infinity): number {
-    const [total, max] = [countOf(lists), Math.min(supported, this.options.maxPromptTokens ?? 32_768)]
-    if (total <= max) return total
-    const verb = param.endsWith("s") ? "have" : "has"
-    throw new RequestError(400, `the ${param} ${verb} ${total} tokens, the maximum is ${max}`, {
-      param,
-      code: "context_length_exceeded",
-    })
+  private counted(param: string, lists: readonly (readonly number[])[]): number {
+    const [total, max] = [countOf(lists), this.options.maxPromptTokens ?? 32_768]
+    if (total > max) throw tooLong(param, total, `, the maximum is ${max}`)
+    return total
+  }
+
+  /** The number of tokens to generate after a prompt. @throws RequestError if they do not fit the context with it */
+  private tokensAfter(
+    param: string,
+    { length }: readonly number[],
+    { key, asked, max }: AskedTokens,
+  ): number {
+    const { context } = this
+    if (length + (asked ?? 1) <= context) return asked ?? Math.min(max, context - length)
+    const more = asked === undefined ? "" : ` and ${key} is ${asked}`
+    throw tooLong(param, length, `${more}, the context has ${context} for both`)
   }
 
   chat(c: Context, body: Body): Promise<Response> {
@@ -200,9 +222,11 @@ export class RequestHandler {
     const { signal } = untilDisconnected(c.req.raw.signal)
     const lists = await about("input", async () => {
       const tokens = await this.tokensOf(inputs, signal)
-      checkTexts("embed", this.model.network, tokens)
+      checkTexts("embed", this.model.network, tokens, this.options.maxCacheBytes)
       return tokens
     })
+    const longest = Math.max(...lists.map(({ length }) => length))
+    if (longest > this.context) throw tooLong("input", longest, `, the context has ${this.context}`)
     const total = this.counted("input", lists)
     const vectors = await this.embeddings.run(lists, signal)
     this.counts.requests++
@@ -263,15 +287,18 @@ export class RequestHandler {
     if (!batch) throw new RequestError(400, "the model is an encoder, which does not generate text")
     if (!model.tokenizer)
       throw new RequestError(400, "the model has no tokenizer, without which there is no text")
-    const options = generationOf(body, this.options.maxTokens ?? 1024, batch.vocabulary)
+    const options = generationOf(body, batch.vocabulary)
+    const asked = askedTokens(body, this.options.maxTokens ?? 1024)
     const [isStreamed, countsTokens] = [streams(body), includesUsage(body)]
     const controller = untilDisconnected(c.req.raw.signal)
     const prompt = of(body)
     const [tokens] = await about(param, () => this.tokensOf([prompt], controller.signal, values))
-    this.counted(param, [tokens], model.network.maxPositions)
+    this.counted(param, [tokens])
+    const maxTokens = this.tokensAfter(param, tokens, asked)
     const pieces = await about(param, () =>
       batch.stream(tokens, {
         ...options,
+        maxTokens,
         logprobs,
         continues: param === "prompt",
         signal: controller.signal,
@@ -310,13 +337,10 @@ export class RequestHandler {
       })
       const send = async (data: object | string): Promise<void> => {
         if (out.aborted) return
-        stalled = setTimeout(
-          () => {
-            disconnect(controller)
-            ;(c.env as Partial<HttpBindings> | undefined)?.outgoing?.destroy()
-          },
-          Math.min(this.options.maxStallMs ?? 60_000, LONGEST_MS),
-        )
+        stalled = setTimeout(() => {
+          disconnect(controller)
+          ;(c.env as Partial<HttpBindings> | undefined)?.outgoing?.destroy()
+        }, stallOf(this.options))
         try {
           await out.writeSSE({ data: typeof data === "string" ? data : JSON.stringify(data) })
         } finally {

@@ -47,7 +47,7 @@ test.each(["the", "the end ".repeat(1000)])(
     const loaded = await lm.load(writeCheckpoint("llama", join(scratch, "thinking")))
     const template = "{{ messages[0].content }}{% if enable_thinking %}<think>{{ effort }}{% endif %}"
     const tokenizer = new lm.Tokenizer({ ...loaded.tokenizer!.files, template })
-    const thinking = lm.createServer({ ...loaded, tokenizer })
+    const thinking = lm.createServer({ ...loaded, tokenizer }, { contextLength: 10_000 })
     const baseURL = `${await thinking.listen(0)}/v1`
     const asked = async (values?: object): Promise<number | undefined> => {
       const body = { model: "thinking", messages: [{ role: "user", content }], max_tokens: 1 }

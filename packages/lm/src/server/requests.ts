@@ -147,13 +147,24 @@ export function checkKnown(body: Body, kind: keyof typeof KNOWN): void {
     throw invalid("response_format", 'of type "text"; others are not supported')
 }
 
-/** The generation options of a request. */
-export function generationOf(body: Body, maxTokens: number, vocabulary: number): GenerateOptions {
+/** The number of tokens that a request asks for, if it does, its name, and the most that it may be. */
+export interface AskedTokens {
+  readonly key: string
+  readonly asked: number | undefined
+  readonly max: number
+}
+
+/** @throws RequestError for more than `max` */
+export function askedTokens(body: Body, max: number): AskedTokens {
   const key = (body.max_completion_tokens ?? null) === null ? "max_tokens" : "max_completion_tokens"
   const asked = given<number>(body, key, "a positive integer", isCount)
-  if (asked !== undefined && asked > maxTokens) throw invalid(key, `at most ${maxTokens}`)
+  if (asked !== undefined && asked > max) throw invalid(key, `at most ${max}`)
+  return { key, asked, max }
+}
+
+/** The generation options of a request, but for the number of tokens. */
+export function generationOf(body: Body, vocabulary: number): GenerateOptions {
   return {
-    maxTokens: asked ?? maxTokens,
     temperature: given(body, "temperature", "a number from 0 to 2", between(0, 2)) ?? 1,
     topP: given(body, "top_p", "a number from 0 to 1", between(0, 1)),
     topK: topKOf(body),

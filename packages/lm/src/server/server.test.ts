@@ -10,6 +10,7 @@ import * as lm from "@lazuli/lm"
 import OpenAI from "openai"
 import { afterAll, beforeAll, describe, expect, type Mock, test, vi } from "vitest"
 import "@lazuli/backend-cpu"
+import { answerOf } from "../../test/answers"
 import { writeCheckpoint } from "../../test/checkpoints"
 import { spacedTokenizer, writeJson } from "../../test/tokenizer"
 
@@ -224,7 +225,7 @@ test("streams that have ended leave nothing", async () => {
 })
 
 test.each([false, true])("by default caches may use half of the free memory: compile %s", async (compile) => {
-  const { app } = lm.createServer(model, { maxTokens: 2 ** 40, compile })
+  const { app } = lm.createServer(model, { maxTokens: 2 ** 40, contextLength: 2 ** 41, compile })
   const body = JSON.stringify({ prompt: "the", max_tokens: 2 ** 40 })
   const response = await app.request("/v1/completions", { method: "POST", body })
   expect([response.status, await response.text()]).toEqual([
@@ -337,17 +338,6 @@ test("embeddings wait in a queue, which has a limit", async () => {
   expect(await ask()).toBe(200)
 })
 
-interface Answer {
-  readonly error: { readonly message: string }
-  readonly usage: { readonly prompt_tokens: number }
-}
-
-/** The answer to a request without a network. */
-async function answerOf(app: lm.LanguageServer["app"], path: string, body: object) {
-  const response = await app.request(`/v1/${path}`, { method: "POST", body: JSON.stringify(body) })
-  return { status: response.status, body: (await response.json()) as Answer }
-}
-
 describe("long texts", () => {
   const text = "the beginning in the end, ".repeat(20_000)
 
@@ -375,7 +365,7 @@ describe("long texts", () => {
   })
 
   test("have the tokens of short ones, in every request", async () => {
-    const own = lm.createServer(model, { maxPromptTokens: 1e6, maxTokens: 1 })
+    const own = lm.createServer(model, { maxPromptTokens: 1e6, contextLength: 1e6, maxTokens: 1 })
     const { tokenizer } = model
     const some = text.slice(0, 5000)
     const long = [{ role: "user", content: some }]

@@ -16,15 +16,16 @@ import { checkModel } from "../arguments"
 import type { LoadedModel } from "../formats/load"
 import { Batcher } from "../generate/batch"
 import { EncoderNetwork } from "../models/network"
+import { answers } from "./answers"
 import { ARRIVAL_MS, bodyBudget } from "./bodies"
 import { chatPage } from "./chat-page"
 import { connections, IDLE_MS, LONGEST_MS } from "./connections"
 import { asRequestError, isExpected } from "./errors"
 import { Counts } from "./metrics"
-import { isLocal, origins } from "./origins"
+import { isLocal, originOf, origins } from "./origins"
 import { RequestHandler } from "./request-handler"
 import { bodyOf, checkName, RequestError } from "./requests"
-import { batchOptionsOf, checkServer, type ServerOptions } from "./server-options"
+import { batchOptionsOf, checkGrace, checkServer, type ServerOptions, stallOf } from "./server-options"
 
 /** A server, listening or not. */
 export interface LanguageServer {
@@ -57,17 +58,14 @@ const digest = (text: string): Buffer => createHash("sha256").update(text).diges
 export function createServer(model: LoadedModel, options: ServerOptions = {}): LanguageServer {
   checkModel("createServer", model)
   checkServer(options)
-  const { name = model.name, apiKey, maxBodyBytes = 2 ** 20, allowedOrigins = [] } = options
+  const { name = model.name, apiKey, maxBodyBytes = 2 ** 20, allowedHosts = [] } = options
+  const allowedOrigins = (options.allowedOrigins ?? []).map((origin) => originOf(origin) ?? origin)
   const generates = !(model.network instanceof EncoderNetwork)
-  const batch = generates
-    ? new Batcher(model, {
-        ...batchOptionsOf(options),
-        maxCacheBytes: options.maxCacheBytes ?? Math.floor(freeMemory() / 2),
-      })
-    : null
+  const maxCacheBytes = options.maxCacheBytes ?? Math.floor(freeMemory() / 2)
+  const batch = generates ? new Batcher(model, { ...batchOptionsOf(options), maxCacheBytes }) : null
   const counts = new Counts()
   const created = Math.floor(Date.now() / 1000)
-  const handler = new RequestHandler(model, batch, name, options, counts)
+  const handler = new RequestHandler(model, batch, name, { ...options, maxCacheBytes }, counts)
   const app = new Hono()
   /** The host to listen on. */
   let address = ""
@@ -82,14 +80,15 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
   app.notFound((c) => {
     throw new RequestError(404, `${c.req.method} ${c.req.path} not found`)
   })
+  app.use(answers(stallOf(options)))
   app.use(connections())
   app.use(async (c, next) => {
     if (handler.isClosing) c.header("connection", "close")
     await next()
   })
-  app.use(origins(allowedOrigins, () => !key && isLocal(address)))
+  app.use(origins({ origins: allowedOrigins, hosts: allowedHosts }, () => !key && isLocal(address)))
   if (allowedOrigins.length > 0)
-    app.use("/v1/*", cors({ origin: allowedOrigins.includes("*") ? "*" : [...allowedOrigins], maxAge: 600 }))
+    app.use("/v1/*", cors({ origin: allowedOrigins.includes("*") ? "*" : allowedOrigins, maxAge: 600 }))
   app.get("/health", (c) => c.json({ status: "ok" }))
   app.get("/", (c) => {
     if (batch && model.tokenizer?.chats) return c.html(chatPage(name))
@@ -138,8 +137,12 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
         )
         made.once("error", reject)
         server = made as Server
+        server.maxConnections = options.maxConnections ?? 1024
+        // Makes room for the next one.
+        server.on("drop", () => server?.closeIdleConnections())
       }),
     close: async (graceMs = 0) => {
+      checkGrace(graceMs)
       handler.isClosing = true
       const abort = async (): Promise<void> => {
         batch?.close()

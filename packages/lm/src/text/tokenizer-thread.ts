@@ -21,14 +21,20 @@ export interface Encoded {
 }
 
 /** A task for the thread: a text, or the variables of the chat template. */
-interface Task {
+export interface Task {
   readonly text: string | object
   readonly pair: string | null
   readonly special: boolean
 }
 
-/** The thread's answer: tokens, or the reason why there are none: of a conversation, why the chat template rejects it. */
-type Answer = Encoded | { readonly reason: string }
+/** The task of a text. @throws the errors of `Tokenizer.prompt` for conversations without a valid template */
+export const taskOf = (tokenizer: Tokenizer, { text, pair, values }: Encodable): Task =>
+  typeof text === "string"
+    ? { text, pair: pair ?? null, special: pair !== undefined || tokenizer.addsSpecial(text) }
+    : { text: tokenizer.variablesOf(text, { values }), pair: null, special: false }
+
+/** The thread's answer: tokens, or the reason why there are none, and whether the chat template gave it. */
+type Answer = Encoded | { readonly reason: string; readonly isRejected: boolean }
 
 /** The thread's program. It has no imports of its own: bundles have no file for it. */
 const PROGRAM = `
@@ -39,12 +45,14 @@ const tokenizer = new Tokenizer(workerData.tokenizer, workerData.config)
 let template
 const answer = ({ text, pair, special }) => {
   const options = { text_pair: pair, add_special_tokens: special, return_token_type_ids: true }
+  let isRejected = typeof text !== "string"
   try {
-    const all = typeof text === "string" ? text : (template ??= new Template(workerData.template)).render(text)
+    const all = isRejected ? (template ??= new Template(workerData.template)).render(text) : text
+    isRejected = false
     const { ids, token_type_ids: types = [] } = tokenizer.encode(all, options)
     return { ids, types }
   } catch (error) {
-    return { reason: error instanceof Error ? error.message : String(error) }
+    return { reason: error instanceof Error ? error.message : String(error), isRejected }
   }
 }
 parentPort.on("message", (tasks) => parentPort.postMessage(tasks.map(answer)))
@@ -59,30 +67,18 @@ export class TokenizerThread {
   constructor(private readonly tokenizer: Tokenizer) {}
 
   /**
-   * Encodes texts. Must not be called again before it has resolved. The results' order is that of the texts; a conversation that the
-   * chat template rejects has an error as its result.
+   * Runs tasks. Must not be called again before it has resolved. The results' order is that of the tasks; one that fails has an error as
+   * its result, for conversations that the chat template rejects an ArgumentError.
    */
-  async encode(items: readonly Encodable[]): Promise<(Encoded | Error)[]> {
+  async encode(tasks: readonly Task[]): Promise<(Encoded | Error)[]> {
     this.closing.signal.throwIfAborted()
     this.worker ??= this.started()
-    const tasks = items.map(
-      ({ text, pair, values }): Task =>
-        typeof text === "string"
-          ? {
-              text,
-              pair: pair ?? null,
-              special: pair !== undefined || this.tokenizer.addsSpecial(text),
-            }
-          : { text: this.tokenizer.variablesOf(text, { values }), pair: null, special: false },
-    )
     try {
       this.worker.postMessage(tasks)
       const [answers] = (await once(this.worker, "message", { signal: this.closing.signal })) as [Answer[]]
-      return answers.map((answer, i) => {
+      return answers.map((answer) => {
         if (!("reason" in answer)) return answer
-        return typeof items[i].text === "string"
-          ? new Error(answer.reason)
-          : this.tokenizer.rejection(answer.reason)
+        return answer.isRejected ? this.tokenizer.rejection(answer.reason) : new Error(answer.reason)
       })
     } catch (error) {
       this.worker = null

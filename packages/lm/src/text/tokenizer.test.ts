@@ -9,7 +9,7 @@ import { writeCheckpoint } from "../../test/checkpoints"
 import { tinyTokenizer } from "../../test/tokenizer"
 import type { JsonObject } from "../models/settings"
 import { Tokenizer } from "./tokenizer"
-import { TokenizerThread } from "./tokenizer-thread"
+import { type Encodable, TokenizerThread, taskOf } from "./tokenizer-thread"
 
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-tokenizer-"))
 afterAll(() => rmSync(scratch, { recursive: true }))
@@ -25,6 +25,13 @@ const post_processor = {
 const tokenizerWith = (config: JsonObject): Tokenizer =>
   new Tokenizer({ tokenizer: { ...tinyTokenizer(), post_processor } as never, config })
 
+const encodedBy = async (tokenizer: Tokenizer, items: readonly Encodable[]) => {
+  const thread = new TokenizerThread(tokenizer)
+  const results = await thread.encode(items.map((item) => taskOf(tokenizer, item)))
+  await thread.close("done")
+  return results
+}
+
 test("a rendered conversation does not begin twice", async () => {
   const tokenizer = tokenizerWith({
     bos_token: "<|begin|>",
@@ -36,10 +43,9 @@ test("a rendered conversation does not begin twice", async () => {
   expect(tokenizer.tokensOf("the")).toEqual(want)
   const rendered = tokenizer.prompt(messages)
   expect(tokenizer.tokensOf(rendered)).toEqual(want)
-  const thread = new TokenizerThread(tokenizer)
   const texts = [{ text: "the" }, { text: rendered }, { text: messages }]
-  expect((await thread.encode(texts)).map((got) => "ids" in got && got.ids)).toEqual([want, want, want])
-  await thread.close("done")
+  const results = await encodedBy(tokenizer, texts)
+  expect(results.map((got) => "ids" in got && got.ids)).toEqual([want, want, want])
 })
 
 test("a template's variables are those of transformers", () => {
@@ -118,9 +124,24 @@ test("a model whose chat template is invalid reads texts", async () => {
   await lm.generate(model, "the", { maxTokens: 1 })
   const refused = expect(lm.generate(model, [{ role: "user", content: "the" }])).rejects
   await refused.toThrow(/^\[chat\] the chat template is invalid: \w/)
-  const thread = new TokenizerThread(model.tokenizer!)
-  expect(await thread.encode([{ text: "the" }])).toMatchObject([{ ids: model.tokenizer!.encode("the") }])
-  await thread.close("done")
+  const results = await encodedBy(model.tokenizer!, [{ text: "the" }])
+  expect(results).toMatchObject([{ ids: model.tokenizer!.encode("the") }])
+})
+
+test("a thread tells a conversation that the template rejects from one that cannot be encoded", async () => {
+  const tokenizer = tokenizerWith({
+    bos_token: "<|begin|>",
+    chat_template: "{% if messages[0].content == 'no' %}{{ raise_exception('never') }}{% endif %}the",
+  })
+  const conversation = (content: string): Encodable => ({ text: [{ role: "user", content }] })
+  const [rejected] = await encodedBy(tokenizer, [conversation("no")])
+  expect(rejected).toEqual(tokenizer.rejection("never"))
+  // It has no template of its own for texts, and fails with each.
+  const broken = { type: "TemplateProcessing" }
+  const files = { ...tokenizer.files, tokenizer: { ...tokenizer.files.tokenizer, post_processor: broken } }
+  const [failed] = await encodedBy(new Tokenizer(files), [conversation("yes")])
+  expect(failed).toBeInstanceOf(Error)
+  expect(String(failed)).not.toMatch(/template/)
 })
 
 test("special tokens are read from their own file, too", async () => {
