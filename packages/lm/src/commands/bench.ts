@@ -14,17 +14,18 @@ interface Flags extends ModelFlags {
   readonly streams: number[]
 }
 
-function counts(text: string): number[] {
-  const all = text.split(",").map(Number)
-  if (!all.every((n) => Number.isSafeInteger(n) && n > 0))
-    throw new InvalidArgumentError("Not a list of positive integers.")
-  return all
+function count(text: string): number {
+  const n = integer(text)
+  if (n < 1) throw new InvalidArgumentError("Not a positive integer.")
+  return n
 }
+
+const counts = (text: string): number[] => text.split(",").map(count)
 
 export function addBench(program: Command, terminal: Terminal): void {
   addModel(program.command("bench").description("measure tokens per second on random prompts"))
-    .option("--prompt-tokens <n>", "tokens in each prompt", integer, 512)
-    .option("--tokens <n>", "tokens to generate per stream", integer, 64)
+    .option("--prompt-tokens <n>", "tokens in each prompt", count, 512)
+    .option("--tokens <n>", "tokens to generate per stream", count, 64)
     .option("--streams <list>", "numbers of concurrent streams, such as 1,4,16", counts, [1])
     .action(async ({ promptTokens, tokens, streams, ...flags }: Flags) => {
       const loaded = await loadShown(flags, terminal)

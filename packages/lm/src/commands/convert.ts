@@ -4,7 +4,7 @@
 import * as mx from "@lazuli/core"
 import { type Command, Option } from "commander"
 import { GGUF_TYPES, type GgufType } from "../formats/gguf-write"
-import { checkPlace, quantize, save } from "../formats/save"
+import { checkPlace, formatFor, quantize, save } from "../formats/save"
 import { fuseShown, integer, loadShown, MODEL_HELP, number, REQUANTIZE_HELP, refuseOwn } from "./options"
 import { bytesText, progressBar, type Terminal } from "./terminal"
 import { removingUnfinished } from "./unfinished"
@@ -53,6 +53,7 @@ async function convert(flags: Flags, quantizes: boolean, terminal: Terminal): Pr
   const { model, adapters, requantize, out, dtype, maxShardBytes, bits, groupSize, mode, type } = flags
   refuseOwn(quantizes ? "quantize" : "convert", "--out", out, model)
   checkPlace(out, { maxShardBytes, type })
+  if (quantizes) formatFor({ bits, groupSize, mode })
   const loaded = await loadShown({ model, adapters }, terminal, { dtype: dtype && DTYPES[dtype] })
   if (adapters !== undefined) fuseShown(loaded.network, { requantize }, terminal)
   const made = quantizes ? quantize(loaded, { bits, groupSize, mode }) : loaded

@@ -45,6 +45,17 @@ test("lora saves its adapters when it is interrupted, does not fuse, and goes on
   expect(adapters(out).equals(adapters(whole))).toBe(true)
 })
 
+test("lora loses nothing when it is interrupted while it reports", async () => {
+  const out = join(scratch, "reported")
+  const terminal = captured()
+  terminal.out = (text) => {
+    if (text.startsWith("after:")) throw new Interrupted("SIGINT")
+  }
+  const args = ["lora", "-m", folder, "-d", data, "--valid", data, "-o", out, "--steps", "1"]
+  expect(await run(args, terminal)).toBe(130)
+  expect(existsSync(join(out, "adapters.safetensors"))).toBe(true)
+})
+
 test("generate keeps the text so far", async () => {
   const terminal = interruptedAfter("", "SIGINT")
   const args = ["generate", "-m", folder, "-p", "the", "-n", "200", "--ignore-eos", "--temperature", "0"]
@@ -84,7 +95,26 @@ test("wrong values are refused before a model is loaded", async () => {
       /--raw uses no chat template, in which --system would be/,
     ],
     [[...generate, "--model", "other"], /^error: --model is given twice/],
-    [["serve", "-m", "none", "--max-rows", "0"], /must be a positive integer/],
+    [["serve", "-m", "none", "--max-rows", "0"], /^--max-rows must be a positive integer/],
+    [["serve", "-m", "none", "--grace-ms", "-1"], /^--grace-ms must be a non-negative number/],
+    [["serve", "-m", "none", "--max-connections", "0"], /^--max-connections must be a positive integer/],
+    [["serve", "-m", "none", "--context-length", "0"], /^--context-length must be a positive integer/],
+    [["serve", "-m", "none", "--cache-bits", "5"], /^--cache-bits must be 6 or 8/],
+    [["serve", "-m", "none", "--allowed-hosts", "a/b"], /^--allowed-hosts must be a list of names/],
+    [[...generate, "--cache-bits", "8", "--max-context", "9"], /pass --cache-bits or --max-context/],
+    [["bench", "-m", "none", "--tokens", "0"], /Not a positive integer/],
+    [["bench", "-m", "none", "--prompt-tokens", "-1"], /Not a positive integer/],
+    [["quantize", "-m", "none", "-o", "never", "--bits", "7"], /mode affine has bits 2, 3, 4, 5, 6, 8/],
+    [["quantize", "-m", "none", "-o", "never", "--group-size", "7"], /mode affine has --group-size 16/],
+    [["quantize", "-m", "none", "-o", "never", "--mode", "mxfp4", "--bits", "8"], /mode mxfp4 has bits 4/],
+    [
+      ["eval", "-m", "none", "-d", data, "--max-tokens", "1"],
+      /^--max-tokens must be an integer of at least 2/,
+    ],
+    [[...lora, "--max-tokens", "1"], /^--max-tokens must be an integer of at least 2/],
+    [[...lora, "--rank", "0"], /^--rank must be a positive integer/],
+    [[...lora, "--layers", "0"], /^--layers must be a positive integer/],
+    [[...lora, "--dropout", "1"], /^--dropout must be a number in \[0, 1\)/],
     [["serve", "-m", "none", "--allowed-origins", "example.com"], /must be a list of origins/],
     [[...lora, "--steps", "0"], /must be a positive integer/],
     [[...lora, "--batch-size", "0"], /must be a positive integer/],

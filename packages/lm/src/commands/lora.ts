@@ -9,8 +9,8 @@ import { type Command, Option } from "commander"
 import { checkPlace, save } from "../formats/save"
 import { causal } from "../generate/prompts"
 import { type AdapterForm, saveAdapters } from "../tune/adapter-files"
-import { readDataset } from "../tune/dataset"
-import { addAdapters } from "../tune/lora"
+import { checkReading, readDataset } from "../tune/dataset"
+import { addAdapters, checkLora } from "../tune/lora"
 import { checkTraining, evaluate, type TrainOptions, train } from "../tune/train"
 import {
   fuseShown,
@@ -90,6 +90,7 @@ export function addLora(program: Command, terminal: Terminal): void {
     .option("--mask-prompt", "compute the loss on completions only")
     .option("--max-tokens <n>", "truncate longer examples", integer, 2048)
     .action(async ({ data, maskPrompt, maxTokens, ...flags }: Flags & ModelFlags) => {
+      checkReading({ maskPrompt, maxTokens })
       const loaded = await loadShown(flags, terminal)
       const network = causal("eval", loaded)
       const examples = readDataset(data, tokenizerOf(loaded), { maskPrompt, maxTokens })
@@ -118,6 +119,9 @@ const trainingOf = (flags: Flags): TrainOptions => ({
 
 async function lora(flags: Flags, terminal: Terminal): Promise<void> {
   const { rank, scale, dropout, layers, keys, maskPrompt, maxTokens } = flags
+  const adapting = { rank, scale, dropout, layers, keys }
+  checkLora(adapting)
+  checkReading({ maskPrompt, maxTokens })
   if (flags.fuse !== undefined) {
     refuseOwn("lora", "--fuse", flags.fuse, flags.model)
     checkPlace(flags.fuse, {})
@@ -137,7 +141,7 @@ async function lora(flags: Flags, terminal: Terminal): Promise<void> {
       `${unused} of ${examples.length} examples are left out: --max-tokens cuts off what they teach\n`,
     )
   mx.random.seed(flags.seed)
-  const names = addAdapters(network, { rank, scale, dropout, layers, keys })
+  const names = addAdapters(network, adapting)
   terminal.err(`${names.length} adapters of rank ${rank}, ${examples.length - unused} examples\n`)
   const report = async (when: string): Promise<void> => {
     if (valid)
@@ -167,9 +171,9 @@ async function lora(flags: Flags, terminal: Terminal): Promise<void> {
   }
   if (updates === 0)
     terminal.err(`${flags.out} already has ${flags.steps} updates or more: pass more --steps to go on\n`)
-  await report("after")
   saveAdapters(network, flags.out, flags.form)
   terminal.out(`${flags.out}\n`)
+  await report("after")
   terminal.err(`peak memory ${bytesText(mx.getPeakMemory())}\n`)
   if (!flags.fuse) return
   fuseShown(network, flags, terminal)

@@ -4,7 +4,7 @@
 import { existsSync, mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs"
 import { basename, dirname, join } from "node:path"
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe, FormatError, isPlainObject } from "@lazuli/core/engine"
+import { ArgumentError, describe, FormatError, isPlainObject, resolveFormat } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
 import { CALLBACK, checkKind, POSITIVE } from "../argument-kinds"
 import { checkModel, optionsNamed } from "../arguments"
@@ -31,6 +31,10 @@ const checkQuantizing = optionsNamed<QuantizeModelOptions>({
   choose: CALLBACK,
 })
 
+/** The format that options choose. @throws ArgumentError for one that does not exist */
+export const formatFor = ({ groupSize, bits, mode = "affine" }: nn.QuantizationOptions) =>
+  resolveFormat("quantize", groupSize, bits, mode)
+
 /** A layer's format, as in config.json. */
 const formatOf = ({ groupSize, bits, mode }: PackedLayer): JsonObject => ({
   group_size: groupSize,
@@ -55,9 +59,9 @@ const routersOf = (network: nn.Module): ReadonlySet<nn.Module> =>
 export function quantize(model: LoadedModel, options: QuantizeModelOptions = {}): LoadedModel {
   checkModel("quantize", model)
   checkQuantizing("quantize", options)
-  const { choose = () => true, mode = "affine", ...given } = options
-  const groupSize = given.groupSize ?? (mode === "affine" ? 64 : mode === "nvfp4" ? 16 : 32)
-  const common = { groupSize, bits: given.bits, mode }
+  const { choose = () => true } = options
+  const { groupSize, mode } = formatFor(options)
+  const common = { groupSize, bits: options.bits, mode }
   checkWhole("quantize", model)
   const { network } = model
   if (network.modules().some(isPacked))

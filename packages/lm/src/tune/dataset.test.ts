@@ -6,28 +6,13 @@ import * as lm from "@lazuli/lm"
 import { afterAll, describe, expect, test } from "vitest"
 import "@lazuli/backend-cpu"
 import { writeCheckpoint } from "../../test/checkpoints"
+import { writeExamples } from "../../test/examples"
 
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-dataset-"))
 afterAll(() => rmSync(scratch, { recursive: true }))
 const at = (name: string): string => join(scratch, name)
 const model = await lm.load(writeCheckpoint("llama", at("llama")))
-const file = at("data.jsonl")
-writeFileSync(
-  file,
-  [
-    {
-      messages: [
-        { role: "user", content: "the" },
-        { role: "assistant", content: "the end" },
-      ],
-    },
-    { prompt: "in the", completion: "beginning" },
-    { text: "the beginning in the end" },
-    { text: "in" },
-  ]
-    .map((line) => JSON.stringify(line))
-    .join("\n"),
-)
+const file = writeExamples(at("data.jsonl"))
 
 describe("a dataset", () => {
   test("masks prompts", async () => {

@@ -2,8 +2,8 @@
  * Training examples from JSON Lines files: conversations, prompts with completions, or texts.
  */
 import { existsSync, readFileSync, statSync } from "node:fs"
-import { ArgumentError, describe, FormatError, isPlainObject } from "@lazuli/core/engine"
-import { checkKind, FLAG, TEXT } from "../argument-kinds"
+import { ArgumentError, FormatError, isPlainObject } from "@lazuli/core/engine"
+import { checkKind, FLAG, type Kind, TEXT } from "../argument-kinds"
 import { checkTokenizer, optionsNamed } from "../arguments"
 import { isMessage, isTextPart, type Message, type Tokenizer } from "../text/tokenizer"
 
@@ -22,7 +22,15 @@ export interface DatasetOptions {
   readonly maxTokens?: number
 }
 
-const checkNames = optionsNamed<DatasetOptions>({ maskPrompt: FLAG, maxTokens: true })
+const LENGTH: Kind = {
+  expected: "an integer of at least 2",
+  accepts: (value) => Number.isSafeInteger(value) && (value as number) >= 2,
+}
+
+const checkNames = optionsNamed<DatasetOptions>({ maskPrompt: FLAG, maxTokens: LENGTH })
+
+/** @throws ArgumentError for unknown options, and those out of range */
+export const checkReading = (options: DatasetOptions): void => checkNames("readDataset", options)
 
 /**
  * Reads a file with one JSON object per line: `{"messages": […]}`, `{"prompt": …, "completion": …}` or `{"text": …}`. Conversations
@@ -35,13 +43,7 @@ const checkNames = optionsNamed<DatasetOptions>({ maskPrompt: FLAG, maxTokens: t
 export function readDataset(file: string, tokenizer: Tokenizer, options: DatasetOptions = {}): Example[] {
   checkKind("readDataset", "the file", file, TEXT)
   checkTokenizer("readDataset", tokenizer)
-  checkNames("readDataset", options)
-  const { maxTokens = 2048 } = options
-  if (!Number.isSafeInteger(maxTokens) || maxTokens < 2)
-    throw new ArgumentError(
-      "readDataset",
-      `maxTokens must be an integer of at least 2, received ${describe(maxTokens)}`,
-    )
+  checkReading(options)
   if (!existsSync(file)) throw new ArgumentError("readDataset", `${file} does not exist`)
   if (statSync(file).isDirectory())
     throw new ArgumentError("readDataset", `${file} is a folder, expected a file in it`, {

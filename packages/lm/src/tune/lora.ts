@@ -35,6 +35,9 @@ const checkNames = optionsNamed<LoraOptions>({
   keys: STRINGS,
 })
 
+/** @throws ArgumentError for unknown options, and those out of range */
+export const checkLora = (options: LoraOptions): void => checkNames("addAdapters", options)
+
 const KEYS = [
   "self_attn.q_proj",
   "self_attn.v_proj",
@@ -80,7 +83,7 @@ export const blockCount = (network: Network): number =>
  */
 export function addAdapters(network: Network, options: LoraOptions = {}): string[] {
   checkNetwork("addAdapters", network)
-  checkNames("addAdapters", options)
+  checkLora(options)
   const { rank = 8, scale = 20, dropout = 0, layers, keys = KEYS } = options
   if (adaptersOf(network).size > 0)
     throw new ArgumentError("addAdapters", "the network has adapters", {

@@ -10,28 +10,13 @@ import { afterAll, expect, test } from "vitest"
 import "@lazuli/backend-cpu"
 import { addOnes } from "../../test/adapters"
 import { decoder, type Tiny, tiny, writeCheckpoint } from "../../test/checkpoints"
+import { writeExamples } from "../../test/examples"
 
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-tune-"))
 afterAll(() => rmSync(scratch, { recursive: true }))
 const at = (name: string): string => join(scratch, name)
 const folder = writeCheckpoint("llama", at("llama"))
-const file = at("data.jsonl")
-writeFileSync(
-  file,
-  [
-    {
-      messages: [
-        { role: "user", content: "the" },
-        { role: "assistant", content: "the end" },
-      ],
-    },
-    { prompt: "in the", completion: "beginning" },
-    { text: "the beginning in the end" },
-    { text: "in" },
-  ]
-    .map((line) => JSON.stringify(line))
-    .join("\n"),
-)
+const file = writeExamples(at("data.jsonl"))
 
 /** Many blocks, whose activations take most of the memory. */
 const DEEP: Tiny = {
