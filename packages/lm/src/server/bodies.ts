@@ -3,7 +3,7 @@
  */
 import type { HttpBindings } from "@hono/node-server"
 import type { MiddlewareHandler } from "hono"
-import { RequestError } from "./requests"
+import { tooMany } from "./requests"
 
 /** Number of bodies of the largest size that may be under way. */
 export const BODIES = 64
@@ -20,11 +20,7 @@ export function bodyBudget(maxBytes: number): MiddlewareHandler {
     // A larger one is refused for its size; small ones are bounded by the number of connections, and those who hold large ones back keep
     // nobody from asking.
     if (!incoming || bytes * BODIES <= maxBytes || bytes > maxBytes || incoming.complete) return next()
-    if (reserved + bytes > BODIES * maxBytes)
-      throw new RequestError(429, "too many requests are being sent", {
-        type: "rate_limit_error",
-        code: "rate_limit_exceeded",
-      })
+    if (reserved + bytes > BODIES * maxBytes) throw tooMany("too many requests are being sent")
     reserved += bytes
     let isHeld = true
     const release = (): void => {

@@ -11,7 +11,7 @@ import { afterAll, beforeAll, describe, expect, test, vi } from "vitest"
 import "@lazuli/backend-cpu"
 import { writeCheckpoint } from "../../test/checkpoints"
 import { BODIES } from "./bodies"
-import { connections } from "./connections"
+import { connections, PIPELINED } from "./connections"
 
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-connections-"))
 let server: lm.LanguageServer
@@ -112,6 +112,24 @@ test.each([
   await send(socket, HEALTH)
   expect(await answer(socket)).toMatch(/^HTTP\/1.1 200 /)
   socket.destroy()
+})
+
+test("a connection has few requests at once", async () => {
+  /** The number of answers to requests that are sent together. */
+  const answersOf = async (requests: number): Promise<number> => {
+    const socket = connect(port, "127.0.0.1")
+    socket.on("error", () => {})
+    let text = ""
+    socket.on("data", (data) => {
+      text += data
+    })
+    await send(socket, HEALTH.repeat(requests))
+    await pause(1000)
+    socket.destroy()
+    return text.split("HTTP/1.1 200").length - 1
+  }
+  expect(await answersOf(PIPELINED)).toBe(PIPELINED)
+  expect(await answersOf(10 * PIPELINED)).toBeLessThan(PIPELINED)
 })
 
 test("the connection of a client that never stops sending is closed", async () => {

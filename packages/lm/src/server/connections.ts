@@ -3,6 +3,7 @@ import type { IncomingMessage } from "node:http"
 import { Socket } from "node:net"
 import type { HttpBindings } from "@hono/node-server"
 import type { MiddlewareHandler } from "hono"
+import { tooMany } from "./requests"
 
 /**
  * Milliseconds before the server closes an idle connection. A request that arrives at that moment is lost, so this is longer than clients
@@ -15,6 +16,12 @@ export const LONGEST_MS = 2 ** 31 - 1
 /** The timeout sent to clients in seconds: far shorter, because a busy client starts counting late. */
 const CLIENT_SECONDS = 5
 
+/**
+ * Maximum number of requests of a connection that are not answered: clients send one after the other, and the answers of others wait for
+ * those before them.
+ */
+export const PIPELINED = 16
+
 /** Maximum number of bytes of an unread body to discard. */
 const DISCARD_BYTES = 2 ** 24
 
@@ -23,17 +30,26 @@ const DISCARD_BYTES = 2 ** 24
  * than `discardMs`, the connection closes after the response, but is still read until the client is done: closing a socket with unread
  * bytes resets the connection, and the response would be lost.
  */
-export const connections =
-  (discardMs = 2000, lingerMs = 30_000): MiddlewareHandler =>
-  async (c, next) => {
-    const incoming = (c.env as Partial<HttpBindings> | undefined)?.incoming
+export function connections(discardMs = 2000, lingerMs = 30_000): MiddlewareHandler {
+  const open = new WeakMap<Socket, number>()
+  return async (c, next) => {
+    const { incoming, outgoing } = (c.env as Partial<HttpBindings> | undefined) ?? {}
     if (incoming?.httpVersionMajor !== 1) return next()
+    const { socket } = incoming
+    const count = (open.get(socket) ?? 0) + 1
+    if (count > PIPELINED) {
+      socket.destroy()
+      throw tooMany("the connection has too many requests")
+    }
+    open.set(socket, count)
+    outgoing?.once("close", () => open.set(socket, (open.get(socket) ?? 1) - 1))
     c.header("keep-alive", `timeout=${CLIENT_SECONDS}`)
     await next()
     if (incoming.complete || incoming.destroyed || (await discardRest(incoming, discardMs))) return
     c.header("connection", "close")
     linger(incoming, lingerMs)
   }
+}
 
 /** Resolves to true if the body ended in time. */
 function discardRest(incoming: IncomingMessage, ms: number): Promise<boolean> {

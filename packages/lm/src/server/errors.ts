@@ -4,7 +4,7 @@
 import { ArgumentError, LazuliError, NumericError } from "@lazuli/core/engine"
 import { factOf } from "../arguments"
 import { BusyError } from "../generate/batch"
-import { RequestError } from "./requests"
+import { RequestError, tooMany } from "./requests"
 
 /** True for errors whose messages clients see. */
 export const isExpected = (error: unknown): boolean =>
@@ -15,8 +15,7 @@ export function asRequestError(error: unknown, isClosing = false): RequestError 
   if (error instanceof RequestError) return error
   if (error instanceof BusyError && isClosing)
     return new RequestError(503, "the server is shutting down", { type: "server_error" })
-  if (error instanceof BusyError)
-    return new RequestError(429, error.message, { type: "rate_limit_error", code: "rate_limit_exceeded" })
+  if (error instanceof BusyError) return tooMany(error.message)
   if (error instanceof ArgumentError) return new RequestError(400, factOf(error))
   // Damaged weights stay so: a retry does not help, as it may when memory is short.
   if (error instanceof LazuliError)

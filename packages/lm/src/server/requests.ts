@@ -32,6 +32,10 @@ export class RequestError extends Error {
   }
 }
 
+/** The error of a request that would be one too many. */
+export const tooMany = (message: string): RequestError =>
+  new RequestError(429, message, { type: "rate_limit_error", code: "rate_limit_exceeded" })
+
 /** The body of a request. */
 export type Body = Readonly<Record<string, unknown>>
 
