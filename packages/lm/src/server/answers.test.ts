@@ -4,7 +4,8 @@ import { mkdtempSync, rmSync } from "node:fs"
 import { type AddressInfo, connect, type Socket } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { serve } from "@hono/node-server"
+import { type HttpBindings, serve } from "@hono/node-server"
+import { lifetimes } from "@lazuli/core/engine"
 import * as lm from "@lazuli/lm"
 import { Hono } from "hono"
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest"
@@ -100,6 +101,31 @@ describe("an answer that is not streamed", () => {
     socket.destroy()
     close()
   })
+})
+
+test("answers to clients that have left are forgotten", async () => {
+  const responses: WeakRef<object>[] = []
+  const app = new Hono<{ Bindings: HttpBindings }>()
+  app.use(answers(60_000))
+  app.get("/", async (c) => {
+    const { outgoing } = c.env
+    responses.push(new WeakRef(outgoing))
+    await new Promise((resolve) => outgoing.once("close", resolve))
+    await pause(20)
+    return c.text("late")
+  })
+  const bare = serve({ fetch: app.fetch, port: 0, hostname: "127.0.0.1" })
+  await once(bare, "listening")
+  for (let i = 0; i < 20; i++) {
+    const socket = asking((bare.address() as AddressInfo).port, get("/"))
+    await vi.waitFor(() => expect(responses.length).toBe(i + 1))
+    socket.destroy()
+  }
+  await vi.waitFor(() => {
+    lifetimes.collectGarbage()
+    expect(responses.filter((response) => response.deref()).length).toBeLessThan(5)
+  }, 5000)
+  bare.close()
 })
 
 test("the oldest unread answers are ended when all together hold too much", async () => {

@@ -29,6 +29,8 @@ export function answers(maxStallMs: number, maxBytes = UNSENT_BYTES): Middleware
     const response = outgoing as ServerResponse
     // Node's timer goes on while a part of the answer is sent, and closes the connection.
     response.once("prefinish", () => {
+      // An answer may end after its client has left, and does not close again.
+      if (response.destroyed) return
       response.setTimeout(maxStallMs)
       unsent.add(response)
       drop()
