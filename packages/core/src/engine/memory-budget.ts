@@ -196,6 +196,9 @@ function shownBy(node: Node): Node {
 
 /** Memory that nodes share. */
 class Block implements Held {
+  /** See {@link Evaluation.kept}. */
+  static readonly kept = new Block({} as Memory, 0, null, 0, null)
+
   readonly lender: Held | null
   readonly original: Held | null
   copies: readonly Held[] | null
@@ -219,6 +222,9 @@ const ROW_MAJOR: Layout = { offset: 0, strides: null }
 
 /** An evaluation without its work: who would show which memory, how, and how many bytes that comes to. */
 class Estimate implements History {
+  /** See {@link Evaluation.kept}. */
+  static readonly kept = new Estimate([], null)
+
   /** The most bytes of each memory at once so far, on top of what was in use before. */
   readonly most = new Map<Memory, number>()
   private readonly now = new Map<Memory, number>()

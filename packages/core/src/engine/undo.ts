@@ -65,6 +65,12 @@ const evaluated: History = {
 
 /** An evaluation under way, whose updates may write over what nothing in it reads. */
 export class Evaluation {
+  /**
+   * An instance that stays. Where a garbage collection finds none, which is likely between two steps of a loop, V8 forgets the shape of
+   * instances, and with it all code that is compiled for them.
+   */
+  static readonly kept = new Evaluation([], [])
+
   private readsFormers: boolean | null = null
   constructor(
     /** The nodes that it was asked for. */
