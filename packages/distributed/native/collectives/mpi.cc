@@ -241,7 +241,7 @@ void call_mpi(const Group& group, std::function<int()> call) {
   World& world = group.world();
   const Instant since = world.now();
   const auto task = caller->start(std::move(call));
-  while (!caller->wait(task, std::chrono::milliseconds(20))) world.check_all(since);
+  while (!caller->wait(task, std::chrono::milliseconds(20))) world.check_members(since, group.members());
   mpi_library()->check(task->result);
 }
 
@@ -275,7 +275,9 @@ bool join_mpi(const World& world) {
   int rank = -1, size = 0;
   mpi.comm_rank(mpi.world, &rank);
   mpi.comm_size(mpi.world, &size);
-  return size == world.size() && rank == world.rank() && mpi.comm_dup(mpi.world, &everybody) == 0;
+  if (size != world.size() || rank != world.rank() || mpi.comm_dup(mpi.world, &everybody) != 0) return false;
+  mpi.comm_set_errhandler(everybody, mpi.errors_return);
+  return true;
 }
 
 MpiHandle make_communicator(const Group& group) {
@@ -288,6 +290,7 @@ MpiHandle make_communicator(const Group& group) {
     if (const int code = mpi.comm_group(from, &all)) return code;
     if (const int code = mpi.group_incl(all, int(members.size()), members.data(), &part)) return code;
     const int code = mpi.comm_create_group(from, part, 0, made.get());
+    if (code == 0) mpi.comm_set_errhandler(*made, mpi.errors_return);
     mpi.group_free(&part);
     mpi.group_free(&all);
     return code;
@@ -314,7 +317,6 @@ std::shared_ptr<MpiMeans> means_of(Group& group) {
   if (!found) {
     found = new Known;
     found->means.comm = make_communicator(group);
-    mpi_library()->comm_set_errhandler(found->means.comm, mpi_library()->errors_return);
     std::lock_guard lock(known_guard);
     all_known()[group.members()].push_back(found);
   }

@@ -123,6 +123,15 @@ uint64_t World::add_device_work(const Lane& lane, const std::vector<int>& member
   return device_.add(lane, members, operation);
 }
 
+namespace {
+
+// The part of a rank in what all of these must come to.
+Part part_in(const std::vector<int>& members, int rank) {
+  return std::find(members.begin(), members.end(), rank) == members.end() ? Part::none : Part::behind;
+}
+
+}  // namespace
+
 void World::await_device(const char* name, uint64_t place, const std::vector<int>& members) {
   begin(name, 0, place);
   Instant since;
@@ -136,7 +145,7 @@ void World::await_device(const char* name, uint64_t place, const std::vector<int
   }
   check_others(since, Busy::device, [&](int r) {
     if (place > 0) return device_.part_of(members_[r]->device, place, r);
-    return std::find(members.begin(), members.end(), r) == members.end() ? Part::none : Part::behind;
+    return part_in(members, r);
   });
 }
 
@@ -235,8 +244,8 @@ std::string World::other_operation(int r) const {
          ": all ranks must do the same in the same order";
 }
 
-void World::check_all(Instant since) {
-  check_others(since, Busy::host, [](int) { return Part::behind; });
+void World::check_members(Instant since, const std::vector<int>& members) {
+  check_others(since, Busy::host, [&](int r) { return part_in(members, r); });
 }
 
 // `part_of` tells of another rank's part in what this one waits for.
@@ -287,7 +296,8 @@ void World::check_others(Instant since, Busy mine, const std::function<Part(int)
       });
     }
     if (culprit < 0 && late && mine == Busy::host) {
-      culprit = rank() == 0 ? 1 : 0;
+      for (int r = size() - 1; r >= 0; r--)
+        if (r != rank() && part_of(r) != Part::none) culprit = r;
       text = "does not finish this operation within " + in_words(limit());
     }
   }

@@ -85,7 +85,7 @@ class World {
   // but where all that it wrote is seen before that.
   void check(int peer, Instant since, bool is_seen_at_once = false);
   // The same while it is not known who keeps this one waiting.
-  void check_all(Instant since);
+  void check_members(Instant since, const std::vector<int>& members);
   // Adds an operation of this rank's device. Returns its place among all.
   uint64_t add_device_work(const Lane& lane, const std::vector<int>& members, uint32_t operation);
   // Called while this rank waits for its device to pass a place, which may take longer than the limit where

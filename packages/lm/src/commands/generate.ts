@@ -51,7 +51,12 @@ export function addGenerate(program: Command, terminal: Terminal): void {
     }
     await terminal.interruptible(async (signal) => {
       try {
-        for await (const piece of stream(model, tokens, { ...generation, draft, signal })) {
+        for await (const piece of stream(model, tokens, {
+          ...generation,
+          continues: !chats,
+          draft,
+          signal,
+        })) {
           meter.count()
           terminal.out(piece.text)
         }

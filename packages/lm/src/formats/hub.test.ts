@@ -169,6 +169,12 @@ test("revisions with slashes are noted where Hugging Face's tools note them", as
   await expect(lm.load("tiny/llama", { ...other, revision: "refs/pr" })).rejects.toThrow(
     /is not in the cache/,
   )
+  // Names that go on in each other have no place beside each other, and are not noted.
+  for (const unnoted of ["refs/pr", "refs/pr/1/x"]) {
+    await lm.load("tiny/llama", { hubUrl, cacheDir, revision: unnoted })
+    const offline = lm.load("tiny/llama", { cacheDir, offline: true, revision: unnoted })
+    await expect(offline).rejects.toThrow(/is not in the cache/)
+  }
 })
 
 test("a corrupt file is rejected, and downloaded again the next time", async () => {

@@ -186,15 +186,29 @@ export async function download(
   return placeOf(snapshot(commit), wanted)
 }
 
-/** A revision's commit as noted, null if it is not. A folder has revisions whose names go on. */
-const commitOf = (ref: string): string | null =>
-  statSync(ref, { throwIfNoEntry: false })?.isFile() ? readFileSync(ref, "utf8").trim() : null
+/** True if a revision's file cannot be: its name goes on in another one's, or the other way round. */
+const isInTheWay = (error: unknown): boolean =>
+  ["EISDIR", "ENOTDIR", "EEXIST"].includes((error as NodeJS.ErrnoException).code ?? "")
+
+/** A revision's commit as noted, null if it is not. */
+function commitOf(ref: string): string | null {
+  try {
+    return readFileSync(ref, "utf8").trim()
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT" || isInTheWay(error)) return null
+    throw error
+  }
+}
 
 /** Notes a revision's commit, for when the Hub cannot be reached. */
 async function writeRef(ref: string, commit: string): Promise<void> {
   if (commitOf(ref) === commit) return
-  await mkdir(dirname(ref), { recursive: true })
-  await writeFile(ref, commit)
+  try {
+    await mkdir(dirname(ref), { recursive: true })
+    await writeFile(ref, commit)
+  } catch (error) {
+    if (!isInTheWay(error)) throw error
+  }
 }
 
 type FileAt = Parameters<typeof downloadFile>[0]

@@ -34,11 +34,19 @@ test.each(["model.gguf", "model"])("a link is kept, and what it leads to is repl
   expect([readdirSync(folder).sort(), readdirSync(there)]).toEqual([[name, "there"].sort(), [name]])
 })
 
+test("another folder whose name begins the same and ends in old is never touched", () => {
+  const path = join(folder, "model")
+  lm.save(first, path)
+  renameSync(path, `${path}.${pid}.old`)
+  lm.save(second, path)
+  expect(readdirSync(folder).sort()).toEqual(["model", `model.${pid}.old`].sort())
+})
+
 test("a process killed between the two renames loses no model", async () => {
   const path = join(folder, "model")
   const killed = (): void => {
     lm.save(first, path)
-    renameSync(path, `${path}.${pid}.old`)
+    renameSync(path, `${path}.${pid}.lazuli-old`)
   }
   killed()
   lm.save(second, `${path}.${pid}.tmp`)
@@ -61,8 +69,15 @@ test("a process killed between the two renames loses no model", async () => {
 
 test("old folders of processes that have ended are removed, and others are not", () => {
   const path = join(folder, "model")
-  for (const place of [path, `${path}.${pid}.old`, `${path}.${process.ppid}.old`, `${path}.x.old`])
+  for (const place of [
+    path,
+    `${path}.${pid}.lazuli-old`,
+    `${path}.${process.ppid}.lazuli-old`,
+    `${path}.x.lazuli-old`,
+  ])
     lm.save(first, place)
   lm.save(second, path)
-  expect(readdirSync(folder).sort()).toEqual(["model", `model.${process.ppid}.old`, "model.x.old"].sort())
+  expect(readdirSync(folder).sort()).toEqual(
+    ["model", `model.${process.ppid}.lazuli-old`, "model.x.lazuli-old"].sort(),
+  )
 })

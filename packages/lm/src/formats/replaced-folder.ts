@@ -5,6 +5,10 @@
 import { existsSync, mkdirSync, readdirSync, realpathSync, renameSync, rmSync, statSync } from "node:fs"
 import { basename, dirname, join, resolve } from "node:path"
 
+/** The end of the names of folders that are being replaced, which nobody types, since they are removed. */
+const OLD = "lazuli-old"
+const ENDING = new RegExp(`^(\\d+)\\.${OLD}$`)
+
 /** The path of a file or folder itself, where a link to it is given. */
 export const realPlace = (place: string): string => (existsSync(place) ? realpathSync(place) : resolve(place))
 
@@ -19,7 +23,7 @@ export function replaceFolder(place: string, write: (folder: string) => void): v
   mkdirSync(beside)
   try {
     write(beside)
-    const old = `${folder}.${process.pid}.old`
+    const old = `${folder}.${process.pid}.${OLD}`
     try {
       renameSync(folder, old)
     } catch (error) {
@@ -38,15 +42,15 @@ export function finishReplacing(folder: string): void {
   const [parent, prefix] = [dirname(folder), `${basename(folder)}.`]
   if (!existsSync(parent)) return
   const left = readdirSync(parent).flatMap((name) => {
-    const [, pid] = (name.startsWith(prefix) && /^(\d+)\.old$/.exec(name.slice(prefix.length))) || []
+    const [, pid] = (name.startsWith(prefix) && ENDING.exec(name.slice(prefix.length))) || []
     return pid === undefined || works(Number(pid)) ? [] : [join(parent, `${prefix}${pid}`)]
   })
-  const changed = (path: string): number => statSync(`${path}.old`).ctimeMs
+  const changed = (path: string): number => statSync(`${path}.${OLD}`).ctimeMs
   const [last] = left.sort((a, b) => changed(b) - changed(a))
   if (last !== undefined && !existsSync(folder))
     // The new folder was complete before the old one was renamed.
-    renameSync(existsSync(`${last}.tmp`) ? `${last}.tmp` : `${last}.old`, folder)
-  for (const path of left) rmSync(`${path}.old`, { recursive: true, force: true })
+    renameSync(existsSync(`${last}.tmp`) ? `${last}.tmp` : `${last}.${OLD}`, folder)
+  for (const path of left) rmSync(`${path}.${OLD}`, { recursive: true, force: true })
 }
 
 /** True for another process that runs: it replaces the folder itself. */

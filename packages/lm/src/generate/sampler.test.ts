@@ -42,6 +42,14 @@ test("log-probabilities are those of the chosen and the most likely tokens", asy
   ])
 })
 
+test("the most likely token alone is the first of several", async () => {
+  const even = mx.log(mx.array([0.1, 0.4, 0.4, 0.1]))
+  for (const options of [{ topK: 1 }, { topP: 0 }, { temperature: 0 }]) {
+    const sampler = new Sampler({ temperature: 1, seed: 3, ...options }, [])
+    for (let i = 0; i < 20; i++) expect((await sampler.choose(even)).token).toBe(1)
+  }
+})
+
 test("tokens as likely as the last one that top-k or top-p keeps are kept", async () => {
   const even = mx.log(mx.array([0.1, 0.2, 0.2, 0.4, 0.1]))
   for (const options of [{ topK: 2 }, { topP: 0.5 }]) {

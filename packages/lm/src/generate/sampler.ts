@@ -252,7 +252,8 @@ export class Sampler {
   private draw(logits: mx.Array): mx.Array {
     const { temperature } = this
     const { topK = 0, topP = 1, minP = 0 } = this.options
-    if (temperature === 0 || !this.key) return mx.argmax(logits, -1)
+    // The most likely token alone, also where another one is as likely.
+    if (temperature === 0 || topK === 1 || topP === 0 || !this.key) return mx.argmax(logits, -1)
     const [next, key] = mx.split(mx.random.split(this.key), 2, 0)
     this.key = next.reshape([-1])
     return mx.random.categorical(filtered(logits.divide(temperature), topK, topP, minP), {

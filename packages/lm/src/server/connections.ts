@@ -20,7 +20,7 @@ const CLIENT_SECONDS = 5
  * Maximum number of requests of a connection that are not answered: clients send one after the other, and the answers of others wait for
  * those before them.
  */
-export const PIPELINED = 16
+export const PIPELINED = 2
 
 /** Maximum number of bytes of an unread body to discard. */
 const DISCARD_BYTES = 2 ** 24

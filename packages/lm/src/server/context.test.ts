@@ -72,6 +72,12 @@ describe("a prompt and its answer have no more tokens than the model's config sa
     expect([status, body.usage.completion_tokens]).toEqual([200, 40])
   })
 
+  test("of embeddings, maxContext limits nothing", async () => {
+    const { app } = lm.createServer(model, { maxContext: 64 })
+    expect((await answerOf(app, "embeddings", { input: prompt(256).prompt })).status).toBe(200)
+    expect((await answerOf(app, "embeddings", { input: prompt(257).prompt })).status).toBe(400)
+  })
+
   test("or lowers it", async () => {
     const { app } = lm.createServer(model, { contextLength: 20 })
     expect((await answerOf(app, "completions", { ...prompt(10), max_tokens: 10 })).status).toBe(200)
@@ -82,11 +88,15 @@ describe("a prompt and its answer have no more tokens than the model's config sa
 
 test("configs that stretch their positions have as many", () => {
   const of = (config: object, options: lm.ServerOptions = {}): number =>
-    contextOf({ ...model, config: new Settings(config as never) }, options)
+    contextOf({ ...model, config: new Settings({ model_type: "llama", ...config } as never) }, options)
   const yarn = { rope_type: "yarn", factor: 4, original_max_position_embeddings: 32_768 }
   expect(of({ max_position_embeddings: 32_768, rope_scaling: yarn })).toBe(131_072)
   expect(of({ max_position_embeddings: 131_072, rope_parameters: yarn })).toBe(131_072)
   expect(of({ max_position_embeddings: 131_072, rope_scaling: { ...yarn, factor: 2 } })).toBe(131_072)
+  // Others say how long sequences are once they are stretched.
+  const llama3 = { ...yarn, rope_type: "llama3", factor: 32, original_max_position_embeddings: 8192 }
+  expect(of({ max_position_embeddings: 131_072, rope_scaling: llama3 })).toBe(131_072)
+  expect(of({ model_type: "gemma2" })).toBe(8192)
   expect(of({ text_config: { max_position_embeddings: 512 } })).toBe(512)
   expect(of({})).toBe(Number.POSITIVE_INFINITY)
   expect(of({ max_position_embeddings: 512 }, { maxContext: 513 })).toBe(512)

@@ -226,7 +226,9 @@ export class RequestHandler {
       return tokens
     })
     const longest = Math.max(...lists.map(({ length }) => length))
-    if (longest > this.context) throw tooLong("input", longest, `, the context has ${this.context}`)
+    // Embeddings attend to all of a text, whatever maxContext is.
+    const context = contextOf(this.model, { contextLength: this.options.contextLength })
+    if (longest > context) throw tooLong("input", longest, `, the context has ${context}`)
     const total = this.counted("input", lists)
     const vectors = await this.embeddings.run(lists, signal)
     this.counts.requests++

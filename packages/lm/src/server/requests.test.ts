@@ -84,6 +84,11 @@ describe("rejected are", () => {
       /chat_template_kwargs.tools is not supported/,
     ],
     [
+      "variables of a thousand levels",
+      { ...asked, chat_template_kwargs: JSON.parse(`${'{"a":'.repeat(1000)}1${"}".repeat(1000)}`) as object },
+      /chat_template_kwargs must be an object of at most 64 levels/,
+    ],
+    [
       "formats that are no objects",
       { ...asked, response_format: "json" },
       /response_format must be of type "text"/,

@@ -268,8 +268,18 @@ export function templateValuesOf(body: Body): Readonly<Record<string, unknown>> 
   for (const name of OWN_VARIABLES)
     if (values && Object.hasOwn(values, name))
       throw unsupported(`chat_template_kwargs.${name}`, "chat_template_kwargs")
+  if (!isWithin(MAX_LEVELS, values))
+    throw invalid("chat_template_kwargs", `an object of at most ${MAX_LEVELS} levels`)
   return values
 }
+
+/** Maximum number of levels of objects within each other. Code that walks them would run out of stack at thousands. */
+const MAX_LEVELS = 64
+/** True if a value has at most so many levels. */
+const isWithin = (levels: number, value: unknown): boolean =>
+  typeof value !== "object" ||
+  value === null ||
+  (levels > 0 && Object.values(value).every((each) => isWithin(levels - 1, each)))
 
 function contentOf(content: unknown, at: string): string {
   if (typeof content === "string") return content

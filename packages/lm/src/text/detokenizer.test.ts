@@ -54,6 +54,17 @@ test("a text that continues another begins with its space, and others without", 
   expect(written(long)).toBe(" a é東")
 })
 
+test("a context that ends with U+FFFD itself is not repeated", () => {
+  const context = tokenizer.encode("a\uFFFD")
+  const text = new Detokenizer(tokenizer, context)
+  expect(
+    tokenizer
+      .encode("the")
+      .map((token) => text.push(token))
+      .join(""),
+  ).toBe("the")
+})
+
 test("a character that was begun before is in the text that completes it", () => {
   const tokens = tokenizer.encode("a東b")
   const text = new Detokenizer(tokenizer, tokens.slice(0, 2))

@@ -57,9 +57,9 @@ export class Detokenizer {
   private take(all: boolean): string {
     if (this.done === this.tokens.length) return ""
     let before = this.tokenizer.decode(this.tokens.slice(this.prefix, this.done))
-    // A character that the context begins is text.
-    if (this.done === this.context) before = before.replace(TAIL, "")
     const now = this.tokenizer.decode(this.tokens.slice(this.prefix))
+    // A character that the context begins is text.
+    if (this.done === this.context && !now.startsWith(before)) before = before.replace(TAIL, "")
     // A tokenizer's clean-up can change earlier text, which was already output.
     const isChanged = !now.startsWith(before)
     const from = Math.min(before.length + this.written, now.length)

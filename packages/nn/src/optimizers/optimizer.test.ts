@@ -57,6 +57,10 @@ test("a step that is refused changes nothing", () => {
     'the gradient for "b" has shape',
   )
   expect(JSON.stringify(mx.treeMap((x) => String((x as mx.Array).tolist()), optimizer.state))).toBe(before)
+  // Nor does a first one leave states of other shapes.
+  const fresh = new optim.Adam(0.1)
+  expect(() => fresh.applyGradients({ ...w, b: mx.array([1, 2, 3]) }, w)).toThrow("has shape")
+  expect(fresh.applyGradients(w, w).b.tolist()).toHaveLength(2)
 })
 
 describe("trees", () => {

@@ -226,20 +226,21 @@ export abstract class Optimizer {
 
   /** Refuses what {@link applyGradients} would, and initializes the state of parameters; nothing advances. @internal */
   checkStep(gradients: object, parameters: object): void {
+    let sharded: Set<string> | null = null
+    this.eachGradient(gradients, parameters, (gradient, parameter, _, path) => {
+      if (parameters instanceof Module && this.needsWhole(gradient)) {
+        sharded ??= shardedPaths(parameters)
+        if (sharded.has(path)) throw wholeNeeded(this, path)
+      }
+      checkShape(gradient, parameter, path)
+    })
     try {
       // Gradients have the shapes and dtypes of their parameters.
       if (!this.initialized) this.init(gradients)
     } catch (error) {
       throw renamed(error, "applyGradients")
     }
-    let sharded: Set<string> | null = null
-    this.eachGradient(gradients, parameters, (gradient, parameter, state, path) => {
-      if (parameters instanceof Module && this.needsWhole(gradient)) {
-        sharded ??= shardedPaths(parameters)
-        if (sharded.has(path)) throw wholeNeeded(this, path)
-      }
-      checkOne(gradient, parameter, state, path)
-    })
+    this.eachGradient(gradients, parameters, (_, __, state, path) => checkState(state, path))
   }
 
   /** A tree like that of the gradients, of what `take` gives for each. */
@@ -297,7 +298,7 @@ export abstract class Optimizer {
 
 const asArray = (value: number | mx.Array): mx.Array => (value instanceof mx.Array ? value : mx.array(value))
 
-function checkOne(gradient: mx.Array, parameter: unknown, state: unknown, path: string): void {
+function checkShape(gradient: mx.Array, parameter: unknown, path: string): void {
   const op = "applyGradients"
   if (!(parameter instanceof mx.Array))
     throw new ArgumentError(
@@ -309,8 +310,11 @@ function checkOne(gradient: mx.Array, parameter: unknown, state: unknown, path: 
       op,
       `the gradient for "${path}" has shape ${format(gradient.node.shape)}, but the parameter has shape ${format(parameter.node.shape)}`,
     )
+}
+
+function checkState(state: unknown, path: string): void {
   if (!isPlainObject(state))
-    throw new ArgumentError(op, `the optimizer has no state for "${path}"`, {
+    throw new ArgumentError("applyGradients", `the optimizer has no state for "${path}"`, {
       hint: "optimizer.init(parameters) adds it for new parameters",
     })
 }
