@@ -108,15 +108,6 @@ test("small storages go in groups, which are used again", () => {
   expect(tiny.group).toBe(group)
 })
 
-test("groups have as many storages as they are told", () => {
-  const views = new TinyStorages(2)
-  const node = new Node([1], float32, null, [], NO_PARAMS, currentStream(), Mark.None)
-  const add = (): boolean => views.add(node)
-  expect([add(), add()]).toEqual([false, true])
-  views.renew()
-  expect([add(), add()]).toEqual([false, true])
-})
-
 describe("a memory limit", () => {
   const state = { active: 0, drained: 0, limit: 1000 }
   const stats = () => ({ active: state.active, peak: 0, cache: 0, buffers: 0, limit: state.limit })

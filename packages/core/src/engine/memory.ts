@@ -11,7 +11,7 @@ import { type Memory, Storage } from "../graph/storage"
 import type { Bytes } from "./memory-budget"
 import { type Collection, drain, MemoryLimit, statsOf } from "./memory-limit"
 import { PendingArrays } from "./pending-arrays"
-import { Anchor, type Group, SMALL_VIEW, TINY, TinyStorages, VIEW_GROUP } from "./tiny-storages"
+import { Anchor, type Group, TINY, TinyStorages } from "./tiny-storages"
 import { forgetUndo, isFormer } from "./undo"
 import { type Droppable, WeakReferences } from "./weak-references"
 
@@ -65,7 +65,6 @@ const isPending = (node: Node): boolean =>
 class Lifetimes {
   private readonly limit = new MemoryLimit()
   private readonly tiny = new TinyStorages()
-  private readonly views = new TinyStorages(VIEW_GROUP)
   readonly pending = new PendingArrays()
   /** Those of the first backend that offers any; null before. */
   private references: WeakReferences | null = null
@@ -396,30 +395,21 @@ class Lifetimes {
   private guard(node: Node): void {
     if (!this.references || node.guard !== 0) return
     if ((node.storage as Storage).nbytes > TINY) {
-      this.guardLarger(node)
+      node.guard = PENDING_GUARD
+      this.guarded[this.guardedCount++] = node
       return
     }
     node.guard = GROUPED
-    if (this.tiny.add(node)) this.endGroup(this.tiny)
+    if (this.tiny.add(node)) this.endGroup()
   }
 
-  private guardLarger(node: Node): void {
-    const { nbytes, refs } = node.storage as Storage
-    if (nbytes <= SMALL_VIEW && refs > 1) {
-      node.guard = GROUPED
-      if (this.views.add(node)) this.endGroup(this.views)
-    } else {
-      node.guard = PENDING_GUARD
-      this.guarded[this.guardedCount++] = node
-    }
-  }
-
-  /** Hands an open group over to a weak reference, and opens another. */
-  private endGroup(open: TinyStorages): void {
-    if (open.group.count === 0) return
-    this.groups[this.guardedCount] = open.group
-    this.guarded[this.guardedCount++] = open.anchor
-    open.renew()
+  /** Hands the open group over to a weak reference, and opens another. */
+  private endGroup(): void {
+    const { tiny } = this
+    if (tiny.group.count === 0) return
+    this.groups[this.guardedCount] = tiny.group
+    this.guarded[this.guardedCount++] = tiny.anchor
+    tiny.renew()
   }
 
   /** Gives every new handle, and every node to be guarded, its weak reference. */
@@ -484,8 +474,7 @@ class Lifetimes {
   private poll(references: WeakReferences, collection: Collection): void {
     const start = performance.now()
     const all = collection === "all"
-    this.endGroup(this.tiny)
-    this.endGroup(this.views)
+    this.endGroup()
     this.flush(references)
     if (collection !== "none") references.collect(all)
     this.found = 0

@@ -8,10 +8,6 @@ import type { Storage } from "../graph/storage"
 export const TINY = 1024
 /** So many share one. */
 const GROUP = 32
-/** Larger storages of views share one too, up to this many bytes: mostly others keep them anyway. */
-export const SMALL_VIEW = 8192
-/** So many of those share one. */
-export const VIEW_GROUP = 8
 
 /** The object that tiny nodes that were evaluated one after the other hold on to: while one of them lives, it lives. */
 export class Anchor {}
@@ -40,14 +36,12 @@ export class TinyStorages {
   private readonly spare: Group[] = []
   group = new Group(this.spare)
 
-  constructor(private readonly size = GROUP) {}
-
   /** Takes a node's storage into the group. Returns true once that is full. */
   add(node: Node): boolean {
     const { group } = this
     group.storages[group.count++] = node.storage
     node.anchor = this.anchor
-    return group.count === this.size
+    return group.count === GROUP
   }
 
   /** Begins another group. */

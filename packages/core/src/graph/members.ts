@@ -50,8 +50,8 @@ export interface ArrayMembers<A> {
   /** Like {@link toTypedArray}, evaluating on other threads. */
   data(): Promise<TypedArray>
   /**
-   * Releases the memory now rather than when the handle is garbage-collected (arrays of up to 1 KB, and views of up to 8 KB: together with
-   * neighbors). The handle is unusable afterwards.
+   * Releases the memory now rather than when the handle is garbage-collected (arrays of up to 1 KB: together with neighbors). The handle is
+   * unusable afterwards.
    */
   dispose(): void
   /** Formatted as in MLX. */
