@@ -125,7 +125,9 @@ test("load, save, embed, rerank and addAdapters reject options that they would m
     expect(() => lm.addAdapters(model.network, { [name]: value })).toThrow(
       new RegExp(`${name} must be a positive integer`),
     )
-  expect(() => lm.quantize(model, { groupSize: 7 })).toThrow(/mode affine has groupSize 16, 32, 64, 128, received the number 7/)
+  expect(() => lm.quantize(model, { groupSize: 7 })).toThrow(
+    /mode affine has groupSize 16, 32, 64, 128, received the number 7/,
+  )
   expect(() => lm.addAdapters(model.network, { scale: Number.NaN })).toThrow(/scale must be a finite number/)
 })
 

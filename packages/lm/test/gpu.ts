@@ -48,7 +48,10 @@ export function gpuTests(): void {
 
   test("by default a server's caches may use half of the device's free memory", async () => {
     await on(mx.gpu, async () => {
-      const { app, batch } = lm.createServer(await lm.load(folder), { maxTokens: 2 ** 40, contextLength: 2 ** 41 })
+      const { app, batch } = lm.createServer(await lm.load(folder), {
+        maxTokens: 2 ** 40,
+        contextLength: 2 ** 41,
+      })
       const body = JSON.stringify({ prompt: "the", max_tokens: 2 ** 40 })
       const response = await app.request("/v1/completions", { method: "POST", body })
       expect([response.status, await response.text()]).toEqual([
