@@ -99,6 +99,8 @@ export class RequestHandler {
   private readonly encoder: Encoder | null
   /** Maximum number of tokens of a sequence. */
   private readonly context: number
+  /** The same of an embedded text. */
+  private readonly embeddingContext: number
   /** True once the server is shutting down. */
   isClosing = false
   constructor(
@@ -112,6 +114,8 @@ export class RequestHandler {
     this.embeddings = new MergingQueue((lists) => embed(model, lists, { maxCacheBytes }), maxWaiting)
     this.scores = new MergingQueue((pairs) => scorePairs(model, pairs), maxWaiting)
     this.context = contextOf(model, options)
+    // Embeddings attend to all of a text, whatever maxContext is.
+    this.embeddingContext = contextOf(model, { contextLength: options.contextLength })
     this.encoder = model.tokenizer && new Encoder(model.tokenizer, maxWaiting)
   }
 
@@ -226,8 +230,7 @@ export class RequestHandler {
       return tokens
     })
     const longest = Math.max(...lists.map(({ length }) => length))
-    // Embeddings attend to all of a text, whatever maxContext is.
-    const context = contextOf(this.model, { contextLength: this.options.contextLength })
+    const context = this.embeddingContext
     if (longest > context) throw tooLong("input", longest, `, the context has ${context}`)
     const total = this.counted("input", lists)
     const vectors = await this.embeddings.run(lists, signal)

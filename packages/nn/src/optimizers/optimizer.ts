@@ -227,12 +227,13 @@ export abstract class Optimizer {
   /** Refuses what {@link applyGradients} would, and initializes the state of parameters; nothing advances. @internal */
   checkStep(gradients: object, parameters: object): void {
     let sharded: Set<string> | null = null
-    this.eachGradient(gradients, parameters, (gradient, parameter, _, path) => {
+    this.eachGradient(gradients, parameters, (gradient, parameter, state, path) => {
       if (parameters instanceof Module && this.needsWhole(gradient)) {
         sharded ??= shardedPaths(parameters)
         if (sharded.has(path)) throw wholeNeeded(this, path)
       }
       checkShape(gradient, parameter, path)
+      if (this.initialized) checkState(state, path)
     })
     try {
       // Gradients have the shapes and dtypes of their parameters.
@@ -240,7 +241,6 @@ export abstract class Optimizer {
     } catch (error) {
       throw renamed(error, "applyGradients")
     }
-    this.eachGradient(gradients, parameters, (_, __, state, path) => checkState(state, path))
   }
 
   /** A tree like that of the gradients, of what `take` gives for each. */
