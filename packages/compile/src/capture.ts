@@ -77,7 +77,9 @@ export interface Capture extends Form {
 /** The findings of a trace for any sizes: the calls, and which of their results the function gives. */
 export interface Recording extends Form {
   readonly calls: readonly RecordedCall[]
-  /** Where the function looked at the sizes of arrays: then it is traced for each. */
+  /** True if the function looked at the sizes of arrays, or went by an error: then it is traced for each. */
+  readonly isSized: boolean
+  /** Where it looked. */
   readonly reads: readonly string[]
   /** True if it looked at sizes or numbers of axes. */
   readonly readShapes: boolean
@@ -107,13 +109,14 @@ export function capture(subject: Subject): Capture {
 export function captureForAnySizes(subject: Subject): { capture: Capture; recording: Recording } {
   const recorder = { current: null as Recorder | null }
   const { capture: first, found, outsideFound } = traced(subject, recorder)
-  const { recorded, reads, readShapes, gap } = recorder.current as Recorder
+  const { recorded, isSized, reads, readShapes, gap } = recorder.current as Recorder
   const { result, resultCount, outputPaths, targets, left, namesStreams } = first
   const values = found.map((id, i) => id ?? outsideFound[i])
   return {
     capture: first,
     recording: {
       calls: recorded,
+      isSized,
       reads,
       readShapes,
       found: values,
@@ -173,7 +176,7 @@ function repeated(
   within: <T>(body: () => T) => T,
   finish: (nodes: readonly Node[], found: readonly Array[], epoch: number) => Found,
 ): Capture | null {
-  if (recording.gap !== null || recording.reads.length > 0) return null
+  if (recording.gap !== null || recording.isSized) return null
   const before = readLeaves(inputs)
   const state = implicitState.map((list) => [...list])
   const epoch = ++tracing.begun

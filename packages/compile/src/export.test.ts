@@ -149,6 +149,14 @@ describe("what comes back from a file", () => {
 })
 
 describe("what a file cannot hold", () => {
+  test("is a number or an axis that other sizes have others of", () => {
+    const sized = (a: mx.Array): mx.Array => mx.arange(a.shape[0])
+    expect(() => roundTrip(sized, [mx.ones([3])], { shapeless: true })).toThrow(/at sizes[\s\S]*export\.test/)
+    const batched = vmap((column: mx.Array) => column.square(), 1)
+    const read = roundTrip(batched, [mx.ones([2, 3])], { shapeless: true })
+    expect(() => read(mx.ones([4, 0]))).toThrow(/other numbers/)
+  })
+
   test("is refused when it is written, and no file is left", () => {
     const file = fresh()
     const rule = customFunction((a: mx.Array) => a.exp()).vjp((a, g) => g.multiply(a))

@@ -97,6 +97,7 @@ function exporterFor<A extends unknown[], R>(
     const { recording } = captured(op, f, args)
     if (recording.gap !== null)
       throw new TransformError(op, `what ${recording.gap} does cannot be written to a file`)
+    if (shapeless && recording.isSized) throw sizedError(op, recording.reads)
     let argument = 0
     let found = 0
     const withPlaceholders = (tree: unknown, placeholder: () => unknown): unknown =>
@@ -139,6 +140,16 @@ function exporterFor<A extends unknown[], R>(
   exporters.add(made)
   return made
 }
+
+/** A file makes calls and runs no function, so that numbers which one computes from sizes would stay those of the example. */
+const sizedError = (op: string, reads: readonly string[]): TransformError =>
+  new TransformError(
+    op,
+    reads.length === 0
+      ? "the function went by an error, which calls for other sizes may not have"
+      : `the function looks at sizes, which other calls have others of:${reads.map((line) => `\n    at ${line}`).join("")}\n`,
+    { hint: "Let operations infer sizes (-1 in reshape, flatten, unflatten), or export without shapeless" },
+  )
 
 /** Traces a function that captures no state. */
 const captured = <A extends unknown[]>(op: string, f: (...args: A) => unknown, args: A) =>

@@ -38,6 +38,8 @@ interface CallJson {
   readonly call: string
   readonly args: readonly Json[]
   readonly results: readonly number[]
+  /** Numbers and null that it gives besides arrays, if any. */
+  readonly form?: string
   /** The device of the stream that the call names; without it the call runs on the current one. */
   readonly device?: DeviceType
 }
@@ -109,7 +111,9 @@ export class Encoder {
   }
 
   calls(recorded: readonly RecordedCall[]): CallJson[] {
-    return recorded.map(({ name, args, results, stream }) => {
+    // Calls without arrays tell the function something that only other sizes change.
+    const kept = recorded.filter(({ name, results }) => results.length > 0 || callNamed(name))
+    return kept.map(({ name, args, results, form, stream }) => {
       if (!callNamed(name))
         throw new TransformError(this.op, `what ${name} does cannot be written to a file`, {
           hint: "It depends on code: a kernel's source, a function or a program",
@@ -118,6 +122,7 @@ export class Encoder {
         call: name,
         args: args.map((arg, i) => this.encode(arg, `argument ${i} of ${name}`)),
         results,
+        ...(form !== "" && { form }),
         ...(stream instanceof Stream && { device: stream.device.type }),
       }
     })
@@ -164,7 +169,8 @@ export class Decoder {
         !isPlainObject(entry) ||
         typeof entry.call !== "string" ||
         !isList(entry.args) ||
-        !isList(entry.results)
+        !isList(entry.results) ||
+        !(entry.form === undefined || typeof entry.form === "string")
       )
         throw this.error(`call ${i} is malformed`)
       const name = entry.call
@@ -188,7 +194,8 @@ export class Decoder {
         if (id === known) known++
       }
       const stream = entry.device === undefined ? null : this.device(entry.device)
-      return { name, run: run as RecordedCall["run"], args, results, stream }
+      const form = entry.form ?? ""
+      return { name, run: run as RecordedCall["run"], args, results, form, stream }
     })
   }
 

@@ -34,6 +34,8 @@ export interface RecordedCall {
   readonly run: (...args: never[]) => unknown
   readonly args: readonly unknown[]
   readonly results: readonly number[]
+  /** The form of its result: see {@link formOf}. */
+  readonly form: string
   /** Where it was made; null stands for the current stream, as where nothing named another. */
   readonly stream: StreamLike
 }
@@ -69,17 +71,46 @@ function resultsOf(result: unknown, before: readonly Node[], after: readonly Nod
   return nodes
 }
 
+/**
+ * Numbers in a result, and null where there is no array, as of a gradient that is zero; nothing for arrays alone. A function may go by
+ * them, so they must be the same for other sizes.
+ */
+function formOf(result: unknown): string {
+  const parts: string[] = []
+  mapValues(result, (leaf) => {
+    const isData = leaf === null || (typeof leaf !== "object" && typeof leaf !== "function")
+    if (leaf !== undefined) parts.push(isData ? String(leaf) : leaf instanceof Array ? "array" : "object")
+    return leaf
+  })
+  return parts.every((part) => part === "array") ? "" : parts.join()
+}
+
 /** The number of call sites of shape reads that are kept for messages. */
 const MAX_READS = 4
 
-/** Lines of the packages that keep what they do right for all sizes, installed or in this repository. */
-const OWN =
-  /[\\/](@lazuli[\\/](core|transforms|nn|compile)|node_modules[\\/]lazuli)[\\/]|[\\/]packages[\\/](core|transforms|nn|compile|lazuli)[\\/](src|dist)[\\/](?!.*\.test\.)/
+/** Lines that messages pass over where a function saw sizes through one of ours. */
+const OWN = /[\\/](@lazuli|node_modules[\\/]lazuli|packages)[\\/]/
+
+/** The lines of the call stack, whatever the program around does with stacks; none where it has frozen that. */
+function callSites(): string[] {
+  const { stackTraceLimit, prepareStackTrace } = Error
+  Reflect.set(Error, "stackTraceLimit", 16)
+  Reflect.set(Error, "prepareStackTrace", undefined)
+  try {
+    const lines = String(new Error().stack).split("\n")
+    return lines.slice(4).map((line) => line.trim().replace(/^at /, ""))
+  } finally {
+    Reflect.set(Error, "stackTraceLimit", stackTraceLimit)
+    Reflect.set(Error, "prepareStackTrace", prepareStackTrace)
+  }
+}
 
 /** Remembers a trace's calls. */
 export class Recorder implements CallRecorder {
   readonly recorded: RecordedCall[] = []
-  /** Where the function itself looked at sizes: lines of the call stack. Its calls are those for these sizes. */
+  /** True if the function itself looked at sizes, or caught an error of a call: its calls are those for these sizes. */
+  isSized = false
+  /** Where it looked: lines of the call stack, for messages. */
   readonly reads: string[] = []
   /** True if it looked at sizes or at numbers of axes: its calls may be others for arrays with more of these, or fewer. */
   readShapes = false
@@ -100,13 +131,19 @@ export class Recorder implements CallRecorder {
     try {
       result = f(...args)
       this.renew(result, args)
+    } catch (error) {
+      // For other sizes it may succeed.
+      this.isSized = true
+      throw error
     } finally {
       calls.recorder = this
     }
     const results = resultsOf(result, before, stateNodes()).map((node) => this.number(node))
     const stream = currentStream() === this.home ? null : currentStream()
     const run = f as RecordedCall["run"]
-    if (results.length > 0) this.recorded.push({ name, run, args: frozen, results, stream })
+    // For other sizes a list may hold arrays that is empty for these.
+    if (results.length > 0 || result !== undefined)
+      this.recorded.push({ name, run, args: frozen, results, form: formOf(result), stream })
     return result
   }
 
@@ -116,12 +153,11 @@ export class Recorder implements CallRecorder {
 
   readSizes(isShown = false): void {
     this.readShapes = true
+    this.isSized = true
     if (this.reads.length >= MAX_READS) return
-    const stack = (new Error().stack?.split("\n").slice(3) ?? []).map((line) =>
-      line.trim().replace(/^at /, ""),
-    )
-    const line = isShown ? (stack.find((each) => !OWN.test(each)) ?? stack[0]) : stack[0]
-    if (line && (isShown || !OWN.test(line)) && !this.reads.includes(line)) this.reads.push(line)
+    const stack = callSites()
+    const line = (isShown ? stack.find((each) => !OWN.test(each)) : undefined) ?? stack[0]
+    if (line && !this.reads.includes(line)) this.reads.push(line)
   }
 
   /** The number of a node that the function gave; null for one from outside the trace. */
@@ -176,7 +212,7 @@ export function repeat(
     return leaf.isHandle ? new Array(node) : node
   }
   let state = stateNodes()
-  const make = ({ name, run, args, results, stream }: RecordedCall): void => {
+  const make = ({ name, run, args, results, form, stream }: RecordedCall): void => {
     const given = mapValues(args, thaw) as never[]
     // A trace that makes the calls of a file is a trace of these calls.
     const again = (): unknown =>
@@ -190,6 +226,8 @@ export function repeat(
         name,
         `gave ${results.length} arrays when it was traced and gives ${nodes.length} for these shapes`,
       )
+    if (formOf(result) !== form)
+      throw new TransformError(name, "gave other numbers when it was traced than it gives for these shapes")
     results.forEach((id, i) => {
       values[id] = nodes[i]
     })

@@ -127,3 +127,19 @@ test("attention looks at no sizes outside of calls that are made again for other
   for (const length of [3, 5]) expect(f(mx.ones([1, length, 8])).shape).toEqual([1, length, 8])
   expect(f.stats().traces).toBe(1)
 })
+
+test("Muon's step is that of each matrix, in one trace for those of any sizes", () => {
+  const optimizer = new optim.Muon({ learningRate: 0.1 })
+  const step = (w: mx.Array, v: mx.Array): mx.Array => optimizer.applySingle(w, w, { v })
+  const compiled = compile(step, { shapeless: true })
+  optimizer.init({ w: mx.ones([2, 3]) })
+  for (const shape of [
+    [3, 2],
+    [2, 3],
+    [3, 1],
+  ]) {
+    const w = mx.arange(shape[0] * shape[1]).reshape(shape)
+    expect([shape, compiled(w, w).tolist()]).toEqual([shape, step(w, w).tolist()])
+  }
+  expect(compiled.stats().traces).toBe(1)
+})

@@ -116,26 +116,25 @@ function evaluate(contraction: Contraction, arrays: readonly Array[]): Array {
 }
 
 /** Operands are variadic, so options are separated here. */
-function read(
-  op: string,
-  args: readonly unknown[],
-): { arrays: Array[]; contraction: Contraction; options: unknown[] } {
+function read(op: string, args: readonly unknown[]): { arrays: Array[]; options: unknown[] } {
   const hasOptions = args.length > 1 && isPlainObject(args[args.length - 1])
-  const [subscripts, ...operands] = hasOptions ? args.slice(0, -1) : args
+  const operands = hasOptions ? args.slice(1, -1) : args.slice(1)
   const arrays = operands.map((x, i) => asArrayArgument(op, `operand ${i}`, x))
-  const contraction = parseSubscripts(
+  return { arrays, options: hasOptions ? [args[args.length - 1]] : [] }
+}
+
+const contractionOf = (op: string, subscripts: unknown, arrays: readonly Array[]): Contraction =>
+  parseSubscripts(
     op,
     subscripts,
     arrays.map((x) => x.shape),
   )
-  return { arrays, contraction, options: hasOptions ? [args[args.length - 1]] : [] }
-}
 
 const einsumOf = operation(
   "einsum",
   ["subscripts", "operands"],
   (subscripts: unknown, operands: readonly Array[]) =>
-    evaluate(read("einsum", [subscripts, ...operands]).contraction, operands),
+    evaluate(contractionOf("einsum", subscripts, operands), operands),
 )
 
 /**
@@ -169,7 +168,8 @@ export function einsumPath(
   subscripts: string,
   ...operands: Array[]
 ): [path: number[][], description: string] {
-  const { contraction } = read("einsumPath", [subscripts, ...operands])
+  const { arrays } = read("einsumPath", [subscripts, ...operands])
+  const contraction = contractionOf("einsumPath", subscripts, arrays)
   const { steps, cost, scaling, naiveCost, naiveScaling } = contractionPath(contraction)
   const lines: [string, string | number][] = [
     ["Complete contraction", subscripts],

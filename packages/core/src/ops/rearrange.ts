@@ -344,7 +344,7 @@ export function meshgrid(
     if (x.ndim > 1)
       throw new ShapeError(
         "meshgrid",
-        `array ${i} must have at most one dimension, received shape ${format(x.shape)}`,
+        `array ${i} must have at most one dimension, received shape ${format(x.node.shape)}`,
       )
   return streamed("meshgrid", arrays, options, () => {
     const rank = arrays.length

@@ -1,5 +1,6 @@
 /** Muon: momentum with orthogonalized updates. */
 import * as mx from "@lazuli/core"
+import { asCall } from "@lazuli/core/engine"
 import { named } from "../arguments"
 import { aLearningRate, type LearningRate, Optimizer, type ParameterState } from "./optimizer"
 
@@ -28,6 +29,17 @@ function orthogonalized(matrix: mx.Array, steps: number): mx.Array {
   }
   return tall ? x.T : x
 }
+
+/** The step along a parameter's momentum, by its singular values near 1; the sizes are looked at anew where they change. */
+const stepOf = asCall(
+  "@lazuli/nn/muonStep",
+  (update: mx.Array, rate: mx.Array, nsSteps: number): mx.Array => {
+    const { shape } = update
+    const matrix = orthogonalized(update.ndim > 2 ? update.reshape([shape[0], -1]) : update, nsSteps)
+    const [rows, columns] = shape.slice(-2)
+    return rate.multiply(Math.sqrt(Math.max(1, rows / columns))).multiply(matrix.reshape(shape))
+  },
+)
 
 /**
  * v ← momentum · v + (1 − momentum) · g, and w moves along v with its singular values near 1, where w has two or more axes (the others
@@ -88,10 +100,6 @@ export class Muon extends Optimizer {
     const update = nesterov ? g.multiply(1 - momentum).add(v.multiply(momentum)) : v
     const rate = this.rateFor(g)
     if (update.ndim < 2) return parameter.subtract(rate.multiply(update))
-    const { shape } = update
-    const matrix = orthogonalized(update.ndim > 2 ? update.reshape([shape[0], -1]) : update, nsSteps)
-    const [rows, columns] = shape.slice(-2)
-    const scaled = rate.multiply(Math.sqrt(Math.max(1, rows / columns)))
-    return parameter.subtract(scaled.multiply(matrix.reshape(shape)))
+    return parameter.subtract(stepOf(update, rate, nsSteps))
   }
 }
