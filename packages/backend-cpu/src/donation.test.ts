@@ -203,3 +203,34 @@ test("a step that takes large donated arrays is not computed before it is asked 
     for (const each of [last, ...others]) each.dispose()
   }
 })
+
+test("what JavaScript has a view of keeps its values, whatever writes in place", () => {
+  const give = compile((x: mx.Array) => x.add(1), { donate: [0] })
+  const ways: ((x: mx.Array) => mx.Array)[] = [
+    (x) => {
+      x.set([0], 9)
+      return x
+    },
+    (x) => give(x),
+    (x) => {
+      const y = x.multiply(5)
+      x.dispose()
+      return y
+    },
+  ]
+  for (const size of [4, N])
+    for (const way of ways) {
+      const x = mx.arange(size).multiply(0).add(1)
+      mx.eval(x)
+      const seen = x.toTypedArray({ copy: false }) as Float32Array
+      mx.eval(way(x))
+      expect(seen[0]).toBe(1)
+      // And so on, in the memory of the result.
+      const next = mx.arange(size).multiply(0).add(3)
+      mx.eval(next)
+      const address = addressOf(next)
+      next.set([0], 1)
+      mx.eval(next)
+      if (size === N) expect(addressOf(next)).toBe(address)
+    }
+})

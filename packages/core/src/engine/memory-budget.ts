@@ -251,18 +251,14 @@ class Estimate implements History {
   bytesOf = (node: Node): number => this.blockOf(node)?.nbytes ?? 0
 
   isSpent(input: Node, application: Application): boolean {
-    return this.isLast(input) && this.isOwn(input, application) && !isKeptForTrace(application)
+    return this.isLast(input) && this.owns(input, application) && !isKeptForTrace(application)
   }
 
   owns(node: Node, application: Application): boolean {
-    return this.isOwn(node, application) && node.storage?.isExposed !== true
-  }
-
-  private isOwn(node: Node, application: Application): boolean {
     const block = this.blockOf(node)
     if (block === null || block.shown !== 1 || block.memory !== memoryOf(application)) return false
     if (block.stream !== application.stream || block.lender !== null) return false
-    return block.storage === null || block.storage.uses === null
+    return block.storage === null || (block.storage.uses === null && !block.storage.isExposed)
   }
 
   usesOf = (node: Node): number => this.readers.get(node) ?? node.uses

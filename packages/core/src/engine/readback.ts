@@ -144,7 +144,7 @@ export function tolist(a: Array): Nested {
 
 /**
  * The elements in row-major order as a typed array: a copy, or, with `copy: false` and a contiguous array, a view of the array's own
- * memory that must not be written to and is valid while the array is.
+ * memory, which keeps its values and must not be written to.
  */
 export function toTypedArray(a: Array, options: { copy?: boolean } = {}): TypedArray {
   if (options.copy !== false) return copyOut(a)

@@ -48,7 +48,7 @@ export interface History extends World {
   usesOf(node: Node): number
   /** The former value of a node's memory, as {@link undoOf} gives it. */
   formerOf(node: Node): Former | null
-  /** True if a node's memory is its own, as {@link isOwn} says, and JavaScript does not see it. */
+  /** True if a node's memory is its own, as {@link isOwn} says. */
   owns(node: Node, application: Application): boolean
 }
 
@@ -58,7 +58,7 @@ const evaluated: History = {
   usesOf: (node) => node.uses,
   formerOf: undoOf,
   owns({ storage, primitive, mark }, application) {
-    if (storage === null || storage.isExposed || !isOwn(storage, application)) return false
+    if (storage === null || !isOwn(storage, application)) return false
     return primitive === null && mark === Mark.None
   },
 }

@@ -15,6 +15,14 @@ const halves = mx.definePrimitive({
   decompose: ([x], { at }) => [x.index(mx.s(0, at)), x.index(mx.s(at))],
 })
 
+test("sizes that an array tells are the caller's to change", () => {
+  const x = mx.ones([2, 3])
+  const sizes = x.shape
+  sizes[1] = 1
+  sizes.pop()
+  expect([x.shape, x.size, x.tolist()]).toEqual([[2, 3], 6, mx.ones([2, 3]).tolist()])
+})
+
 describe("an application", () => {
   test("knows shape and dtype of each output, and has as many handles", () => {
     const [a, b] = halves.all([mx.arange(5)], { at: 2 })

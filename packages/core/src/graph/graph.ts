@@ -391,10 +391,10 @@ export class Array {
     if (handles.tracking) track(this)
   }
 
-  /** The size of each axis. */
+  /** The size of each axis: a new list, which is the caller's to change. */
   get shape(): number[] {
     if (calls.recorder !== null) calls.recorder.readSizes()
-    return this.node.shape as number[]
+    return this.node.shape.slice()
   }
   /** The type of the elements. */
   get dtype(): Dtype {

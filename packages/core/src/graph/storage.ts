@@ -113,7 +113,7 @@ export class Storage {
   copies: readonly Storage[] | null = null
   /** The storage of which this is a copy. */
   original: Storage | null = null
-  /** True if JavaScript has a view of the memory, which must then not change while a handle may exist. */
+  /** True if JavaScript has a view of the memory, which must then not change. */
   isExposed = false
   constructor(
     readonly memory: Memory,

@@ -217,13 +217,14 @@ function check(q: Array, k: Array, v: Array): void {
   checkOne(op, "q", q)
   checkOne(op, "k", k)
   checkOne(op, "v", v)
-  const shapes = (): string => `q ${format(q.shape)}, k ${format(k.shape)}, v ${format(v.shape)}`
-  if (q.shape[0] !== k.shape[0] || k.shape[0] !== v.shape[0])
+  const [queries, keys, values] = [q.node.shape, k.node.shape, v.node.shape]
+  const shapes = (): string => `q ${format(queries)}, k ${format(keys)}, v ${format(values)}`
+  if (queries[0] !== keys[0] || keys[0] !== values[0])
     throw new ShapeError(op, `the batches differ: ${shapes()}`)
-  if (q.shape[3] !== k.shape[3]) throw new ShapeError(op, `the features of q and k differ: ${shapes()}`)
-  if (k.shape[1] !== v.shape[1] || k.shape[2] !== v.shape[2])
+  if (queries[3] !== keys[3]) throw new ShapeError(op, `the features of q and k differ: ${shapes()}`)
+  if (keys[1] !== values[1] || keys[2] !== values[2])
     throw new ShapeError(op, `the heads and positions of k and v differ: ${shapes()}`)
-  if (k.shape[1] === 0 ? q.shape[1] > 0 : q.shape[1] % k.shape[1] !== 0)
+  if (keys[1] === 0 ? queries[1] > 0 : queries[1] % keys[1] !== 0)
     throw new ShapeError(op, `the heads of q are not a multiple of those of k: ${shapes()}`)
 }
 
