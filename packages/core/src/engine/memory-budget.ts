@@ -51,7 +51,7 @@ export interface Extent {
   shown: number
   /** Of copies for handles that may be dead: the same. */
   copied: number
-  /** Of these, those for an array with so many former values that a copy costs each little: less than a look at old handles. */
+  /** Of these, those that are worth less than a look at old handles. */
   shared: number
 }
 const extent: Extent = { most: 0, shown: 0, copied: 0, shared: 0 }
@@ -61,6 +61,12 @@ const LARGE_UPDATE = 2 ** 18
 
 /** Many former values of one memory are worth as much of a look as a copy of so many bytes. */
 const MANY_VALUES = 16 * 2 ** 20
+
+/** To keep so many bytes of a former value takes longer than a look, which may show that nobody wants them. */
+const LARGE_PART = 4 * 2 ** 20
+
+/** To keep them beside those of another one, which a look left, is worth as much as a copy of so many bytes: a look at old handles, too. */
+const SECOND_PART = 64 * 2 ** 20
 
 /** The number of views to go through for the node that they show. */
 const MANY_VIEWS = 8
@@ -122,8 +128,15 @@ function largeBytes(application: Application, extent: Extent, evaluation: Evalua
   const backend = backendFor(stream.device)
   const encoder = backend.queue.lower(application)
   if (!encoder?.overwrites?.(application, 0).includes(0)) return resultBytes(application)
-  if (storages.isSpent(first, application) || writesOver(application, backend, encoder, evaluation))
-    return bytesBeside(application)
+  if (storages.isSpent(first, application)) return bytesBeside(application)
+  if (writesOver(application, backend, encoder, evaluation)) {
+    const part = bytesBeside(application)
+    if (part >= LARGE_PART) {
+      extent.copied += before === null ? MANY_VALUES : SECOND_PART
+      if (before === null) extent.shared += MANY_VALUES
+    }
+    return part
+  }
   // A handle of its own, of a view, or of a former value.
   if (first.handles === 0 && first.storage.refs === 1 && before === null) return resultBytes(application)
   if (before !== null && isFull(before)) {
