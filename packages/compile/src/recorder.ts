@@ -108,7 +108,7 @@ function callSites(): string[] {
 /** Remembers a trace's calls. */
 export class Recorder implements CallRecorder {
   readonly recorded: RecordedCall[] = []
-  /** True if the function itself looked at sizes, or caught an error of a call: its calls are those for these sizes. */
+  /** True if the function itself looked at sizes, or at what depends on them, or caught an error: its calls are those for these sizes. */
   isSized = false
   /** Where it looked: lines of the call stack, for messages. */
   readonly reads: string[] = []
@@ -149,6 +149,10 @@ export class Recorder implements CallRecorder {
 
   readRank(): void {
     this.readShapes = true
+  }
+
+  readValue(node: Node): void {
+    if (this.ids.has(node)) this.readSizes(true)
   }
 
   readSizes(isShown = false): void {

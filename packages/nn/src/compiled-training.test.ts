@@ -115,6 +115,7 @@ test("attention looks at no sizes outside of calls that are made again for other
     },
     readSizes: () => reads++,
     readRank: () => reads++,
+    readValue: () => reads++,
   }
   calls.recorder = recorder
   try {

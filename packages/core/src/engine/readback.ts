@@ -2,6 +2,7 @@
  * Getting values out: eval, item, tolist, typed arrays. Each evaluates what it needs first.
  */
 import { under } from "../graph/boundary"
+import { calls } from "../graph/calls"
 import { Complex } from "../graph/complex-number"
 import { complex64, decoder, newStore, type TypedArray, viewStore } from "../graph/dtype"
 import { ShapeError } from "../graph/errors"
@@ -50,8 +51,9 @@ function rowMajor(a: Array): Node {
 
 /** The elements as stored, row-major, in a fresh typed array (complex64 as pairs, float16 and bfloat16 as bits). */
 export function copyOut(a: Array): TypedArray {
+  if (calls.recorder !== null) calls.recorder.readValue(a.node)
   const source = rowMajor(a)
-  const out = newStore(a.dtype, sizeOf(a.shape))
+  const out = newStore(a.dtype, sizeOf(a.node.shape))
   const storage = source.storage as Storage
   if (out.byteLength > 0) storage.memory.read(storage, source.offset * a.dtype.size, out)
   return out
@@ -113,6 +115,7 @@ export function item(a: Array): Value {
     throw new ShapeError("item", `needs an array of one element, received shape ${format(node.shape)}`, {
       hint: "tolist() gives all elements",
     })
+  if (calls.recorder !== null) calls.recorder.readValue(node)
   evaluate([node])
   const out = viewStore(node.dtype, scratch, 0, 1)
   const storage = node.storage as Storage
@@ -125,7 +128,7 @@ export function item(a: Array): Value {
 /** All values, nested like the axes; a plain value for a 0-d array. */
 export function tolist(a: Array): Nested {
   const store = copyOut(a)
-  const { dtype, shape } = a
+  const { dtype, shape } = a.node
   const decode = decoder(dtype)
   let i = 0
   const next = (): Value => {
@@ -148,11 +151,12 @@ export function tolist(a: Array): Nested {
  */
 export function toTypedArray(a: Array, options: { copy?: boolean } = {}): TypedArray {
   if (options.copy !== false) return copyOut(a)
+  if (calls.recorder !== null) calls.recorder.readValue(a.node)
   evaluate([a.node])
   if (a.node.strides !== null) return copyOut(a)
   const storage = a.node.storage as Storage
   // Memory that the host does not see can only be copied.
   if (!storage.memory.host) return copyOut(a)
   storage.isExposed = true
-  return viewStore(a.dtype, storage.memory.host(storage), a.node.offset * a.dtype.size, sizeOf(a.shape))
+  return viewStore(a.dtype, storage.memory.host(storage), a.node.offset * a.dtype.size, sizeOf(a.node.shape))
 }

@@ -16,6 +16,8 @@ export interface CallRecorder {
   readSizes(isShown?: boolean): void
   /** Called when the number of an array's axes is read. */
   readRank(): void
+  /** Called when the values of a node are read: those of a recorded call, as of ones like an array, may be others for other sizes. */
+  readValue(node: object): void
 }
 
 /** The active recorder, if any. */
