@@ -21,14 +21,16 @@ constexpr bool has_tables() {
 #endif
 }
 
+// Of E2M1's codes without a sign.
+constexpr float kE2m1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+
 // Sixteen values by the low four bits of each lane.
 HWY_INLINE V table_of(CodeFormat format) {
   const Floats d;
   HWY_ALIGN float values[16 > hn::MaxLanes(d) ? 16 : hn::MaxLanes(d)];
-  static constexpr float e2m1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
   for (int i = 0; i < 16; i++) {
     if (format.code == Code::e2m1)
-      values[i] = i < 8 ? e2m1[i] : -e2m1[i - 8];
+      values[i] = i < 8 ? kE2m1[i] : -kE2m1[i - 8];
     else
       values[i] = float(i & ((1 << format.bits) - 1));
   }

@@ -61,10 +61,6 @@ HWY_INLINE void steps(const W (&w)[kRows], const float* x, V table, V (&part)[kR
   if constexpr (J + 1 < 32 / kBits) steps<kBits, kCode, kRows, J + 1>(w, x, table, part);
 }
 
-HWY_INLINE const float* float_scales(const PackedRows& p, int64_t row) {
-  return static_cast<const float*>(p.scales) + row * p.scale_stride;
-}
-
 // Products of `kRows` rows that follow each other with one arranged vector.
 template <int kBits, Code kCode, int kRows>
 HWY_INLINE void dot_some(const PackedRows& p, int64_t first, const float* x, V table, float* y) {
@@ -79,7 +75,7 @@ HWY_INLINE void dot_some(const PackedRows& p, int64_t first, const float* x, V t
   V sum[kRows];
   for (int r = 0; r < kRows; r++) {
     words[r] = p.words + (first + r) * p.stride;
-    scales[r] = float_scales(p, first + r);
+    scales[r] = p.float_scales(first + r);
     sum[r] = hn::Zero(d);
   }
   const uint32_t* next = words[0] + rows_ahead(kRows, p.stride) * p.stride;
@@ -250,7 +246,7 @@ template <int kBits>
 void dot_across(const PackedRows& p, const float* x, float* y) {
   for (int64_t row = 0; row < p.rows; row++)
     y[row] =
-        dot_row_across<kBits>(p.words + row * p.stride, p.columns, p.format.group, float_scales(p, row), x);
+        dot_row_across<kBits>(p.words + row * p.stride, p.columns, p.format.group, p.float_scales(row), x);
 }
 
 void dot_one(const PackedRows& p, const float* x, const float* sums, float* y) {
@@ -276,7 +272,7 @@ void dot_one(const PackedRows& p, const float* x, const float* sums, float* y) {
   if (p.biases == nullptr) return;
   const int64_t groups = p.columns / f.group;
   for (int64_t row = 0; row < p.rows; row++) {
-    const float* biases = static_cast<const float*>(p.biases) + row * p.bias_stride;
+    const float* biases = p.float_biases(row);
     V sum = hn::Zero(d);
     for (int64_t g = 0; g < groups; g += N)
       sum = hn::MulAdd(g + N <= groups ? hn::LoadU(d, biases + g) : load_some(d, biases + g, groups - g, 0),

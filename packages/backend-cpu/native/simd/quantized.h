@@ -32,6 +32,13 @@ struct PackedRows {
   ScaleKind kind;
   const void *scales, *biases;
   int64_t scale_stride, bias_stride;
+  // Of a row, where they are of float32.
+  const float* float_scales(int64_t row) const {
+    return static_cast<const float*>(scales) + row * scale_stride;
+  }
+  const float* float_biases(int64_t row) const {
+    return static_cast<const float*>(biases) + row * bias_stride;
+  }
 };
 
 // Elements of x that share a scale where x is rounded to integers of one byte.

@@ -14,6 +14,7 @@
 #include "simd/code_values.h"
 #include "simd/compiler.h"
 #include "simd/quantized_bytes.h"
+#include "simd/vector_counts.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lazuli::LZ_TARGET {
@@ -72,9 +73,8 @@ struct Unpacked<4, Code::e2m1> {
 
  private:
   static constexpr WideTable table = [] {
-    constexpr float magnitudes[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
     WideTable t{};
-    for (int i = 0; i < 32; i++) t.values[i] = bfloat16_bits(i & 8 ? -magnitudes[i % 8] : magnitudes[i % 8]);
+    for (int i = 0; i < 32; i++) t.values[i] = bfloat16_bits(i & 8 ? -kE2m1[i % 8] : kE2m1[i % 8]);
     return t;
   }();
 };
@@ -248,7 +248,6 @@ HWY_INLINE void add_pairs(__m512& sum, __m512i a, __m512i b) {
 template <int kBits, Code kCode, ScaleKind kKind, int kVectors>
 LZ_BFLOAT16 HWY_NOINLINE void dot_bfloat16(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
   using U = Unpacked<kBits, kCode>;
-  using F = hn::Vec<Floats>;
   const Floats d;
   const hn::RebindToUnsigned<Floats> u;
   constexpr int64_t kBytes = kStepCodes * kBits / 8;
@@ -262,7 +261,7 @@ LZ_BFLOAT16 HWY_NOINLINE void dot_bfloat16(const PackedRows& p, const Arranged& 
   const char *from = reinterpret_cast<const char*>(p.words), *next = from + ahead * stride;
   const auto* scales = static_cast<const char*>(p.scales);
   const auto* biases = static_cast<const char*>(p.biases);
-  F sums[kVectors][kRows];
+  V sums[kVectors][kRows];
   for (int64_t done = 0; done < p.rows; done += kTogether) {
     const float* x = a.x;
     const char* row = from;
@@ -273,16 +272,14 @@ LZ_BFLOAT16 HWY_NOINLINE void dot_bfloat16(const PackedRows& p, const Arranged& 
     }
     for (int64_t group = 0; group < groups; group += kLanes) {
       const Some some = first_lanes(groups - group);
-      F scale[kTogether];
+      V scale[kTogether];
       LZ_UNROLL for (int r = 0; r < kTogether; r++) {
         const auto read = [&](const char* data, int64_t step) HWY_ATTR {
-          const char* at = data + r * step + group * size;
-          hwy::Prefetch(at + ahead * step);
-          return some_scales(at, kKind, some);
+          return scales_of(data + r * step + group * size, ahead * step, kKind, some);
         };
         scale[r] = read(scales, scale_step);
         if constexpr (kCode == Code::integer) {
-          const F bias = hn::NegMulAdd(scale[r], hn::Set(d, U::kOffset), read(biases, bias_step));
+          const V bias = hn::NegMulAdd(scale[r], hn::Set(d, U::kOffset), read(biases, bias_step));
           LZ_UNROLL for (int m = 0; m < kVectors; m++) sum[m][r] =
               _mm512_fmadd_ps(bias.raw, _mm512_loadu_ps(a.sums + m * a.sums_step + group), sum[m][r]);
         }
@@ -322,7 +319,7 @@ LZ_BFLOAT16 HWY_NOINLINE void dot_bfloat16(const PackedRows& p, const Arranged& 
     }
     const int64_t first = done % kRows;
     LZ_UNROLL for (int m = 0; m < kVectors; m++) {
-      LZ_UNROLL for (int r = 0; r < kTogether; r++) sums[m][first + r] = F{sum[m][r]};
+      LZ_UNROLL for (int r = 0; r < kTogether; r++) sums[m][first + r] = V{sum[m][r]};
     }
     if (first + kTogether == kRows) {
       for (int m = 0; m < kVectors; m++) lane_sums(sums[m], y + done - first + m * y_step);
@@ -333,12 +330,11 @@ LZ_BFLOAT16 HWY_NOINLINE void dot_bfloat16(const PackedRows& p, const Arranged& 
   }
 }
 
-template <int kBits, Code kCode, ScaleKind kKind, int kVectors = kMostBfloat16>
+template <int kBits, Code kCode, ScaleKind kKind>
 void dot_bfloat16_by(int64_t count, const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
-  if constexpr (kVectors > 1) {
-    if (count < kVectors) return dot_bfloat16_by<kBits, kCode, kKind, kVectors - 1>(count, p, a, y, y_step);
-  }
-  in_fours<kVectors>(dot_bfloat16<kBits, kCode, kKind, kVectors>, p, a, y, y_step);
+  by_count<kMostBfloat16>(count, [&]<int kVectors>() {
+    in_fours<kVectors>(dot_bfloat16<kBits, kCode, kKind, kVectors>, p, a, y, y_step);
+  });
 }
 
 // `count` vectors, at most kMostBfloat16. Integers have scales and biases of bfloat16, others scales of a

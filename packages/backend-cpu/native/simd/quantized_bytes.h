@@ -21,6 +21,7 @@
 #include "simd/e2m1.h"
 #include "simd/lane_sums.h"
 #include "simd/quantized.h"
+#include "simd/vector_counts.h"
 #include "simd/vectors.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -294,6 +295,12 @@ HWY_INLINE void multiply_step(const Lanes (&codes)[kTogether][lane_steps(kBits)]
 }
 #endif
 
+// Scales or biases of a row; those of a row that begins `ahead` bytes later are prefetched.
+HWY_INLINE hn::Vec<Floats> scales_of(const char* from, int64_t ahead, ScaleKind kind, Some some) {
+  hwy::Prefetch(from + ahead);
+  return some_scales(from, kind, some);
+}
+
 // f of whole fours of rows; the last ones stand in for those that are missing.
 constexpr int kRows = 4;
 template <int kVectors, class F>
@@ -344,16 +351,15 @@ LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, const Arranged& a, flo
       V scale[kTogether], bias[kTogether], factor[kSums];
       LZ_UNROLL for (int r = 0; r < kTogether; r++) {
         const auto read = [&](const char* data, int64_t step) HWY_ATTR {
-          const char* at = data + r * step + group * size;
-          hwy::Prefetch(at + ahead * step);
-          return some_scales(at, p.kind, some);
+          return scales_of(data + r * step + group * size, ahead * step, p.kind, some);
         };
         scale[r] = read(scales, scale_step);
-        if constexpr (kCode == Code::e2m1) scale[r] = hn::Mul(scale[r], hn::Set(d, 0.5f));
-        if constexpr (kCode == Code::e2m1)
+        if constexpr (kCode == Code::e2m1) {
+          scale[r] = hn::Mul(scale[r], hn::Set(d, 0.5f));
           bias[r] = hn::Mul(scale[r], hn::Set(d, float(-kMiddle)));
-        else
+        } else {
           bias[r] = biases != nullptr ? read(biases, bias_step) : hn::Zero(d);
+        }
       }
       LZ_UNROLL for (int i = 0; i < kSums; i++) {
         const int m = i / kTogether, r = i % kTogether;
@@ -438,14 +444,6 @@ void dot_bytes_of(const PackedRows& p, const Arranged& a, float* y, int64_t y_st
 // Vectors that are multiplied together.
 constexpr int kMostVectors = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
 
-template <int kBits, Code kCode, int kDigits, int kVectors = kMostVectors>
-void dot_bytes_by(int64_t count, const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
-  if constexpr (kVectors > 1) {
-    if (count < kVectors) return dot_bytes_by<kBits, kCode, kDigits, kVectors - 1>(count, p, a, y, y_step);
-  }
-  dot_bytes_of<kBits, kCode, kVectors, kDigits>(p, a, y, y_step);
-}
-
 // Calls f with the bits and the kind of a format's codes as its template arguments.
 template <class F>
 HWY_INLINE auto by_codes(CodeFormat format, F&& f) {
@@ -474,10 +472,12 @@ HWY_INLINE auto by_codes(CodeFormat format, F&& f) {
 // `count` vectors of so many digits, at most kMostVectors.
 void dot_bytes(const PackedRows& p, const Arranged& a, int64_t count, int digits, float* y, int64_t y_step) {
   by_codes(p.format, [&]<int kBits, Code kCode>() {
-    const auto f = digits == 1   ? dot_bytes_by<kBits, kCode, 1>
-                   : digits == 2 ? dot_bytes_by<kBits, kCode, 2>
-                                 : dot_bytes_by<kBits, kCode, 3>;
-    f(count, p, a, y, y_step);
+    by_count<kMostVectors>(count, [&]<int kVectors>() {
+      const auto f = digits == 1   ? dot_bytes_of<kBits, kCode, kVectors, 1>
+                     : digits == 2 ? dot_bytes_of<kBits, kCode, kVectors, 2>
+                                   : dot_bytes_of<kBits, kCode, kVectors, 3>;
+      f(p, a, y, y_step);
+    });
   });
 }
 

@@ -8,16 +8,13 @@
 #include "simd/code_values.h"
 #include "simd/compiler.h"
 #include "simd/quantized_bytes.h"
+#include "simd/vector_counts.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lazuli::LZ_TARGET {
 namespace {
 
 #if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
-HWY_INLINE const float* e4m3_scales(const PackedRows& p, int64_t row) {
-  return static_cast<const float*>(p.scales) + row * p.scale_stride;
-}
-
 // Codes of E4M3 become float16 by moving their bits, 2^8 times too small, which arrange() makes up for; two
 // neighbours come from each 16 bits, so that vectors of even codes and of odd ones alternate.
 constexpr bool in_pairs(CodeFormat f) { return f.code == Code::e4m3 && f.group % 32 == 0; }
@@ -58,7 +55,7 @@ HWY_INLINE void dot_pairs(const PackedRows& p, int64_t first, const float* x, in
       }
     }
     LZ_UNROLL for (int r = 0; r < kRows; r++) {
-      const V scale = hn::Set(d, e4m3_scales(p, first + r)[group]);
+      const V scale = hn::Set(d, p.float_scales(first + r)[group]);
       LZ_UNROLL for (int m = 0; m < kVectors; m++) sum[m][r] = hn::MulAdd(part[m][r], scale, sum[m][r]);
     }
   }
@@ -77,12 +74,10 @@ HWY_NOINLINE void dot_pairs(const PackedRows& p, const float* x, int64_t x_step,
 // The first of `count` vectors: how many were multiplied.
 int64_t dot_pairs(const PackedRows& p, int64_t count, const float* x, int64_t x_step, float* y,
                   int64_t y_step) {
-  const auto f = count >= 4   ? dot_pairs<4>
-                 : count == 3 ? dot_pairs<3>
-                 : count == 2 ? dot_pairs<2>
-                              : dot_pairs<1>;
-  f(p, x, x_step, y, y_step);
-  return count < 4 ? count : 4;
+  constexpr int64_t kMost = 4;
+  count = std::min(count, kMost);
+  by_count<kMost>(count, [&]<int kVectors>() { dot_pairs<kVectors>(p, x, x_step, y, y_step); });
+  return count;
 }
 
 void arrange_pairs(const float* x, int64_t length, float* to) {
