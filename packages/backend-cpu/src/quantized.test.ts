@@ -127,6 +127,29 @@ describe.each(cases)("$q", ({ q, dtypes }) => {
     }
   })
 
+  // Rows so long that threads put their parts in order.
+  test("few long rows, one of which becomes floats", () => {
+    for (const dtype of dtypes.filter(({ size }) => size < 8)) {
+      const k = 16384
+      const packed = mx.quantize(noise([5, k], 5).astype(dtype), q)
+      const x = noise([9, k], 6).astype(dtype)
+      const spot = mx
+        .arange(9 * k)
+        .reshape([9, k])
+        .equal(4 * k + 7001)
+      const run = (rows: mx.Array): mx.Array =>
+        wide(mx.quantizedMatmul(rows, packed[0], packed[1], packed[2], q))
+      const got = run(mx.where(spot, mx.array(Infinity, dtype), x))
+      const stored = mx.dequantize(packed[0], packed[1], packed[2], { ...q, dtype: mx.float32 })
+      const each = dtype === mx.float32 ? 2 ** -18 : 2 ** -8
+      const bound = wide(x).abs().matmul(stored.abs().T).multiply(each)
+      const near = wide(x).matmul(stored.T).subtract(got).abs().lessEqual(bound).all(-1)
+      const rows = [...Array(9).keys()]
+      expect(near.tolist(), dtype.name).toEqual(rows.map((row) => row !== 4))
+      expect(mx.isfinite(got.index(4)).any().item()).toBe(false)
+    }
+  })
+
   // Every number of few rows, of one group to several vectors of codes; matrices that end within a vector of columns.
   test("each number of few rows", () => {
     for (const dtype of dtypes.filter(({ size }) => size < 8))

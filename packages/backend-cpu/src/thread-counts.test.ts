@@ -136,6 +136,7 @@ describe("products of", () => {
         [8, 1500, 640],
         [33, 700, 640],
         [300, 257, 1280],
+        [9, 40, 16384],
       ]) {
         const format = { mode, groupSize, bits: bitsEach }
         const [w, scales, biases] = mx.quantize(normal([n, k], dtype), format)

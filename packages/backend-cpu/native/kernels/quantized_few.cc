@@ -2,6 +2,7 @@
 #include <atomic>
 
 #include "kernels/epilogue.h"
+#include "kernels/gemm_tiles.h"
 #include "kernels/quantized.h"
 #include "kernels/thread_memory.h"
 #include "simd/byte_tiles.h"
@@ -11,7 +12,7 @@ namespace lazuli {
 namespace {
 
 // Rows of x in the order in which dot() meets codes, made a part at a time, of which all forms stay in the
-// first cache.
+// first cache, on all threads where there are many.
 class ArrangedRows {
  public:
   ArrangedRows(const lz_call& call, const PackedProduct& p, const PackedJob& job)
@@ -25,7 +26,18 @@ class ArrangedRows {
     const int digits = halves && table_.takes_bfloat16(p.format) ? kAsBfloat16
                        : table_.takes_bytes(p.format)            ? p.digits()
                                                                  : 0;
-    for (int64_t r = 0; r < job.rows; r++) arrange(r, digits) || arrange(r, 0);
+    const int64_t each = parts(p.k, kArrangedPart);
+    constexpr double kPrice = 0.3 * double(kArrangedPart);
+    // Of rows that must be floats.
+    std::atomic<bool> failed[kFewRows]{};
+    parallel(call, job.rows * each, kPrice, [&](int64_t begin, int64_t end) {
+      for (int64_t task = begin; task < end; task++) {
+        if (!arrange(task / each, digits, task % each * kArrangedPart)) failed[task / each] = true;
+      }
+    });
+    for (int64_t r = 0; r < job.rows; r++) {
+      for (int64_t first = 0; failed[r] && first < p.k; first += kArrangedPart) arrange(r, 0, first);
+    }
   }
 
   // The rows from `first` on that are arranged alike.
@@ -40,29 +52,15 @@ class ArrangedRows {
   int64_t width() const { return width_; }
 
  private:
-  // False if a row must be floats.
-  bool arrange(int64_t r, int digits) {
+  // A part of a row, from element `first` on; false if the row must be floats.
+  bool arrange(int64_t r, int digits, int64_t first) const {
     alignas(64) float memory[kArrangedPart];
-    const int64_t group = p_.format.group;
+    const int64_t length = std::min(kArrangedPart, p_.k - first);
+    const float* x = read(r, first, length, memory);
     float* sums = sums_ + r * width_;
-    for (int64_t first = 0; first < p_.k; first += kArrangedPart) {
-      const int64_t length = std::min(kArrangedPart, p_.k - first);
-      const float* x = read(r, first, length, memory);
-      if (!table_.arrange(x, p_.k, p_.format, digits, first, length, arranged_ + r * size_)) return false;
-      for (const float* end = x + length; x < end; x += group) {
-        // Groups have 16 elements at least.
-        float sum[16] = {};
-        for (int64_t i = 0; i < group; i += 16) {
-          for (int64_t j = 0; j < 16; j++) sum[j] += x[i + j];
-        }
-        for (int64_t half = 8; half > 0; half /= 2) {
-          for (int64_t j = 0; j < half; j++) sum[j] += sum[j + half];
-        }
-        *sums++ = sum[0];
-      }
-    }
-    std::fill_n(sums, kScalePad, 0.0f);
-    return true;
+    table_.sum_groups(x, length, p_.format.group, sums + first / p_.format.group);
+    if (first + length == p_.k) std::fill_n(sums + p_.groups, kScalePad, 0.0f);
+    return table_.arrange(x, p_.k, p_.format, digits, first, length, arranged_ + r * size_);
   }
 
   // Elements from `first` on in float32, rounded if the product asks for that.

@@ -8,6 +8,8 @@
 #include <hwy/cache_control.h>
 
 #include "simd/code_values.h"
+#include "simd/compiler.h"
+#include "simd/lane_sums.h"
 #include "simd/quantized_across.h"
 #include "simd/quantized_bfloat16.h"
 #include "simd/quantized_bytes.h"
@@ -242,6 +244,26 @@ bool arrange(const float* x, int64_t columns, CodeFormat format, int digits, int
   return true;
 }
 
+// Groups have 16 elements at least: the sums of those that are so far apart come together by halves.
+void sum_groups(const float* x, int64_t length, int64_t group, float* sums) {
+  const Floats d;
+  constexpr int kParts = 16 / int(hn::MaxLanes(d));
+  const int64_t N = int64_t(hn::Lanes(d));
+  for (const float* const last = x + length; x < last; sums++) {
+    V sum[kParts];
+    LZ_UNROLL for (int i = 0; i < kParts; i++) sum[i] = hn::Zero(d);
+    for (const float* const end = x + group; x < end; x += 16) {
+      LZ_UNROLL for (int i = 0; i < kParts; i++) sum[i] = hn::Add(sum[i], hn::LoadU(d, x + i * N));
+    }
+    LZ_UNROLL for (int half = kParts / 2; half > 0; half /= 2) {
+      LZ_UNROLL for (int i = 0; i < half; i++) sum[i] = hn::Add(sum[i], sum[i + half]);
+    }
+    auto all = sum_of_blocks(d, sum[0]);
+    all = hn::Add(all, hn::Shuffle1032(all));
+    *sums = hn::GetLane(hn::Add(all, hn::Shuffle2301(all)));
+  }
+}
+
 template <int kBits>
 void dot_across(const PackedRows& p, const float* x, float* y) {
   for (int64_t row = 0; row < p.rows; row++)
@@ -312,9 +334,9 @@ void dot(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
 }  // namespace
 
 const QuantizedTable& quantized_table() {
-  static constexpr QuantizedTable table = {takes_bytes, takes_bfloat16,   decode,
-                                           expand,      reads_no_padding, arranged_size,
-                                           arrange,     most_vectors,     dot};
+  static constexpr QuantizedTable table = {
+      takes_bytes,   takes_bfloat16, decode,     expand,       reads_no_padding,
+      arranged_size, arrange,        sum_groups, most_vectors, dot};
   return table;
 }
 

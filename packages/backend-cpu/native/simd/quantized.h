@@ -77,6 +77,8 @@ struct QuantizedTable {
   // stay bfloat16. Without digits they are floats, which the whole vector must be where this returns false.
   bool (*arrange)(const float* x, int64_t columns, CodeFormat format, int digits, int64_t first,
                   int64_t length, float* to);
+  // The sums of a vector's groups, of which the last one ends at `length`.
+  void (*sum_groups)(const float* x, int64_t length, int64_t group, float* sums);
   // Vectors of so many digits for which codes are unpacked once.
   int64_t (*most_vectors)(int digits);
   // y[m · y_step + r] = Σ_k (scale · code + bias) · x[m][k]
