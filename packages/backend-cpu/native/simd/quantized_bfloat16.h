@@ -1,4 +1,4 @@
-// Rows of codes of E2M1, E4M3 and of 5 or 6 bits times vectors of bfloat16 numbers, by the instruction that
+// Rows of codes of E2M1, E4M3 and of 4 to 6 bits times vectors of bfloat16 numbers, by the instruction that
 // adds products of pairs of such numbers (AVX512_BF16), which hold each of these codes.
 //
 // Several vectors are limited by the two units that multiply: one multiplication by scales follows four
@@ -56,6 +56,24 @@ HWY_NOINLINE const char* with_zeros(const char* from, int64_t left, char* to) {
 template <int kBits, Code kCode>
 struct Unpacked;
 
+// Numbers from 128 on, of which the lowest bits are the codes in the lowest bits of lanes.
+template <int kBits>
+HWY_INLINE __m512i offset_numbers(__m512i w) {
+  const __m512i codes = _mm512_set1_epi16((1 << kBits) - 1);
+  return _mm512_ternarylogic_epi32(w, codes, _mm512_set1_epi16(short(bfloat16_bits(128))), 0xea);
+}
+template <>
+struct Unpacked<4, Code::integer> {
+  static constexpr int kGroup = 16;
+  static constexpr float kOffset = 128;
+  static constexpr int place(int v, int lane) { return lane * 4 + v; }
+  HWY_INLINE void operator()(const char* from, __m512i* to) const {
+    const __m512i w = _mm512_loadu_si512(from);
+    LZ_UNROLL for (int v = 0; v < kParts; v++) to[v] =
+        offset_numbers<4>(v == 0 ? w : _mm512_srli_epi16(w, 4 * v));
+  }
+};
+
 // A table's indices are the lowest five bits.
 struct WideTable {
   alignas(64) uint16_t values[32];
@@ -85,7 +103,7 @@ struct Gathered {
   alignas(64) uint16_t shifts[32];
 };
 // Two codes come to each 16 bits; half of each 32 codes, a quarter of a register, then the other half. Each
-// is shifted to the lowest bits of a mantissa, which makes a number from 128 on of it.
+// is shifted to the lowest bits.
 template <int kBits>
 struct UnpackedPairs {
   static constexpr int kGroup = 32;
@@ -97,16 +115,12 @@ struct UnpackedPairs {
       const __m512i w = _mm512_permutex2var_epi8(low, _mm512_load_si512(order[half].bytes), high);
       const __m512i first = _mm512_load_si512(order[half].shifts);
       const __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(kBits));
-      to[2 * half] = numbers(_mm512_srlv_epi16(w, first));
-      to[2 * half + 1] = numbers(_mm512_srlv_epi16(w, second));
+      to[2 * half] = offset_numbers<kBits>(_mm512_srlv_epi16(w, first));
+      to[2 * half + 1] = offset_numbers<kBits>(_mm512_srlv_epi16(w, second));
     }
   }
 
  private:
-  static HWY_INLINE __m512i numbers(__m512i w) {
-    const __m512i codes = _mm512_set1_epi16((1 << kBits) - 1);
-    return _mm512_ternarylogic_epi32(w, codes, _mm512_set1_epi16(short(bfloat16_bits(kOffset))), 0xea);
-  }
   static constexpr int kBytes = kStepCodes * kBits / 8, kSecond = kBytes - 64;
   static constexpr Gathered order_of(int half) {
     Gathered g{};
@@ -173,8 +187,14 @@ template <class F>
 HWY_INLINE void by_unpacked(CodeFormat format, F&& f) {
   if (format.code == Code::e4m3) return f.template operator()<8, Code::e4m3>();
   if (format.code == Code::e2m1) return f.template operator()<4, Code::e2m1>();
-  if (format.bits == 5) return f.template operator()<5, Code::integer>();
-  if (format.bits == 6) return f.template operator()<6, Code::integer>();
+  switch (format.bits) {
+    case 4:
+      return f.template operator()<4, Code::integer>();
+    case 5:
+      return f.template operator()<5, Code::integer>();
+    case 6:
+      return f.template operator()<6, Code::integer>();
+  }
 }
 
 // True if rows of a format's codes are multiplied as bfloat16 here.
