@@ -57,6 +57,7 @@ const RULES: [string, AttentionRules][] = [
   ["a cap", { ...none, cap: 1.5 }],
   ["a window and a cap", { ...none, window: 3, cap: 2 }],
   ["sinks", { ...none, sinks: mx.array([0.5, -1, 2, 0]) }],
+  ["sinks and a cap", { ...none, cap: 2, sinks: mx.array([0.5, -1, 2, 0]) }],
   ["sinks and a window", { ...none, window: 4, sinks: mx.array([0.5, -1, 2, 0]) }],
 ]
 

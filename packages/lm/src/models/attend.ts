@@ -125,7 +125,7 @@ export function masked(
   { scale, sinks, cap }: AttentionRules,
   mask: mx.Array | "causal" | null,
 ): mx.Array {
-  if (cap !== null && mask !== "causal") return capped(q, keys, values, scale, cap, mask)
+  if (cap !== null && mask !== "causal") return capped(q, keys, values, { scale, cap, sinks }, mask)
   return mx.fast.scaledDotProductAttention(q, keys, values, { scale, mask, sinks })
 }
 
@@ -134,8 +134,7 @@ function capped(
   q: mx.Array,
   k: mx.Array,
   v: mx.Array,
-  scale: number,
-  cap: number,
+  { scale, cap, sinks }: Pick<AttentionRules, "scale" | "sinks"> & { readonly cap: number },
   seen: mx.Array | null,
 ): mx.Array {
   const [batch, heads, length, features] = q.shape
@@ -147,6 +146,15 @@ function capped(
     const mask = seen.ndim === 4 ? seen.expandDims(1) : seen
     scores = mx.where(mask, scores, -Infinity)
   }
-  const weights = mx.softmax(scores, -1).astype(v.dtype)
+  const weights = weightsOf(scores, sinks).astype(v.dtype)
   return mx.matmul(weights, v.expandDims(2)).reshape([batch, heads, length, v.shape[3]])
+}
+
+/** The weights of keys: the softmax of scores [batch, groups, heads in each, queries, keys] and the sinks. */
+export function weightsOf(scores: mx.Array, sinks: mx.Array | null): mx.Array {
+  if (sinks === null) return mx.softmax(scores, -1)
+  const [, groups, heads] = scores.shape
+  const sink = sinks.astype(mx.float32).reshape([1, groups, heads, 1, 1])
+  const all = mx.concatenate([mx.broadcastTo(sink, [...scores.shape.slice(0, -1), 1]), scores], -1)
+  return mx.softmax(all, -1).index("...", mx.s(1, null))
 }

@@ -3,7 +3,7 @@
  * loss of accuracy.
  */
 import * as mx from "@lazuli/core"
-import type { AttentionRules, Pass } from "./attend"
+import { type AttentionRules, type Pass, weightsOf } from "./attend"
 import { type CacheState, checkSaved, disposeAll, type LayerCache, put, shared, tokens } from "./cache"
 
 /** Packed values, scales and biases. */
@@ -69,12 +69,7 @@ export class QuantizedCache implements LayerCache {
     if (rules.cap !== null) scores = scores.divide(rules.cap).tanh().multiply(rules.cap)
     if (length > 1 || rules.window !== null)
       scores = mx.where(pass.mask(length, total, rules.window), scores, -Infinity)
-    if (rules.sinks) {
-      const sinks = rules.sinks.astype(mx.float32).reshape([1, groups, heads / groups, 1, 1])
-      scores = mx.concatenate([mx.broadcastTo(sinks, [...scores.shape.slice(0, -1), 1]), scores], -1)
-    }
-    let weights = mx.softmax(scores, -1)
-    if (rules.sinks) weights = weights.index("...", mx.s(1, null))
+    const weights = weightsOf(scores, rules.sinks)
     const y = multiply(weights.astype(q.dtype), v, false)
     return y.reshape([batch, heads, length, features])
   }
