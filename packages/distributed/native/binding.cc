@@ -1,15 +1,15 @@
 // The functions that JavaScript calls; the only file that knows Node-API.
+#include <fcntl.h>
 #include <node_api.h>
-#ifdef __linux__
 #include <signal.h>
-#include <sys/prctl.h>
 #include <unistd.h>
-#endif
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <set>
+#include <thread>
 
 #include "groups.h"
 #include "wire/checksum.h"
@@ -260,15 +260,25 @@ napi_value entry(napi_env env, napi_callback_info info) {
   return nullptr;
 }
 
-// A process whose launcher was killed must not stay.
+int number_in(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text ? std::atoi(text) : 0;
+}
+
+// A process whose launcher was killed must not stay: the launcher holds the other end of a pipe, and writes
+// nothing.
 void end_with_launcher() {
-#ifdef __linux__
-  const char* parent = std::getenv("LAZULI_PARENT");
-  const int launcher = parent ? std::atoi(parent) : 0;
-  if (launcher <= 0 || getppid() != launcher) return;
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != launcher) raise(SIGTERM);
-#endif
+  static std::atomic<bool> begun{false};
+  const int line = number_in("LAZULI_LIFELINE");
+  // Processes that a rank starts inherit its environment, but not the pipe.
+  if (line <= 0 || getppid() != number_in("LAZULI_PARENT") || begun.exchange(true)) return;
+  fcntl(line, F_SETFD, FD_CLOEXEC);
+  std::thread([line] {
+    char byte;
+    while (read(line, &byte, 1) < 0 && errno == EINTR) {
+    }
+    kill(getpid(), SIGTERM);
+  }).detach();
 }
 
 void clean_up(void* data) {

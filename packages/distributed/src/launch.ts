@@ -94,7 +94,7 @@ const addressOf = (host: string): string =>
   isLocal(host) ? hostname() : host.slice(host.lastIndexOf("@") + 1)
 
 /** Variables of this machine, or this process, alone. */
-const OWN = new Set(["LAZULI_SECRET", "LAZULI_PARENT", "LAZULI_LISTENER", "LAZULI_JOINED"])
+const OWN = new Set(["LAZULI_SECRET", "LAZULI_PARENT", "LAZULI_LIFELINE", "LAZULI_LISTENER", "LAZULI_JOINED"])
 /** The variables by which the user has set something of ours, for ranks on other machines. */
 const settings = (): Record<string, string> =>
   Object.fromEntries(
@@ -213,15 +213,15 @@ function startHere(
     ...variables,
     LAZULI_SECRET: secret,
     LAZULI_PARENT: String(process.pid),
+    LAZULI_LIFELINE: library === null ? "" : "3",
     LAZULI_JOINED: "",
-    LAZULI_LISTENER: inherits ? "3" : "",
+    LAZULI_LISTENER: inherits ? "4" : "",
   }
-  const stdio: ("ignore" | "pipe" | number)[] = ["ignore", "pipe", "pipe"]
-  // The addon ends a rank with its launcher, also before it joins.
+  // The addon ends a rank with its launcher, also before it joins: the fourth file ends with this process, however that ends.
   const preload = library === null ? [] : ["--require", library]
   return spawn(process.execPath, [...preload, ...withoutSource(process.execArgv), ...command], {
     env,
-    stdio: inherits ? [...stdio, listener] : stdio,
+    stdio: ["ignore", "pipe", "pipe", library === null ? "ignore" : "pipe", ...(inherits ? [listener] : [])],
   })
 }
 
@@ -352,8 +352,11 @@ function endOf(
       for (const stream of [child.stdout, child.stderr])
         if (stream)
           inLines(stream, (line) => {
-            if (host !== null && !each.hasBegun && line === BEGUN) begin()
-            else print(line, rank, stream === child.stderr)
+            // A shell may print before it without an end of line.
+            const begins = host !== null && !each.hasBegun && line.endsWith(BEGUN)
+            if (begins) begin()
+            const text = begins ? line.slice(0, -BEGUN.length) : line
+            if (text !== "" || !begins) print(text, rank, stream === child.stderr)
           })
       child.once("error", (error) => {
         print(`cannot be started: ${error.message}`, rank, true)
@@ -362,7 +365,9 @@ function endOf(
       whenEnded(child, (status, killedBy) => {
         const failed = status === null || status !== 0
         if (failed && !ending && !interrupted) {
-          code ||= status ?? 128 + signalNumber(killedBy)
+          const its = status ?? 128 + signalNumber(killedBy)
+          // By ssh a rank may be heard of after those that failed because of it, which no signal ends.
+          if (code === 0 || (host !== null && code < 128 && its >= 128)) code = its
           print(killedBy ? `was ended by ${killedBy}` : `ended with code ${status}`, rank, true)
           startNoMore()
           setTimeout(() => end(PATIENCE), GRACE).unref()
@@ -384,7 +389,7 @@ function whenEnded(
 ): void {
   child.once("exit", () => {
     const close = (): void => {
-      for (const stream of [child.stdout, child.stderr]) stream?.destroy()
+      for (const stream of child.stdio) stream?.destroy()
     }
     // Once more is read what is there.
     setTimeout(() => setImmediate(close), DRAIN).unref()

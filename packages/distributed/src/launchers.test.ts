@@ -187,6 +187,28 @@ test.runIf(has6).each(["[::1]", "::1", ...own6.slice(0, 1)])(
   60_000,
 )
 
+/** The same for a link, whose name is part of it. */
+const [link] = Object.entries(networkInterfaces()).flatMap(([name, all]) =>
+  (all ?? []).filter(({ scopeid = 0 }) => scopeid > 0).map(({ address }) => `[${address}%${name}]`),
+)
+test.runIf(link)(
+  "ranks meet by an address of one link",
+  async () => {
+    const job = {
+      LAZULI_SIZE: "3",
+      LAZULI_SECRET: "own",
+      LAZULI_BACKEND: "ring",
+      LAZULI_ADDRESS: `${link}:${await freePort()}`,
+      LAZULI_JOIN_LIMIT: "20",
+    }
+    const outputs = await Promise.all(
+      [0, 1, 2].map((rank) => outputOf({ ...job, LAZULI_RANK: String(rank) })),
+    )
+    expect(outputs.map((out) => JSON.parse(out).name)).toEqual(["none", "none", "none"])
+  },
+  60_000,
+)
+
 test("torchrun's address may be one of IPv6", () => {
   const env = { RANK: "0", WORLD_SIZE: "2", MASTER_PORT: "1", LAZULI_SECRET: "own" }
   const addresses = ["::1", "[fd00::2]", "localhost"].map(
@@ -236,6 +258,35 @@ test("ssh starts ranks on other hosts, with the secret by its input", async () =
   expect(asked).toContain("LAZULI_CONNECTIONS='2'")
 }, 60_000)
 
+test("ssh's program is begun behind a shell that prints without an end of line", async () => {
+  const ssh = join(folder, "ssh")
+  writeFileSync(ssh, '#!/bin/sh\nprintf Welcome\nexec sh -c "$5"\n')
+  chmodSync(ssh, 0o755)
+  vi.stubEnv("PATH", `${folder}${delimiter}${process.env.PATH}`)
+  // More than are started before the first has begun.
+  const { code, out } = await runJob(["-e", "setTimeout(() => console.log('here'), 300)"], 9, {
+    hosts: ["127.0.0.2"],
+  })
+  expect([code, out]).toEqual([0, new Array(9).fill(["Welcome", "here"])])
+}, 30_000)
+
+test("the exit code is that of a rank that was killed, also where ssh tells of another one before", async () => {
+  const ssh = join(folder, "ssh")
+  writeFileSync(ssh, '#!/bin/sh\nsh -c "$5"\ncode=$?\n[ $code = 137 ] && sleep 1\nexit $code\n')
+  chmodSync(ssh, 0o755)
+  vi.stubEnv("PATH", `${folder}${delimiter}${process.env.PATH}`)
+  const { code, out, errors } = await runJob([program, "kill"], 2, {
+    hosts: ["127.0.0.2", "127.0.0.3"],
+    ranks: 1,
+    backend: "ring",
+    timeLimit: 5,
+  })
+  expect(errors[0]).toEqual(["ended with code 3"])
+  expect(errors[1]).toContain("ended with code 137")
+  expect(JSON.parse(out[0][0])).toMatchObject({ name: "DistributedError", rank: 1 })
+  expect(code).toBe(137)
+}, 60_000)
+
 test("an interrupt ends ssh at once while it connects", async () => {
   const ssh = join(folder, "ssh")
   writeFileSync(ssh, "#!/bin/sh\nexec sleep 60\n")
@@ -248,26 +299,28 @@ test("an interrupt ends ssh at once while it connects", async () => {
   expect(performance.now() - begin).toBeLessThan(2000)
 })
 
-test.runIf(process.platform === "linux")(
-  "ranks that have not joined end with their launcher",
-  async () => {
-    const launcher = pathToFileURL(await programOf("../src/launch")).href
-    const script = `import { launch } from ${JSON.stringify(launcher)}
-      await launch({ command: ["-e", "console.log(process.pid); setInterval(() => {}, 1000)"], ranks: 2 })`
-    const child = spawn(process.execPath, ["--input-type=module", "-e", script])
-    const pids = await new Promise<number[]>((resolve) => {
-      let text = ""
-      child.stdout.on("data", (part) => {
-        text += String(part)
-        const found = [...text.matchAll(/\] (\d+)\n/g)].map(([, pid]) => Number(pid))
-        if (found.length === 2) resolve(found)
-      })
+test("ranks that have not joined end with their launcher, and what they have started lives on", async () => {
+  const launcher = pathToFileURL(await programOf("../src/launch")).href
+  // Processes that they start inherit their environment and options, and live on.
+  const program = `const { spawn } = require("node:child_process")
+    const options = [...process.execArgv.slice(0, 2), "-e", "setTimeout(() => {}, 4000)"]
+    const own = spawn(process.execPath, options, { stdio: "ignore", detached: true })
+    console.log(process.pid, own.pid); setInterval(() => {}, 1000)`
+  const script = `import { launch } from ${JSON.stringify(launcher)}
+    await launch({ command: ["-e", ${JSON.stringify(program)}], ranks: 2 })`
+  const child = spawn(process.execPath, ["--input-type=module", "-e", script])
+  const pids = await new Promise<number[][]>((resolve) => {
+    let text = ""
+    child.stdout.on("data", (part) => {
+      text += String(part)
+      const found = [...text.matchAll(/\] (\d+) (\d+)\n/g)].map(([, ...both]) => both.map(Number))
+      if (found.length === 2) resolve(found)
     })
-    child.kill("SIGKILL")
-    await vi.waitUntil(() => !pids.some(isThere), { timeout: 5000, interval: 50 })
-  },
-  30_000,
-)
+  })
+  child.kill("SIGKILL")
+  await vi.waitUntil(() => !pids.some(([pid]) => isThere(pid)), { timeout: 3000, interval: 50 })
+  for (const [, own] of pids) expect(isThere(own)).toBe(true)
+}, 30_000)
 
 test("of a host that cannot be reached ssh says so, and gives the exit code", async () => {
   const ssh = join(folder, "ssh")

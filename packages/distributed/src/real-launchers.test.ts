@@ -111,8 +111,7 @@ describe("by ssh", () => {
     return outcomeOf(process.execPath, [...own, ...limits, ...args], { PATH: path, LAZULI_QUIET: "1" }, heard)
   }
   const sshTest = (name: string, run: () => Promise<void>): void =>
-    // On a busy machine ssh may tell of a killed rank after another one has ended because of it.
-    test(name, { timeout: 60_000, retry: 2 }, async ({ skip }) => {
+    test(name, { timeout: 60_000 }, async ({ skip }) => {
       if (!isInstalled) skip(`there is no ${SSHD}: install openssh-server`)
       await run()
     })

@@ -108,6 +108,16 @@ std::string host_text() {
 
 }  // namespace
 
+// An address of one link, as fe80::1%eth0, names it as rank 0 does.
+void World::take_own_link(Seat& seat) const {
+  const size_t own = options_.address.find('%');
+  const std::string theirs = seat.address;
+  const size_t link = theirs.find('%');
+  if (own == std::string::npos || link == std::string::npos) return;
+  snprintf(seat.address, sizeof seat.address, "%s%s", theirs.substr(0, link).c_str(),
+           options_.address.substr(own).c_str());
+}
+
 Hello World::hello(Purpose purpose, int index, int port) const {
   Hello it;
   it.rank = rank();
@@ -215,6 +225,7 @@ void World::meet_at_rendezvous(Socket& listener) {
       socket.read(&member->seat, sizeof member->seat, deadline);
       member->seat.address[sizeof member->seat.address - 1] = 0;
       member->seat.host[sizeof member->seat.host - 1] = 0;
+      take_own_link(member->seat);
     }
   } catch (const SocketError& error) {
     throw Failure(

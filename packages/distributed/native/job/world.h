@@ -112,6 +112,7 @@ class World {
   // All ranks are on this host.
   bool is_local() const;
   void meet_at_rendezvous(Socket& listener);
+  void take_own_link(Seat& seat) const;
   void gather_at_rendezvous(int port);
   void connect_all(const Socket& listener);
   void connect_to_member(int rank);

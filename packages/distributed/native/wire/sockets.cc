@@ -51,12 +51,11 @@ bool permits_buffer() {
 #endif
 
 // An address without its port; empty where there is none.
-std::string text_of(const sockaddr_storage& address) {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (address.ss_family == AF_INET)
-    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(address).sin_addr, text, sizeof text);
-  else if (address.ss_family == AF_INET6)
-    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr, text, sizeof text);
+std::string text_of(const sockaddr_storage& address, socklen_t size) {
+  char text[NI_MAXHOST] = "";
+  if (getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, text, sizeof text, nullptr, 0,
+                  NI_NUMERICHOST) != 0)
+    return "";
   // One of IPv4, to a socket that takes both.
   const std::string mapped = "::ffff:", whole = text;
   return whole.rfind(mapped, 0) == 0 ? whole.substr(mapped.size()) : whole;
@@ -65,7 +64,7 @@ std::string text_of(const sockaddr_storage& address) {
 std::string address_of(int fd, int (*name)(int, sockaddr*, socklen_t*)) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
-  return name(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 ? text_of(address) : "";
+  return name(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 ? text_of(address, size) : "";
 }
 
 // Within a host nothing is lost, and an algorithm that paces by measured times, as BBR does, takes longer.
@@ -232,9 +231,10 @@ Socket connect_to(const std::string& host, int port, Instant deadline) {
       if (connect(socket.fd(), at->ai_addr, at->ai_addrlen) != 0) failed = errno;
       // Another address may answer where this one does not.
       const Instant until = addresses.first->ai_next ? std::min(deadline, Clock::now() + kAddress) : deadline;
-      if (failed == EINPROGRESS && wait_for(socket.fd(), true, until)) {
+      if (failed == EINPROGRESS) {
+        failed = ETIMEDOUT;
         socklen_t size = sizeof failed;
-        getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &failed, &size);
+        if (wait_for(socket.fd(), true, until)) getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &failed, &size);
       }
     }
     if (failed == 0) {
