@@ -202,6 +202,23 @@ test
   60_000,
 )
 
+test.runIf(hasMpirun)(
+  "sizes of which one goes by messages and the others by MPI's own algorithms differ at once",
+  async () => {
+    const { out, errors } = await runUnderMpi([program, "count", "5", "1000", "1000000"], 3, {
+      env: { LAZULI_MPI: "mixed", LAZULI_TIME_LIMIT: String(4 * LIMIT) },
+    })
+    for (const lines of out) {
+      const { name, message, took } = JSON.parse(lines[0] ?? "{}")
+      expect(name, errors).toBe("DistributedError")
+      expect(message).toMatch(/allSum of 900 float32 elements/)
+      expect(message).toMatch(/allSum of 1000000 float32 elements/)
+      expect(took).toBeLessThan(3 * LIMIT * 1000)
+    }
+  },
+  60_000,
+)
+
 test
   .runIf(hasMpirun)
   .each(

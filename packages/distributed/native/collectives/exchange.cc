@@ -40,6 +40,15 @@ int Exchange::receive(int from, void* target, size_t bytes, const void* with) {
   return first;
 }
 
+void Exchange::meet() {
+  for (int r = 0; r < group_->size(); r++) {
+    if (r == group_->rank()) continue;
+    send(r, nullptr, 0);
+    receive(r, nullptr, 0);
+  }
+  run();
+}
+
 void Exchange::finish(const In& piece, const char* from) {
   if (piece.with)
     reduce(work_->reduction, work_->dtype, piece.target, piece.with, from,

@@ -24,6 +24,8 @@ class Exchange {
   int receive(int from, void* target, size_t bytes, const void* with = nullptr);
   // Moves pieces until all are where they belong.
   virtual void run() = 0;
+  // Waits for all members, each of which tells every other one its operation.
+  void meet();
 
  protected:
   struct Out {

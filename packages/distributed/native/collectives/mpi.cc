@@ -68,21 +68,19 @@ constexpr int64_t kMost = int64_t(1) << 30;
 // Among so many members at most, arrays of up to so many bytes take longer by MPI's own algorithms: messages
 // carry their labels, and need no thread that waits.
 constexpr int kFew = 16;
-constexpr int64_t kSmall = 16 * 1024;
+constexpr int64_t kSmall = 1024 * 1024;
 
 // Operations among hosts, by MPI's own algorithms, which know the network.
 class Mpi : public Transport {
  public:
-  // Arrays of up to `small` bytes go by messages.
-  Mpi(const Group& group, std::shared_ptr<MpiMeans> means, int64_t small)
-      : messages_(make_direct(group, "mpi", make_mpi_exchange(group, means))),
-        comm_(means->comm),
-        small_(small) {}
+  // `mixes`: arrays of up to kSmall bytes go by messages, and so do the labels of all others.
+  Mpi(const Group& group, std::shared_ptr<MpiMeans> means, bool mixes)
+      : Mpi(group, means->comm, make_mpi_exchange(group, means, true), mixes) {}
   const char* name() const override { return "mpi"; }
 
   void run(Group& group, const Work& work, uint64_t sequence) override {
     const MpiLibrary& mpi = *mpi_library();
-    const bool is_small = work.count * int64_t(size_of(work.dtype)) <= small_;
+    const bool is_small = mixes_ && work.count * int64_t(size_of(work.dtype)) <= kSmall;
     if (work.kind == Kind::send || work.kind == Kind::recv || work.count > kMost || is_small)
       return messages_->run(group, work, sequence);
     const MpiHandle type = type_of(work.dtype), comm = comm_;
@@ -115,9 +113,23 @@ class Mpi : public Transport {
   }
 
  private:
-  // Calls MPI once all members are known to be in the same operation, which MPI does not ask about: the
-  // largest and the smallest label are equal then. Otherwise they tell each other theirs.
+  Mpi(const Group& group, MpiHandle comm, std::unique_ptr<Exchange> exchange, bool mixes)
+      : exchange_(*exchange),
+        messages_(make_direct(group, "mpi", std::move(exchange))),
+        comm_(comm),
+        mixes_(mixes) {}
+
+  // Calls MPI once all members are known to be in the same operation, which MPI does not ask about.
   void call(Group& group, const Work& work, uint64_t sequence, std::function<int()> body) {
+    if (!mixes_) return call_compared(group, work, sequence, std::move(body));
+    exchange_.begin(group, work, sequence);
+    exchange_.meet();
+    call_mpi(group, std::move(body));
+  }
+
+  // The largest and the smallest label are equal where all do the same. Otherwise they tell each other
+  // theirs.
+  void call_compared(Group& group, const Work& work, uint64_t sequence, std::function<int()> body) {
     constexpr size_t kWords = sizeof(Label) / sizeof(uint64_t);
     struct Labels {
       uint64_t mine[2 * kWords], greatest[2 * kWords];
@@ -203,9 +215,10 @@ class Mpi : public Transport {
     return op;
   }
 
+  Exchange& exchange_;  // of `messages_`
   std::unique_ptr<Transport> messages_;
   const MpiHandle comm_;
-  const int64_t small_;
+  const bool mixes_;
 };
 
 bool started = false;
@@ -267,6 +280,8 @@ bool join_mpi(const World& world) {
   int before = 0;
   mpi.initialized(&before);
   if (!before) {
+    // With UCX, Open MPI would overwrite the code of munmap and the like while V8's threads may be in it.
+    setenv("OMPI_MCA_memory", "^patcher", 0);
     int level = 0;
     constexpr int kSerialized = 2;
     if (mpi.init_thread(nullptr, nullptr, kSerialized, &level) != 0) return false;
@@ -314,7 +329,9 @@ std::shared_ptr<MpiMeans> means_of(Group& group) {
     for (int r = 0; r < group.size(); r++)
       if (std::memcmp(all.data() + sizeof index * size_t(r), &index, sizeof index) != 0) found = nullptr;
   }
-  if (!found) {
+  if (found) {
+    found->means.uses++;
+  } else {
     found = new Known;
     found->means.comm = make_communicator(group);
     std::lock_guard lock(known_guard);
@@ -336,9 +353,10 @@ std::unique_ptr<Transport> make_mpi(Group& group) {
   const auto means = means_of(group);
   if (way == "collectives" || way == "mixed") {
     const bool mixes = way == "mixed" && group.size() <= kFew;
-    return std::make_unique<Mpi>(group, means, mixes ? kSmall : -1);
+    return std::make_unique<Mpi>(group, means, mixes);
   }
-  auto messages = make_direct(group, "mpi", make_mpi_exchange(group, means));
+  auto messages =
+      make_direct(group, "mpi", make_mpi_exchange(group, means, group.members_here() < group.size()));
   if (way != "memory") return messages;
   if (!means->asked) {
     means->memories = share_mpi_memory(group, means->comm);

@@ -14,11 +14,13 @@ namespace lazuli::dist {
 // one group of these members after another.
 struct MpiMeans {
   MpiHandle comm = nullptr;  // of the members, by their ranks in the group
+  int uses = 0;              // groups that had them before, which all members count
   bool asked = false;        // for memory
   Memories memories;         // that they share; none where they do not
 };
 
-std::unique_ptr<Exchange> make_mpi_exchange(const Group& group, std::shared_ptr<MpiMeans> means);
+// `is_far`: some members are on other hosts.
+std::unique_ptr<Exchange> make_mpi_exchange(const Group& group, std::shared_ptr<MpiMeans> means, bool is_far);
 // Waits for a call that cannot be given up, for as long as all ranks are there. No other thread of this
 // process is in MPI: the caller has the world's turn.
 void call_mpi(const Group& group, std::function<int()> call);

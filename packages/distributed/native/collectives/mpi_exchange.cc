@@ -22,20 +22,22 @@ constexpr unsigned kYield = 64;
 constexpr unsigned kCrowdedYield = 4;
 constexpr auto kCheck = std::chrono::milliseconds(1);
 
-struct Letter {
-  Label label;
-  char data[4096 - sizeof(Label) - 64];  // below the size from which Open MPI asks first
+// Open MPI asks the receiver before it sends more than 4 KB in a host's memory, and more than 64 KB by TCP.
+struct Sizes {
+  size_t inside;   // data in a first message, behind the label, that is sent unasked
+  size_t unasked;  // up to so many bytes, several such messages cost less than one that is asked for
 };
-constexpr size_t kInside = sizeof(Letter::data);
-static_assert(kInside % 16 == 0);
-// Up to so many bytes, several messages for which Open MPI does not ask cost less than one for which it does.
-constexpr size_t kUnasked = 3 * kInside;
+constexpr size_t kNearest = 4096 - sizeof(Label) - 64;
+constexpr Sizes kNear{kNearest, 3 * kNearest}, kFar{60 * 1024, 64 * 1024};
+static_assert(kNearest % 16 == 0);
 
 class MpiExchange : public Exchange {
  public:
-  MpiExchange(const Group& group, std::shared_ptr<MpiMeans> means)
-      : mpi_(*mpi_library()),
+  MpiExchange(const Group& group, std::shared_ptr<MpiMeans> means, bool is_far)
+      : sizes_(is_far ? kFar : kNear),
+        mpi_(*mpi_library()),
         means_(std::move(means)),
+        tag_(means_->uses % kTags),
         crowded_(group.is_crowded()),
         lanes_(size_t(group.size())) {}
 
@@ -72,10 +74,10 @@ class MpiExchange : public Exchange {
     size_t taken = 0;   // pieces so far
     MpiHandle receiving[kAhead];
     Scratch scratch[kAhead];
-    Letter letter, theirs;
+    Scratch letter, theirs;  // each a label, and data behind it
   };
 
-  size_t most_of(size_t bytes) const override { return bytes <= kUnasked ? kInside : kPiece; }
+  size_t most_of(size_t bytes) const override { return bytes <= sizes_.unasked ? sizes_.inside : kPiece; }
   void clear() override {
     for (Lane& lane : lanes_) {
       lane.out.clear();
@@ -112,13 +114,14 @@ class MpiExchange : public Exchange {
     bool moved = false;
     while (!lane.out.empty() && lane.sending.size() < kAhead && may_go(lane.out.front())) {
       const Out piece = lane.out.front();
-      const bool first = !lane.introduced, inside = first && piece.bytes <= kInside;
+      const bool first = !lane.introduced, inside = first && piece.bytes <= sizes_.inside;
       MpiHandle sending = nullptr;
       if (first) {
         lane.introduced = true;
-        lane.letter.label = label_;
-        if (inside && piece.bytes) std::memcpy(lane.letter.data, piece.data, piece.bytes);
-        send(&lane.letter, sizeof(Label) + (inside ? piece.bytes : 0), rank, &sending);
+        char* letter = lane.letter.take(sizeof(Label) + sizes_.inside);
+        std::memcpy(letter, &label_, sizeof(Label));
+        if (inside && piece.bytes) std::memcpy(letter + sizeof(Label), piece.data, piece.bytes);
+        send(letter, sizeof(Label) + (inside ? piece.bytes : 0), rank, &sending);
         if (!inside) open_++;
       } else {
         send(piece.data, piece.bytes, rank, &sending);
@@ -132,14 +135,19 @@ class MpiExchange : public Exchange {
 
   bool pull(Lane& lane, int rank) {
     if (!lane.met) {
-      if (!lane.meeting) receive(&lane.theirs, sizeof(Letter), rank, &lane.meeting);
+      const size_t most = sizeof(Label) + sizes_.inside;
+      char* letter = lane.theirs.take(most);
+      if (!lane.meeting) receive(letter, most, rank, &lane.meeting);
       if (!done(lane.meeting)) return false;
-      compare(group_->world_rank(rank), lane.theirs.label);
+      Label label;
+      std::memcpy(&label, letter, sizeof label);
+      compare(group_->world_rank(rank), label);
       lane.met = true;
       const In& piece = lane.in.front();
-      if (piece.bytes <= kInside) {
-        if (!piece.with && piece.bytes) std::memcpy(piece.target, lane.theirs.data, piece.bytes);
-        finish(piece, lane.theirs.data);
+      if (piece.bytes <= sizes_.inside) {
+        const char* data = letter + sizeof(Label);
+        if (!piece.with && piece.bytes) std::memcpy(piece.target, data, piece.bytes);
+        finish(piece, data);
         lane.in.pop();
       }
     }
@@ -176,13 +184,13 @@ class MpiExchange : public Exchange {
     return any;
   }
 
-  // Groups differ by their communicators.
-  static constexpr int kTag = 0;
+  // Groups of other members differ by their communicators. UCX has no more tags.
+  static constexpr int kTags = 1 << 15;
   void send(const void* data, size_t bytes, int rank, MpiHandle* request) const {
-    mpi_.check(mpi_.isend(data, int(bytes), mpi_.byte, rank, kTag, means_->comm, request));
+    mpi_.check(mpi_.isend(data, int(bytes), mpi_.byte, rank, tag_, means_->comm, request));
   }
   void receive(void* data, size_t bytes, int rank, MpiHandle* request) const {
-    mpi_.check(mpi_.irecv(data, int(bytes), mpi_.byte, rank, kTag, means_->comm, request));
+    mpi_.check(mpi_.irecv(data, int(bytes), mpi_.byte, rank, tag_, means_->comm, request));
   }
   bool done(MpiHandle& request) {
     int flag = 0;
@@ -192,8 +200,10 @@ class MpiExchange : public Exchange {
     return flag != 0;
   }
 
+  const Sizes& sizes_;
   const MpiLibrary& mpi_;
   const std::shared_ptr<MpiMeans> means_;
+  const int tag_;  // keeps what nobody received from a later group of the same members
   const bool crowded_;
   // A question to which the answer is no lets MPI look at everything, and give the processor away: one is
   // enough where there are fewer of these than members.
@@ -204,8 +214,9 @@ class MpiExchange : public Exchange {
 
 }  // namespace
 
-std::unique_ptr<Exchange> make_mpi_exchange(const Group& group, std::shared_ptr<MpiMeans> means) {
-  return std::make_unique<MpiExchange>(group, std::move(means));
+std::unique_ptr<Exchange> make_mpi_exchange(const Group& group, std::shared_ptr<MpiMeans> means,
+                                            bool is_far) {
+  return std::make_unique<MpiExchange>(group, std::move(means), is_far);
 }
 
 }  // namespace lazuli::dist

@@ -110,12 +110,7 @@ class Ring : public Transport {
         exchange.run();
         return;
       case Kind::barrier:
-        for (int r = 0; r < n; r++) {
-          if (r == me) continue;
-          exchange.send(r, nullptr, 0);
-          exchange.receive(r, nullptr, 0);
-        }
-        exchange.run();
+        exchange.meet();
         return;
     }
   }
