@@ -60,18 +60,24 @@ export function dataParallel<M extends nn.Module, A extends unknown[], R>(
   const run = nn.valueAndGrad(model, loss)
   return (...args) => {
     const [value, grads] = run(...args)
-    if (group.size() > 1) averageStatistics(model, { ...options, group })
-    return [averageOf(value, group), nn.averageGradients(grads, { ...options, group })]
+    const statistics = group.size() > 1 ? averageStatistics(model, { ...options, group }) : []
+    const [loss, averages] = [averageOf(value, group), nn.averageGradients(grads, { ...options, group })]
+    if (statistics.length === 0) return [loss, averages]
+    // All members use the gradients. A member that alone reads statistics later, as to save them, must find them evaluated.
+    const behind = (x: unknown): unknown => (x instanceof mx.Array ? mx.depends(x, statistics) : x)
+    return [loss, mx.treeMap(behind, averages)]
   }
 }
 
-/** Makes running statistics, which every member has of its own part of the batch, the members' averages. */
-function averageStatistics(model: nn.Module, options: DataParallelOptions): void {
+/** Makes running statistics, which every member has of its own part of the batch, the members' averages, and gives these. */
+function averageStatistics(model: nn.Module, options: DataParallelOptions): mx.Array[] {
   const norms = model
     .modules()
     .filter((module) => module instanceof nn.BatchNorm && module.training && module.runningMean)
   const own = (norms as nn.BatchNorm[]).map(({ runningMean, runningVar }) => ({ runningMean, runningVar }))
-  nn.averageGradients(own, options).forEach((average, i) => Object.assign(norms[i], average))
+  const averages = nn.averageGradients(own, options)
+  averages.forEach((average, i) => Object.assign(norms[i], average))
+  return mx.treeFlatten(averages).map(([, x]) => x as mx.Array)
 }
 
 /** A loss, or a list that begins with one: of what follows it every member has its own. */
