@@ -155,6 +155,8 @@ test("arguments are donated by position; a state of other sizes, an unused one a
   expect([t.index(1, 0).item(), total.item()]).toEqual([1, mx.arange(N).sum().item()])
   expect(() => compile(f, { donate: ["x"] as never })).toThrow(/donate must be a boolean or a list/)
   expect(() => compile(f, { donate: [-1] })).toThrow(/donate must be/)
+  const two = compile((x: mx.Array) => x.add(1), { donate: [1] })
+  expect(() => two(mx.ones([2]))).toThrow("donate names argument 1, but the function was called with 1")
 })
 
 test("what another stream made or reads is not overwritten", () => {

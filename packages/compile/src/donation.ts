@@ -24,12 +24,21 @@ export function checkDonation(donate: unknown): void {
   )
 }
 
-/** The positions of what is donated among a call's arrays: those in the arguments, then the state's. */
+/**
+ * The positions of what is donated among a call's arrays: those in the arguments, then the state's.
+ * @throws ArgumentError for an argument that the call does not have
+ */
 export function donatedPositions(
   donated: Donated,
   args: readonly unknown[],
   stateCount: number,
 ): Set<number> {
+  const missing = donated.find((which) => which !== "state" && which >= args.length)
+  if (missing !== undefined)
+    throw new ArgumentError(
+      "compile",
+      `donate names argument ${missing}, but the function was called with ${args.length}`,
+    )
   const positions = new Set<number>()
   let at = 0
   const take = (count: number, wanted: boolean): void => {
