@@ -84,6 +84,13 @@ class ArrangedRows {
   float *const arranged_, *const sums_;
 };
 
+// Columns of which so many vectors of bfloat16 numbers stay in the first cache beside packed rows. One vector
+// may be longer: few of its elements are read for each row.
+int64_t most_columns(int64_t vectors) {
+  constexpr int64_t kElements = 1 << 13, kLeast = 1 << 11;
+  return vectors == 1 ? INT64_MAX / 2 : std::max(kElements / vectors / kLeast * kLeast, kLeast);
+}
+
 }  // namespace
 
 // y = x Wᵀ for few rows of x and one or more W: rows of these are read once. They are alike but for their
@@ -94,7 +101,7 @@ void few_rows(const lz_call& call, std::span<FewRows> products) {
   const int64_t x_rows = products[0].job->rows;
   const ArrangedRows arranged(call, x, *products[0].job);
   const int64_t width = arranged.width();
-  constexpr int64_t kRows = 16;
+  constexpr int64_t kRows = kCarriedRows;
   std::atomic<bool> exhausted{false};
   // Tasks of one product and rows of x from `first` on that are alike.
   const auto sum_alike = [&](const PackedProduct& p, const PackedJob& job, int64_t begin, int64_t end,
@@ -108,22 +115,41 @@ void few_rows(const lz_call& call, std::span<FewRows> products) {
     const auto scales_at = [](const char* scales, int32_t dtype, int64_t at) {
       return scales == nullptr ? nullptr : scales + at * itemsize(dtype);
     };
-    const auto dot = [&](const PackedRows& rows, int64_t row) {
-      table.dot(rows, vectors, p.y + (job.first + first) * p.n + row, p.n);
+    const auto dot_part = [&](const PackedRows& rows, int64_t row, const Arranged& part) {
+      table.dot(rows, part, p.y + (job.first + first) * p.n + row, p.n);
     };
+    const auto dot = [&](const PackedRows& rows, int64_t row) { dot_part(rows, row, vectors); };
     const int64_t last = std::min(p.n, end * kRows);
     PackedRows rows{p.format, nullptr, p.stride, 0, p.k, ScaleKind::float32, nullptr, nullptr, step, step};
     if (const int digits = arranged.digits(first); digits != 0) {
       rows.kind = p.scale.kind();
       rows.scale_stride = p.scale_stride;
       rows.bias_stride = p.bias_stride;
+      const auto read = [&](int64_t row, int64_t count, int64_t column) {
+        rows.words = job.words + row * p.stride + column * p.format.bits / 32;
+        rows.rows = count;
+        const int64_t group = column / p.format.group;
+        rows.scales = scales_at(job.scales, p.scale.dtype, row * p.scale_stride + group);
+        rows.biases = scales_at(job.biases, p.bias.dtype, row * p.bias_stride + group);
+      };
+      if (const int64_t depth = most_columns(vectors.count); digits == kAsBfloat16 && p.k >= 2 * depth) {
+        Arranged part = vectors;
+        part.carried = thread_memory(vectors.count * kCarried);
+        if (part.carried == nullptr) return void(exhausted = true);
+        for (int64_t row = begin * kRows; row < last; row += kRows) {
+          for (part.first = 0; part.first < p.k; part.first += depth) {
+            rows.columns = std::min(depth, p.k - part.first);
+            part.last = part.first + rows.columns == p.k;
+            read(row, std::min(kRows, last - row), part.first);
+            dot_part(rows, row, part);
+          }
+        }
+        return;
+      }
       // Several passes over rows find them in the first cache.
       const int64_t most = vectors.count <= table.most_vectors(digits) ? last : kRows;
       for (int64_t row = begin * kRows; row < last; row += most) {
-        rows.words = job.words + row * p.stride;
-        rows.rows = std::min(most, last - row);
-        rows.scales = scales_at(job.scales, p.scale.dtype, row * p.scale_stride);
-        rows.biases = scales_at(job.biases, p.bias.dtype, row * p.bias_stride);
+        read(row, std::min(most, last - row), 0);
         dot(rows, row);
       }
       return;

@@ -314,9 +314,14 @@ void dot(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
       const int64_t passes = (a.count - m - 1) / most_vectors(digits) + 1,
                     count = (a.count - m - 1) / passes + 1;
 #if HWY_TARGET <= HWY_AVX3
-      if (digits == kAsBfloat16)
+      if (digits == kAsBfloat16) {
+        part.x += a.first / 2;
+        part.sums += a.first / p.format.group;
+        part.first = a.first;
+        part.carried = a.carried ? a.carried + m * kCarried : nullptr;
+        part.last = a.last;
         dot_bfloat16(p, part, count, y + m * y_step, y_step);
-      else
+      } else
 #endif
         dot_bytes(p, part, count, digits, y + m * y_step, y_step);
       m += count - 1;

@@ -55,7 +55,15 @@ struct Arranged {
   int64_t x_step;
   const float* sums;
   int64_t sums_step, count;
+  // Where rows are a part of the columns, which vectors of bfloat16 numbers may meet one after another: its
+  // first column, and sums of lanes that go from part to part, up to kCarriedRows rows of them.
+  int64_t first = 0;
+  float* carried = nullptr;
+  bool last = true;
 };
+inline constexpr int64_t kCarriedRows = 16;
+// Floats for each vector.
+inline constexpr int64_t kCarried = 16 * (kCarriedRows + 3 * 4);
 
 struct QuantizedTable {
   // True if vectors may be rounded to bytes.

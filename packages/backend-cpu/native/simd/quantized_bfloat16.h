@@ -276,21 +276,27 @@ LZ_BFLOAT16 HWY_NOINLINE void dot_bfloat16(const PackedRows& p, const Arranged& 
   const int64_t groups = p.columns / p.format.group, stride = 4 * p.stride, size = scale_size(kKind);
   const int shift =
       __builtin_ctzll(uint64_t(p.format.group)) - __builtin_ctzll(uint64_t(kStepCodes / kLanes));
-  const int64_t ahead = rows_ahead(kTogether, p.stride, kAhead);
+  const int64_t length = p.columns * kBits / 8, gap = stride - length;
+  const int64_t ahead = rows_ahead(kTogether, length / 4, kAhead);
   const int64_t scale_step = p.scale_stride * size, bias_step = p.bias_stride * size;
   const char *from = reinterpret_cast<const char*>(p.words), *next = from + ahead * stride;
   const auto* scales = static_cast<const char*>(p.scales);
   const auto* biases = static_cast<const char*>(p.biases);
   V sums[kVectors][kRows];
+  float* carried = a.carried;
+  const char* asked_row = next;
   for (int64_t done = 0; done < p.rows; done += kTogether) {
     const float* x = a.x;
     const char* row = from;
-    int64_t left = p.columns * kBits / 8;
+    int64_t left = length;
     __m512 sum[kVectors][kTogether];
     LZ_UNROLL for (int m = 0; m < kVectors; m++) {
-      LZ_UNROLL for (int r = 0; r < kTogether; r++) sum[m][r] = _mm512_setzero_ps();
+      LZ_UNROLL for (int r = 0; r < kTogether; r++) sum[m][r] =
+          a.first == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(carried + 16 * (kTogether * m + r));
     }
     for (int64_t group = 0; group < groups; group += kLanes) {
+      // A part of the columns of the next row does not follow that of a row.
+      for (; gap != 0 && next >= asked_row + length; asked_row += stride) next += gap;
       const Some some = first_lanes(groups - group);
       V scale[kTogether];
       LZ_UNROLL for (int r = 0; r < kTogether; r++) {
@@ -339,9 +345,13 @@ LZ_BFLOAT16 HWY_NOINLINE void dot_bfloat16(const PackedRows& p, const Arranged& 
     }
     const int64_t first = done % kRows;
     LZ_UNROLL for (int m = 0; m < kVectors; m++) {
-      LZ_UNROLL for (int r = 0; r < kTogether; r++) sums[m][first + r] = V{sum[m][r]};
+      LZ_UNROLL for (int r = 0; r < kTogether; r++) {
+        sums[m][first + r] = V{sum[m][r]};
+        if (!a.last) _mm512_storeu_ps(carried + 16 * (kTogether * m + r), sum[m][r]);
+      }
     }
-    if (first + kTogether == kRows) {
+    if (!a.last || a.first > 0) carried += 16 * kVectors * kTogether;
+    if (a.last && first + kTogether == kRows) {
       for (int m = 0; m < kVectors; m++) lane_sums(sums[m], y + done - first + m * y_step);
     }
     from += kTogether * stride;

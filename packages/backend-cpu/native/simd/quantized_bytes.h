@@ -301,10 +301,10 @@ HWY_INLINE hn::Vec<Floats> scales_of(const char* from, int64_t ahead, ScaleKind 
   return some_scales(from, kind, some);
 }
 
-// f of whole fours of rows; the last ones stand in for those that are missing.
+// f of whole fours of rows; the last ones stand in for those that are missing, each with the room of four.
 constexpr int kRows = 4;
 template <int kVectors, class F>
-HWY_INLINE void in_fours(F* f, const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
+HWY_INLINE void in_fours(F* f, const PackedRows& p, Arranged a, float* y, int64_t y_step) {
   PackedRows rows = p;
   rows.rows = p.rows / kRows * kRows;
   if (rows.rows > 0) f(rows, a, y, y_step);
@@ -316,7 +316,8 @@ HWY_INLINE void in_fours(F* f, const PackedRows& p, const Arranged& a, float* y,
     if (p.biases != nullptr) same.biases = static_cast<const char*>(p.biases) + row * p.bias_stride * size;
     same.stride = same.scale_stride = same.bias_stride = 0;
     same.rows = kRows;
-    float results[kVectors * kRows];
+    if (a.carried != nullptr) a.carried += 16 * kVectors * (row == rows.rows ? row : kRows);
+    float results[kVectors * kRows] = {};
     f(same, a, results, kRows);
     for (int m = 0; m < kVectors; m++) y[m * y_step + row] = results[kRows * m];
   }

@@ -110,6 +110,8 @@ LZ_TEST(quantized_few_rows) {
     for (const int32_t dtype : {LZ_FLOAT32, LZ_BFLOAT16})
       for (const int64_t k : {f.group, 3 * f.group, int64_t(640), int64_t(1152)})
         products(f, dtype, k, k < 1000 ? 5 : 21);
+  // Several vectors meet a part of so many columns after another.
+  for (const Format& f : formats) products(f, LZ_BFLOAT16, 4736, 5);
 }
 
 }  // namespace
