@@ -140,6 +140,73 @@ describe("ten elementwise results, each with another shape", () => {
   })
 })
 
+describe("gradients of updates and of parts take the memory of a few arrays", () => {
+  const [rows, columns] = [32, 2 ** 16]
+  const losses: [string, most: number, (x: mx.Array) => mx.Array][] = [
+    [
+      "rows set one by one",
+      3,
+      (x) => {
+        const y = mx.zeros([rows, columns])
+        for (let i = 0; i < rows; i++) y.set([i], x.index(i))
+        return y.square().sum()
+      },
+    ],
+    [
+      "numbers set",
+      1,
+      (x) => {
+        const y = x.multiply(1)
+        for (let i = 0; i < rows; i++) y.set([i], i)
+        return y.sum()
+      },
+    ],
+    [
+      "rows multiplied",
+      1,
+      (x) =>
+        Array.from({ length: 16 }, (_, i) => i)
+          .reduce((y, i) => y.at(i).multiply(2), x)
+          .sum(),
+    ],
+    [
+      "rows read one by one",
+      1,
+      (x) => Array.from({ length: rows }, (_, i) => x.index(i).square().sum()).reduce((a, b) => a.add(b)),
+    ],
+    [
+      "pieces",
+      1,
+      (x) =>
+        mx
+          .split(x, 8)
+          .map((part) => part.square().sum())
+          .reduce((a, b) => a.add(b)),
+    ],
+  ]
+  test.each(losses)("%s", (_name, most, loss) => {
+    const x = filled([rows, columns], 3)
+    mx.memoryReport()
+    const before = mx.getActiveMemory()
+    mx.resetPeakMemory()
+    const g = grad(loss)(x)
+    mx.eval(g)
+    expect((mx.getPeakMemory() - before) / x.nbytes).toBeLessThan(most + 0.2)
+    expect(mx.arrayEqual(g, gradOfCopies(loss, x)).item()).toBe(true)
+  })
+})
+
+/** The gradient where a trace is open, in which nothing is written in place. */
+function gradOfCopies(loss: (x: mx.Array) => mx.Array, x: mx.Array): mx.Array {
+  let inner: mx.Array | null = null
+  grad((y: mx.Array) => {
+    inner = grad(loss)(y)
+    mx.eval(inner)
+    return y.sum()
+  })(x)
+  return inner as unknown as mx.Array
+}
+
 describe("nothing is written over what can still be read", () => {
   const cases: [string, (x: mx.Array) => mx.Array][] = [
     ["another handle", (x) => x.index("...")],

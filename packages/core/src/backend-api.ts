@@ -135,6 +135,7 @@ export {
   boundTrace,
   building,
   type Donation,
+  forgetGraph,
   type HostArray,
   handles,
   type JvpContext,

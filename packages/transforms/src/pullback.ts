@@ -13,6 +13,7 @@ import {
   broadcastTo,
   complex64,
   decompose,
+  forgetGraph,
   format,
   type Node,
   type Primitive,
@@ -121,20 +122,32 @@ function cotangentsAt(
   }
 }
 
+const NONE: Given = []
 /** The most consecutive parts that are searched. */
 const MAX_PARTS = 64
 
 const isPart = ({ primitive, params }: Node): boolean =>
   primitive?.facts.places === true && params.mode === "set"
 
-/** If g is the cotangent of a slice, with zeros elsewhere: adds it only to that slice of a sum. Otherwise null. */
-function placed({ node: sum }: Array, { node: part }: Array): Array | null {
+/** The arrays that a rule gave and got. */
+type Given = readonly (Array | null)[]
+
+/**
+ * If g is the cotangent of a slice, with zeros elsewhere: adds it only to that slice of a sum. Otherwise null. The graph lets go of g where
+ * it is nobody else's among what the rule gave and got, so that what it reads can be released and written over.
+ */
+function placed({ node: sum }: Array, { node: part }: Array, given: Given, got: Given): Array | null {
   if (!isPart(part) || !isZero(part.inputs[0])) return null
   // Disjoint slices are written without reading.
   let under = sum
   for (let i = 0; i < MAX_PARTS && isPart(under) && areApart(under, part); i++) under = under.inputs[0]
   const mode = isZero(under) ? "set" : "add"
   const made = applyNodes(part.primitive as Primitive, [sum, part.inputs[1]], { ...part.params, mode })
+  const isIt = (each: Array | null): boolean => each?.node === part
+  if (part.uses + part.handles === 0 && given.filter(isIt).length === 1 && !got.some(isIt)) {
+    for (const input of part.inputs) input.uses--
+    forgetGraph(part)
+  }
   return new Array(made[0])
 }
 
@@ -166,15 +179,15 @@ function walkBack(
 ): (Array | null)[] {
   const { order } = subgraph
   const sums: (Array | null)[] = new globalThis.Array(subgraph.nodes.length).fill(null)
-  const accumulate = (node: Node, g: Array): void => {
+  const accumulate = (node: Node, g: Array, given: Given, got: Given): void => {
     const sum = sums[node.position]
-    sums[node.position] = sum === null ? g : (placed(sum, g) ?? add(sum, g))
+    sums[node.position] = sum === null ? g : (placed(sum, g, given, got) ?? add(sum, g))
   }
   const tracking = new WalkTracking(subgraph)
   tracking.within(() => {
     outputs.forEach((node, i) => {
       const seed = seeds[i]
-      if (seed !== null && variesIn(subgraph, node)) accumulate(node, tracking.kept(seed))
+      if (seed !== null && variesIn(subgraph, node)) accumulate(node, tracking.kept(seed), NONE, NONE)
     })
     for (let i = order.length - 1; i >= 0; i--) {
       const application = order[i]
@@ -188,7 +201,7 @@ function walkBack(
         const g = given[k]
         if (!wanted[k] || !g) continue
         const input = sources[k]
-        accumulate(input, tracking.kept(fit(primitive, input, g)))
+        accumulate(input, tracking.kept(fit(primitive, input, g)), given, cotangents)
       }
     }
   })

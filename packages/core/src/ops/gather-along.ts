@@ -91,8 +91,8 @@ export const scatterAlong: Apply<{ axis: number; mode: "set" | "add" }> = define
   },
   vjp: ({ inputs: [x, indices, values], cotangents: [g], params, wanted }) => {
     const { axis, mode } = params
-    const at = gatherAlong([g, indices], { axis })
-    if (mode === "add") return [g, null, at]
+    const at = (): Array => gatherAlong([g, indices], { axis })
+    if (mode === "add") return [g, null, wanted[2] ? at() : null]
     const numbers = (): Array => arange(values.size).reshape(values.shape)
     return [
       wanted[0] ? scatterAlong([g, indices, zeros(values.shape, g.dtype)], params) : null,
@@ -105,7 +105,7 @@ export const scatterAlong: Apply<{ axis: number; mode: "set" | "add" }> = define
                 axis,
               },
             ).equal(numbers()),
-            at,
+            at(),
             0,
           )
         : null,

@@ -177,7 +177,7 @@ export const scatter: Apply<ScatterParams> = definePrimitive({
         ...none,
       ]
     const { kept, weight } = winners(x, updates, y, indices, axes)
-    return [wanted[0] ? where(kept, g, 0) : null, wanted[1] ? at(g).multiply(weight) : null, ...none]
+    return [wanted[0] ? where(kept, g, 0) : null, wanted[1] ? at(g).multiply(weight()) : null, ...none]
   },
   jvp: ({ inputs: [x, updates, ...indices], outputs: [y], tangents: [tx, tu], params }) => {
     const { axes, mode } = params
@@ -187,12 +187,13 @@ export const scatter: Apply<ScatterParams> = definePrimitive({
       scatter([target, values, ...indices], { axes, mode: "add" })
     if (mode === "set" || mode === "add") return [scatter([dx, du, ...indices], params)]
     if (mode === "multiply") {
-      const at = gather([x, ...indices], { axes, sliceSizes: sliceOf(x, updates) })
       const scaled = scatter([dx, updates, ...indices], params)
-      return [tu ? add(scaled, tu.multiply(at).multiply(productOfOthers(x, updates, indices, axes))) : scaled]
+      if (!tu) return [scaled]
+      const at = gather([x, ...indices], { axes, sliceSizes: sliceOf(x, updates) })
+      return [add(scaled, tu.multiply(at).multiply(productOfOthers(x, updates, indices, axes)))]
     }
     const { kept, weight } = winners(x, updates, y, indices, axes)
-    return [add(where(kept, dx, 0), du.multiply(weight))]
+    return [add(where(kept, dx, 0), du.multiply(weight()))]
   },
   undo: ([x, updates, ...indices], { axes }) => ({
     part: gather([x, ...indices], { axes, sliceSizes: sliceOf(x, updates) }),
@@ -257,9 +258,9 @@ function winners(
   y: Array,
   indices: readonly Array[],
   axes: readonly number[],
-): { kept: Array; weight: Array } {
+): { kept: Array; weight: () => Array } {
   const at = (a: Array): Array => gather([a, ...indices], { axes, sliceSizes: sliceOf(x, updates) })
   const hit = toDtype(updates.equal(at(y)), updates.dtype)
   const hits = scatter([zeros(x.shape, updates.dtype), hit, ...indices], { axes, mode: "add" })
-  return { kept: x.equal(y).logicalAnd(hits.equal(0)), weight: hit.divide(at(hits).maximum(1)) }
+  return { kept: x.equal(y).logicalAnd(hits.equal(0)), weight: () => hit.divide(at(hits).maximum(1)) }
 }

@@ -43,11 +43,12 @@ export const join: Apply<{ axis: number }> = definePrimitive({
       }
     }
   },
-  vjp: ({ inputs, cotangents: [g], params: { axis } }) => {
+  vjp: ({ inputs, cotangents: [g], params: { axis }, wanted }) => {
     let start = 0
-    return inputs.map((x) => {
+    return inputs.map((x, k) => {
       const begin = start
       start += x.shape[axis]
+      if (!wanted[k]) return null
       return sliceRange(
         g,
         g.shape.map((_, i) => (i === axis ? begin : 0)),

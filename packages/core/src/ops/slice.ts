@@ -117,11 +117,8 @@ function targetOf(a: Array, { start, strides }: Target, shape: Shape): Array {
   return take([a], { start, stop, strides })
 }
 
-/** maximum and minimum: where x kept its value, and where the update is the result, at ties too, as the second argument of `minimum`. */
-function winners(x: Array, update: Array, y: Array): { kept: Array; won: Array } {
-  const won = update.equal(y)
-  return { kept: x.equal(y).logicalAnd(won.logicalNot()), won }
-}
+/** maximum and minimum: where x kept its value. The update is the result at ties, as the second argument of `minimum` is. */
+const keptIn = (x: Array, y: Array, won: Array): Array => x.equal(y).logicalAnd(won.logicalNot())
 
 /** A copy of x with the range combined with the update. */
 const put: Apply<Target> = definePrimitive({
@@ -153,17 +150,20 @@ const put: Apply<Target> = definePrimitive({
   vjp: ({ inputs: [x, update], outputs: [y], cotangents: [g], params, wanted }) => {
     const { mode } = params
     const part = (a: Array): Array => targetOf(a, params, update.shape)
-    const inside = part(g)
-    if (mode === "add") return [g, inside]
-    if (mode === "set") return [wanted[0] ? put([g, zeros(update.shape, g.dtype)], params) : null, inside]
+    if (mode === "add") return [g, wanted[1] ? part(g) : null]
+    if (mode === "set")
+      return [wanted[0] ? put([g, zeros(update.shape, g.dtype)], params) : null, wanted[1] ? part(g) : null]
     if (mode === "multiply")
       return [
         wanted[0] ? put([g, update.conjugate()], params) : null,
-        wanted[1] ? inside.multiply(part(x).conjugate()) : null,
+        wanted[1] ? part(g).multiply(part(x).conjugate()) : null,
       ]
-    const { kept, won } = winners(part(x), update, part(y))
+    const inside = part(g)
+    const won = update.equal(part(y))
     return [
-      wanted[0] ? put([g, select(kept, inside, 0)], { ...params, mode: "set" }) : null,
+      wanted[0]
+        ? put([g, select(keptIn(part(x), part(y), won), inside, 0)], { ...params, mode: "set" })
+        : null,
       wanted[1] ? select(won, inside, 0) : null,
     ]
   },
@@ -185,7 +185,8 @@ const put: Apply<Target> = definePrimitive({
           { ...params, mode: "set" },
         ),
       ]
-    const { kept, won } = winners(part(x), update, part(y))
+    const won = update.equal(part(y))
+    const kept = keptIn(part(x), part(y), won)
     return [put([dx, select(kept, part(dx), select(won, du, 0))], { ...params, mode: "set" })]
   },
   undo: ([x, update], params) => ({
