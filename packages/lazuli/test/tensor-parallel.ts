@@ -10,11 +10,12 @@ import * as nn from "@lazuli/nn"
 import { llama } from "../../lm/src/models/families/llama"
 import { phi3 } from "../../lm/src/models/families/phi3"
 
+const ranks = mx.distributed.init().size()
 const sizes = {
-  hidden_size: 64,
-  num_attention_heads: 4,
-  num_key_value_heads: 2,
-  intermediate_size: 128,
+  hidden_size: 32 * ranks,
+  num_attention_heads: 2 * ranks,
+  num_key_value_heads: ranks,
+  intermediate_size: 64 * ranks,
   num_hidden_layers: 2,
   vocab_size: 97,
   rope_theta: 10000,
@@ -82,14 +83,15 @@ function isSaved(network: lm.CausalNetwork, config: lm.Settings): boolean {
   }
 }
 
-/** True if a network cannot be spread, and stays as it was. */
-function isRefused(network: lm.CausalNetwork): boolean {
+/** True if a network cannot be spread, for such a reason, and stays as it was. */
+function isRefused(network: lm.CausalNetwork, why: RegExp): boolean {
   const before = greedy(network)
   try {
     lm.shardModel(network)
     return false
   } catch (error) {
     if (!(error instanceof mx.ArgumentError || error instanceof mx.ShapeError)) throw error
+    if (!why.test(error.message)) throw error
   }
   return JSON.stringify(greedy(network)) === JSON.stringify(before)
 }
@@ -107,16 +109,26 @@ for (const [type, family] of Object.entries(families))
     const alone = greedy(network)
     const before = network.layerShapes()[0].kvHeads
     lm.shardModel(network)
-    const halved = network.layerShapes()[0].kvHeads === before / mx.distributed.init().size()
+    const isSpread = network.layerShapes()[0].kvHeads === before / ranks
     result[`${type}${quantized ? ", quantized" : ""}`] =
-      halved &&
+      isSpread &&
       !isSaved(network, config) &&
       JSON.stringify(greedy(network)) === JSON.stringify(alone) &&
       new Set(alone).size > 4 &&
-      isRefused(network)
+      isRefused(network, /the network has only a part of "/)
     if (!quantized) result[`${type}, sampled`] = await samplesAlike(modelOf(network, config))
   }
 // Attention can be spread, and features cannot.
-const odd = llama.make(new lm.Settings({ ...sizes, model_type: "llama", intermediate_size: 33 }))
-result["odd features"] = isRefused(odd as lm.CausalNetwork)
+const made = (other: object): lm.CausalNetwork =>
+  llama.make(new lm.Settings({ ...sizes, model_type: "llama", ...other })) as lm.CausalNetwork
+result["odd features"] = isRefused(
+  made({ intermediate_size: 33 }),
+  /an axis of size 33, .* cannot be divided among/,
+)
+result["fewer key-value heads"] = isRefused(
+  made({ num_key_value_heads: ranks / 2 }),
+  new RegExp(
+    `${2 * ranks} query heads and ${ranks / 2} key-value heads are not divisible by ${ranks} processes`,
+  ),
+)
 console.log(JSON.stringify(result))
