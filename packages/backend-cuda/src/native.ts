@@ -71,6 +71,8 @@ export interface CudaNative {
   endJoin(milliseconds: number): number | undefined
   /** Ends what runs of all communicators, and gives up joining. */
   abortCollectives(): void
+  /** Does so once a file can be read from, which it closes, also while the driver is waited for. */
+  abortCollectivesBy(alarm: number): void
   /** True if cuDNN has an algorithm for a convolution. */
   convolvable(words: Int32Array): boolean
   /** Opens cuDNN for graphs of operations; gives its version. */

@@ -3,24 +3,34 @@ import type { DeviceWatch } from "@lazuli/core/engine"
 import { expect, test } from "vitest"
 import { CHECK_EVERY, type DeviceMarks, OtherProcesses } from "./other-processes"
 
+/** Others that have always added the same. */
+const others: DeviceWatch = {
+  check: () => {},
+  add: () => 1,
+  ask: () => {},
+  agrees: () => true,
+  wait: () => {},
+  end: () => {},
+  call: () => {},
+  alarm: () => -1,
+}
 /** A device whose marks are never passed. */
 const device: DeviceMarks = { newMark: () => 0, lookAtMark: () => null, freeMark: () => {} }
 
 test("a wait that ends leaves another one told", async () => {
   const told: string[] = []
-  const others = new OtherProcesses(
+  const processes = new OtherProcesses(
     () => {},
     () => device,
   )
-  others.join(0, {
-    check: () => {},
-    add: () => 1,
+  processes.join(0, {
+    ...others,
     wait: (_place, op) => void told.push(op),
     end: (isWaiting) => void told.push(isWaiting ? "ended, others wait" : "ended"),
   })
-  others.add([{ group: 0, name: "allSum", operations: [1] }])
+  processes.add([{ group: 0, name: "allSum", operations: [1] }])
   let isDone = false
-  const mark = others.mark(
+  const mark = processes.mark(
     { id: 1 },
     () => isDone || null,
     (outcome) => outcome === true,
@@ -28,9 +38,9 @@ test("a wait that ends leaves another one told", async () => {
   )
   await new Promise((resolve) => setTimeout(resolve, 2 * CHECK_EVERY))
   expect(mark.look()).toBe(null)
-  others.add([{ group: 0, name: "allMax", operations: [2] }])
+  processes.add([{ group: 0, name: "allMax", operations: [2] }])
   let looks = 0
-  expect(others.await(() => (looks++ > 0 ? true : undefined), false)).toBe(true)
+  expect(processes.await(() => (looks++ > 0 ? true : undefined), false)).toBe(true)
   isDone = true
   expect(mark.look()).toBe(true)
   mark.release()
@@ -40,22 +50,22 @@ test("a wait that ends leaves another one told", async () => {
 test("work behind collectives that are done is this process's own", () => {
   const told: number[] = []
   let place = 0
-  const others = new OtherProcesses(
+  const processes = new OtherProcesses(
     () => {},
     () => device,
   )
-  others.join(0, { check: () => {}, add: () => ++place, wait: (at) => void told.push(at), end: () => {} })
+  processes.join(0, { ...others, add: () => ++place, wait: (at) => void told.push(at) })
   const awaitWork = (isAll: boolean): void => {
     let looks = 0
-    expect(others.await(() => (looks++ > 0 ? true : undefined), isAll)).toBe(true)
+    expect(processes.await(() => (looks++ > 0 ? true : undefined), isAll)).toBe(true)
   }
-  others.add([{ group: 0, name: "allSum", operations: [1] }])
+  processes.add([{ group: 0, name: "allSum", operations: [1] }])
   // Of one stream, which need not be that of the collective.
   awaitWork(false)
   awaitWork(true)
   awaitWork(true)
   expect(told).toEqual([1, 1])
-  others.add([{ group: 0, name: "allSum", operations: [1] }])
+  processes.add([{ group: 0, name: "allSum", operations: [1] }])
   awaitWork(true)
   expect(told).toEqual([1, 1, 2])
 })
@@ -66,7 +76,7 @@ test("a wait goes on untold once a mark behind the collectives is passed, and ma
   let made = 0
   let passed = 0
   let place = 0
-  const others = new OtherProcesses(
+  const processes = new OtherProcesses(
     () => {},
     () => ({
       newMark: () => ++made,
@@ -74,17 +84,17 @@ test("a wait goes on untold once a mark behind the collectives is passed, and ma
       freeMark: (id) => void free.push(id),
     }),
   )
-  others.join(0, {
-    check: () => {},
+  processes.join(0, {
+    ...others,
     add: () => ++place,
     wait: (at) => void told.push(`${at}`),
     end: () => void told.push("end"),
   })
   for (const name of ["allSum", "allMax"]) {
-    others.add([{ group: 0, name, operations: [1] }])
-    others.markAll()
+    processes.add([{ group: 0, name, operations: [1] }])
+    processes.markAll()
     // Nothing was added since.
-    others.markAll()
+    processes.markAll()
   }
   expect(made).toBe(2)
   let looks = 0
@@ -92,28 +102,27 @@ test("a wait goes on untold once a mark behind the collectives is passed, and ma
     passed = Math.floor(looks / 2)
     return ++looks > 7 ? true : undefined
   }
-  expect(others.await(look, false)).toBe(true)
+  expect(processes.await(look, false)).toBe(true)
   expect(told).toEqual(["2", "2", "2", "2", "end"])
   expect(free).toEqual([1, 2])
 })
 
 test("of operations that come together none is added where the group of one was closed", () => {
   const added: string[] = []
-  const others = new OtherProcesses(
+  const processes = new OtherProcesses(
     () => {},
     () => device,
   )
   const watch = (isOpen: boolean): DeviceWatch => ({
+    ...others,
     check() {
       if (!isOpen) throw new Error("the group was closed")
     },
     add: (_operation, op) => added.push(op),
-    wait: () => {},
-    end: () => {},
   })
-  others.join(0, watch(true))
-  others.join(1, watch(false))
+  processes.join(0, watch(true))
+  processes.join(1, watch(false))
   const notes = [0, 1].map((group) => ({ group, name: "allSum", operations: [1] }))
-  expect(() => others.add(notes)).toThrow("the group was closed")
+  expect(() => processes.add(notes)).toThrow("the group was closed")
   expect(added).toEqual([])
 })

@@ -44,6 +44,8 @@ const LOOKS_EVERY = 16
 const STAGE_BYTES = 1536
 /** Stands for all streams. */
 const ALL = -1
+/** Milliseconds in which collectives end that are given up; other work may go on for longer than an error has time. */
+const ENDING = 300
 
 /** A GPU's facts as `mx.deviceInfo` names them. */
 const factsOf = ({ name, memory, driver, major, minor, processors }: GpuFacts): DeviceFacts => ({
@@ -209,7 +211,7 @@ export class CudaRuntime implements GpuRuntime {
 
   /** True of a convolution's words if cuDNN has an algorithm for it; null where that is not there. */
   get convolvable(): ((words: Int32Array) => boolean) | null {
-    return this.has("cudnn") ? (words) => this.native.convolvable(words) : null
+    return this.has("cudnn") ? (words) => this.inDriver(() => this.native.convolvable(words)) : null
   }
 
   /** True where NCCL and a GPU are there. */
@@ -228,9 +230,10 @@ export class CudaRuntime implements GpuRuntime {
     return id
   }
   private readonly others = new OtherProcesses(
-    () => {
+    (error) => {
       this.native.abortCollectives()
-      this.native.synchronize(ALL)
+      this.native.synchronize(ALL, ENDING)
+      this.fail(error)
     },
     () => this.native,
   )
@@ -241,6 +244,7 @@ export class CudaRuntime implements GpuRuntime {
       // The others see from now on that this process is at it: opening the GPU may take longer than their limit.
       look()
       const { native } = this
+      native.abortCollectivesBy(watch.alarm())
       native.beginJoin(id, rank, size)
       let communicator: number | undefined
       while ((communicator = native.endJoin(CHECK_EVERY)) === undefined) look()
@@ -270,15 +274,11 @@ export class CudaRuntime implements GpuRuntime {
     if (!others.exist) return native.synchronize(stream)
     return others.await(() => native.synchronize(stream, CHECK_EVERY), stream === ALL)
   }
-  /**
-   * Waits for work that others take part in, before a call in which the driver may do so without an end, where one of them has failed.
-   * @throws DistributedError where that happens
-   */
-  private settle(): void {
-    const { native, others } = this
-    if (!others.exist) return
-    const failed = others.await(() => native.synchronize(ALL, CHECK_EVERY), false)
-    if (failed instanceof Error) throw failed
+  /** Runs a call from which the driver may not return before others' work is done. @throws DistributedError where one of them fails */
+  private inDriver<T>(run: () => T): T {
+    const outcome = this.others.during(run)
+    if (outcome instanceof Error) throw outcome
+    return outcome
   }
   private graphs: ((words: BigInt64Array) => number | null) | null | undefined
   /** Prepares a graph of operations for cuDNN, and gives its number; null where that is not there, or is of a version with known faults. */
@@ -295,7 +295,7 @@ export class CudaRuntime implements GpuRuntime {
     this.graphs =
       version > 91001 && facts.major >= 8
         ? (words) => {
-            const made = native.prepareGraph(words)
+            const made = this.inDriver(() => native.prepareGraph(words))
             if (typeof made === "number") return made
             this.refusals.push(made)
             return null
@@ -327,9 +327,8 @@ export class CudaRuntime implements GpuRuntime {
 
   newBuffer(length: number, part = 0): GpuBuffer {
     try {
-      return { id: this.native.newBuffer(length, part), length }
+      return { id: this.inDriver(() => this.native.newBuffer(length, part)), length }
     } catch (cause) {
-      if (cause instanceof DeviceError) throw cause
       throw this.error(cause, `${length} bytes`)
     }
   }
@@ -345,7 +344,7 @@ export class CudaRuntime implements GpuRuntime {
   }
   write(buffer: GpuBuffer, offset: number, from: ArrayBufferView): void {
     try {
-      this.native.write(buffer.id, (buffer.offset ?? 0) + offset, from)
+      this.inDriver(() => this.native.write(buffer.id, (buffer.offset ?? 0) + offset, from))
     } catch (cause) {
       throw this.error(cause)
     }
@@ -389,9 +388,8 @@ export class CudaRuntime implements GpuRuntime {
     let made = compiled.get(key)
     if (!made) {
       const kernels = kernelsOf(native, facts, { source, ...options, constants, form })
-      this.settle()
       try {
-        made = { kernels, module: native.loadModule(kernels.code) }
+        made = { kernels, module: this.inDriver(() => native.loadModule(kernels.code)) }
       } catch (cause) {
         throw this.error(cause, `the kernel ${name}`)
       }
@@ -404,11 +402,9 @@ export class CudaRuntime implements GpuRuntime {
         `the library has no kernel "${name}"; it has ${library.kernels.join(", ") || "none"}`,
       )
     try {
-      const { id, maxThreads } = native.newKernel(
-        made.module,
-        kernel.symbol,
-        kernel.parameters,
-        made.kernels.waits,
+      const { module, kernels } = made
+      const { id, maxThreads } = this.inDriver(() =>
+        native.newKernel(module, kernel.symbol, kernel.parameters, kernels.waits),
       )
       this.kernels.add(`${name} ${made.kernels.key}`)
       return { id, name, maxThreads: Math.min(maxThreads, kernel.maxThreads) }
@@ -455,8 +451,9 @@ export class CudaRuntime implements GpuRuntime {
   commit(stream: Commands): Submission {
     const id = ++this.submissions
     if (this.looksForRepeats && id % LOOKS_EVERY === 0) this.serveRepeats()
-    const failed = this.native.run(stream.words, stream.length)
-    if (failed) this.failures.set(id, failed)
+    const failed = this.others.commit(() => this.native.run(stream.words, stream.length))
+    if (failed instanceof Error) this.fail(failed)
+    else if (failed) this.failures.set(id, failed)
     return { id }
   }
   wait({ id }: Submission): readonly CommandFailure[] {
@@ -477,7 +474,6 @@ export class CudaRuntime implements GpuRuntime {
     const free = (): void => native.freeMark(id)
     const conclude = (outcome: boolean | Error): boolean => {
       if (outcome === true) this.concluded = Math.max(this.concluded, submission.id)
-      if (outcome instanceof Error) this.fail(outcome)
       return outcome === true
     }
     const look = (milliseconds: number): boolean | null => native.lookAtMark(id, milliseconds)
@@ -518,7 +514,7 @@ export class CudaRuntime implements GpuRuntime {
     // Of one stream's work others may still go on, unless that was ended.
     if (stream !== ALL && !(lost instanceof Error)) return
     if (this.awaitsVerdicts && lost === null) this.noteVerdicts()
-    if (lost !== null) this.fail(lost)
+    if (typeof lost === "string") this.fail(lost)
     this.concluded = this.submissions
   }
   /** Leaves all work that is not known to be done without a result: the launch to blame is not known. */
@@ -530,7 +526,8 @@ export class CudaRuntime implements GpuRuntime {
   }
 
   /** The addon's error as one of this library. */
-  private error(cause: unknown, what?: string): DeviceError {
+  private error(cause: unknown, what?: string): Error {
+    if (cause instanceof DeviceError || cause instanceof DistributedError) return cause
     const { message, code } = cause as { message: string; code?: string }
     if (code !== "ERR_LAZULI_MEMORY")
       return new DeviceError("cuda", what ? `${what}: ${message}` : message, { cause })

@@ -200,6 +200,29 @@ napi_value await_device(Call& call) {
   return nullptr;
 }
 
+// ask_of_device(group, place, done)
+napi_value ask_of_device(Call& call) {
+  group_at(call.integer(0))->world().ask_of_device(uint64_t(call.number(1)), uint64_t(call.number(2)));
+  return nullptr;
+}
+
+// agrees_on_device(group, place, milliseconds)
+napi_value agrees_on_device(Call& call) {
+  napi_value out;
+  World& world = group_at(call.integer(0))->world();
+  call.check(
+      napi_get_boolean(call.env, world.agrees_on_device(uint64_t(call.number(1)), call.integer(2)), &out));
+  return out;
+}
+
+// begin_device_call(group, is_begin)
+napi_value begin_device_call(Call& call) {
+  group_at(call.integer(0))->world().begin_device_call(call.boolean(1));
+  return nullptr;
+}
+
+napi_value alarm(Call& call) { return call.from(double(group_at(call.integer(0))->world().alarm())); }
+
 // end_device(group, is_waiting)
 napi_value end_device(Call& call) {
   group_at(call.integer(0))->world().end_device(call.boolean(1));
@@ -303,6 +326,10 @@ const struct {
                  {"addDeviceWork", entry<add_device_work>},
                  {"awaitDevice", entry<await_device>},
                  {"endDevice", entry<end_device>},
+                 {"askOfDevice", entry<ask_of_device>},
+                 {"agreesOnDevice", entry<agrees_on_device>},
+                 {"beginDeviceCall", entry<begin_device_call>},
+                 {"alarm", entry<alarm>},
                  {"keepOnShare", entry<keep_on_share>}};
 
 }  // namespace

@@ -5,7 +5,7 @@
 import { ArgumentError, RegistryError } from "@lazuli/core"
 import type { DeviceCollectives } from "@lazuli/core/engine"
 import { describe } from "@lazuli/core/plugin"
-import { type Communicator, type NativeCommunicator, ofAddon, under } from "./communicators"
+import { awaitExchanges, type Communicator, type NativeCommunicator, ofAddon, under } from "./communicators"
 import { DeviceCommunicator, deviceCollectives } from "./device-communicators"
 import type { JoinOptions } from "./native"
 import { library, native } from "./native"
@@ -111,7 +111,10 @@ function checkCommunicator(backend: string, given: Communicator): Communicator {
 
 const connectAddon = (backend: string, job: JoinOptions): NativeCommunicator =>
   under("init", () => {
-    if (joined !== null) return ofAddon(native().again(joined, backend))
+    if (joined !== null) {
+      awaitExchanges()
+      return ofAddon(native().again(joined, backend))
+    }
     joined = native().join(job, backend)
     return ofAddon(joined)
   })

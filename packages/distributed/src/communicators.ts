@@ -2,8 +2,8 @@
  * Communicators: how a group's members exchange bytes. Those of the addon run as kernels on a stream's thread; those of other packages are
  * called from JavaScript.
  */
-import { DeviceError, DistributedError, type Dtype } from "@lazuli/core"
-import type { DeviceWatch } from "@lazuli/core/engine"
+import { cpu, DeviceError, DistributedError, type Dtype } from "@lazuli/core"
+import { backendFor, type DeviceWatch } from "@lazuli/core/engine"
 import { native } from "./native"
 
 /** The operations, by the numbers that the addon knows them by. */
@@ -87,8 +87,13 @@ export class NativeCommunicator implements Communicator {
     check: (op) => void under(op, () => native().rank(this.number)),
     add: (operation, op, from = -1, to = -1) =>
       under(op, () => native().addDeviceWork(this.number, operation, from, to)),
+    ask: (place, op, done) => under(op, () => native().askOfDevice(this.number, place, done)),
+    agrees: (place, op, milliseconds) =>
+      under(op, () => native().agreesOnDevice(this.number, place, milliseconds)),
     wait: (place, op) => under(op, () => native().awaitDevice(this.number, place, op)),
     end: (isWaiting) => native().endDevice(this.number, isWaiting),
+    call: (isBegin) => native().beginDeviceCall(this.number, isBegin),
+    alarm: () => native().alarm(this.number),
   }
   split(color: number, key: number): NativeCommunicator {
     return under("split", () => new NativeCommunicator(native().split(this.number, color, key)))
@@ -124,8 +129,12 @@ export function forgetGroups(): void {
   natives.clear()
 }
 
+/** Waits for the exchanges that other threads have yet to run: what this one does among the members comes behind them on all ranks. */
+export const awaitExchanges = (): void => backendFor(cpu).queue.drain?.()
+
 /** Frees a group; those made from it stay. */
 export function closeGroup(number: number): void {
+  awaitExchanges()
   knownAt(number)?.close?.()
   if (number < 0) delete others[-number - 1]
   else natives.delete(number)

@@ -4,7 +4,7 @@
 import * as mx from "@lazuli/core"
 import { checkSplit, type Exchange } from "@lazuli/core/engine"
 import * as collectives from "./collectives"
-import { type Communicator, closeGroup, numberOf } from "./communicators"
+import { awaitExchanges, type Communicator, closeGroup, numberOf } from "./communicators"
 
 const REDUCTIONS: Record<string, "sum" | "max" | "min"> = { allSum: "sum", allMax: "max", allMin: "min" }
 
@@ -27,6 +27,7 @@ export class ConnectedGroup extends mx.distributed.Group {
   }
   override split(color: number, key = -1): mx.distributed.Group {
     checkSplit(color, key)
+    awaitExchanges()
     return new ConnectedGroup(this.communicator.split(color, key), true)
   }
   override close(): void {

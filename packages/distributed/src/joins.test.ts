@@ -18,6 +18,13 @@ test("the main thread joins after a worker thread has left", async () => {
     expect(lines).toEqual(["gave 2", "gave 2"])
 }, 60_000)
 
+test("groups are made and closed behind the exchanges that were handed over before", async () => {
+  for (const backend of ["ring", "any"]) {
+    const { out, errors } = await runJob([program, "beside"], 3, { backend, timeLimit: 2 })
+    expect(out, errors.flat().join("\n")).toEqual(Array(3).fill(['"0 wrong"']))
+  }
+}, 60_000)
+
 test("operations after a failure say that the job failed before them", async () => {
   for (const [text] of await told("failed")) {
     const [first, second] = text.split("\n")

@@ -59,10 +59,18 @@ export interface Native {
   ): void
   /** Notes an operation of the device, of a group or from one of its members to another; gives its place among all. */
   addDeviceWork(group: number, operation: number, from: number, to: number): number
+  /** Asks the others whether they have added the same operations up to a place, of which `done` is the last that is done. */
+  askOfDevice(group: number, place: number, done: number): void
+  /** True once they are known to have, within so many milliseconds; throws where one has added another, or has failed. */
+  agreesOnDevice(group: number, place: number, milliseconds: number): boolean
   /** Tells the others that this rank waits for its device, since the first such call; throws where one has failed. */
   awaitDevice(group: number, place: number, name: string): void
   /** Ends such a wait, where others may go on. */
   endDevice(group: number, isWaiting: boolean): void
+  /** Around what the calling thread may not return from before its device is done, in such a wait. */
+  beginDeviceCall(group: number, isBegin: boolean): void
+  /** A file that can be read from once the job has failed; to be closed. */
+  alarm(group: number): number
   /** True if MPI's library can be loaded. */
   hasMpi(): boolean
   /**

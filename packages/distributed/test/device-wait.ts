@@ -51,6 +51,13 @@ const CASES: Record<string, () => void> = {
     const again = group.split(0, -1)
     for (const each of rank === 1 ? [again, group] : [group, again]) add(each, 1)
   },
+  // Of three groups, each of two: no two ranks have them in different orders. The last rank waits for all.
+  circle() {
+    const pairs = [0, 1, 2].map((i) => group.split([i, (i + 1) % 3].includes(rank) ? 1 : 0, -1))
+    const mine = [[0, 2], [1, 0], [2, 1], []][rank]
+    for (const each of mine) add(pairs[each], 1)
+    add(group, 1)
+  },
   // In which others have no part.
   apart() {
     const half = group.split(Math.floor((2 * rank) / size), -1)

@@ -19,10 +19,12 @@ try {
     if (due) at = performance.now()
     if (due && culprit) {
       if (fault === "kill") process.kill(process.pid, "SIGKILL")
-      if (fault === "stop") process.kill(process.pid, "SIGSTOP")
+      if (fault === "stop" || fault === "busy") process.kill(process.pid, "SIGSTOP")
       if (fault === "exit") process.exit(0)
       if (fault === "slow") Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20_000)
     }
+    // They come to the sum late, and need not wait as long again.
+    if (due && fault === "busy") Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 900)
     const odd = due && culprit
     const shape = odd && fault === "shape" ? [2, 500] : odd && fault === "count" ? [900] : [Number(elements)]
     const dtype = odd && fault === "dtype" ? mx.int32 : mx.float32

@@ -1,6 +1,7 @@
 /**
  * Joining a job in unusual ways, and what operations say in one that has failed: `worker` joins in a worker thread first and in the main
- * thread afterwards; `failed` goes on after a failure; `message` receives what was not sent; `join` only adds up. Prints what came of it.
+ * thread afterwards; `beside` splits, closes and joins by another way beside sums that were handed over; `failed` goes on after a failure;
+ * `message` receives what was not sent; `join` only adds up. Prints what came of it.
  */
 import { isMainThread, Worker } from "node:worker_threads"
 import "@lazuli/backend-cpu"
@@ -26,6 +27,27 @@ const modes: Record<string, () => string | Promise<string>> = {
     const worker = new Worker(program, { argv: ["join"] })
     await new Promise((resolve) => worker.once("exit", resolve))
     return messageOf(sum)
+  },
+  async beside() {
+    const group = distributed.init(true)
+    const rank = group.rank()
+    const x = mx.ones([1000])
+    const promises: Promise<void>[] = []
+    let wrong = 0
+    for (let i = 0; i < 60; i++) {
+      const sums = [0, 1, 2, 3].map(() => distributed.allSum(x))
+      promises.push(mx.asyncEval(sums))
+      if (i === 30) distributed.init({ backend: "ring" })
+      // Ranks are not equally far with them.
+      if (i % 3 === rank) await promises.at(-1)
+      const part = group.split(0, i % 2 ? rank : group.size() - 1 - rank)
+      const again = distributed.allSum(x, { group: part })
+      promises.push(mx.asyncEval(again))
+      part.close()
+      for (const sum of [...sums, again]) if (sum.index(0).item() !== group.size()) wrong++
+    }
+    await Promise.all(promises)
+    return `${wrong} wrong`
   },
   failed() {
     const rank = distributed.init(true).rank()

@@ -49,6 +49,8 @@ it.each([
   ["groups", "at once"],
   ["kill", "loading"],
   ["stop", "loading"],
+  ["kill", "uploading"],
+  ["stop", "uploading"],
   ["kill", "promised"],
   ["stop", "promised"],
   ["part", "promised"],
@@ -76,6 +78,17 @@ it.each([
   60_000,
 )
 
+it("ranks that wait for each other in a circle of three groups end with an error, with the name of one of them", async () => {
+  const { code, out, errors } = await runJob([program, "circle", "at once"], 4, { env, timeLimit: 1 })
+  expect(code).not.toBe(0)
+  for (const [line] of out) {
+    const told = JSON.parse(line ?? "{}")
+    expect(told, errors.flat().join("\n")).toMatchObject({ name: "DistributedError", op: "allSum" })
+    expect(told.message).toMatch(/rank [0-2] and rank [0-2] wait for each other's devices/)
+    expect(told.took).toBeLessThan(2000)
+  }
+}, 60_000)
+
 it.each(["at once", "promised"])(
   "a rank that leaves is not blamed for long work behind a collective that is done (%s)",
   async (when) => {
@@ -85,14 +98,21 @@ it.each(["at once", "promised"])(
   60_000,
 )
 
-it.each(["dtype", "shape", "root"])(
-  "a difference in %s, of which the library makes something, ends with an error",
-  async (fault) => {
-    const { code, out, errors } = await runJob([program, fault], 2, { env, timeLimit: 1 })
+it.each([
+  ["dtype", "at once"],
+  ["dtype", "promised"],
+  ["dtype", "compiled"],
+  ["shape", "at once"],
+  ["root", "at once"],
+])(
+  "a difference in %s, of which the library makes something, ends with an error before there are values (%s)",
+  async (fault, when) => {
+    const { code, out, errors } = await runJob([program, fault, when], 2, { env, timeLimit: 5 })
     expect(code).toBe(3)
     for (const [line] of out) {
-      const { name, message, took } = JSON.parse(line ?? "{}")
+      const { name, message, took, steps } = JSON.parse(line ?? "{}")
       expect(name, errors.flat().join("\n")).toBe("DistributedError")
+      expect(steps).toBe(3)
       expect(message).toMatch(/rank [01] (and rank [01] differ in operation \d+|is at operation \d+)/)
       expect(took).toBeLessThan(2000)
     }

@@ -1,7 +1,7 @@
 /**
  * Ranks with a GPU each exchange arrays by its collectives. Prints what is wrong; with an argument rank 1 fails so in the third step, or
- * leaves while the other has work of its own, also of steps that only promise their results, are compiled or need another kernel, or while
- * the GPUs' library connects them, as another argument says.
+ * leaves while the other has work of its own, also of steps that only promise their results, are compiled, need another kernel or come
+ * before a large upload, or while the GPUs' library connects them, as another argument says.
  */
 import "@lazuli/backend-cpu"
 import "@lazuli/backend-cuda"
@@ -15,6 +15,7 @@ mx.setDefaultDevice(mx.gpu)
 const { distributed } = mx
 const [, , fault, when] = process.argv
 let at = performance.now()
+let steps = 0
 try {
   if (when === "joining" && process.env.LAZULI_RANK === "1")
     process.env.LAZULI_CUDA_DOUBLE += `,joining-${fault}`
@@ -132,7 +133,11 @@ try {
       (rank === 0 ? distributed.send(a, 1) : distributed.recvLike(a, 0)).multiply(2),
     )
     const twin = fault === "groups" ? group.split(0) : group
+    // Of two ranks each.
+    const pairs =
+      fault === "circle" ? [0, 1, 2].map((i) => group.split(Number([i, (i + 1) % 3].includes(rank)))) : []
     for (let i = 0; i < 1000; i++) {
+      steps = i
       if (i === 3) at = performance.now()
       if (i === 3 && rank === 1) {
         if (fault === "stop") process.kill(process.pid, "SIGSTOP")
@@ -152,8 +157,15 @@ try {
       // Each has the one first that the other waits for.
       if (i === 3 && fault === "groups")
         mx.eval((odd ? [twin, group] : [group, twin]).map((each) => distributed.allSum(x, { group: each })))
+      if (i === 3 && pairs.length > 0 && rank < 3)
+        mx.eval([rank, (rank + 2) % 3].map((at) => distributed.allSum(x, { group: pairs[at] })))
       if (i === 3 && fault === "root") mx.eval(distributed.broadcast(x, { root: rank }))
       if (when === "loading" && i === 3) mx.eval(mx.log1p(distributed.allSum(x)).cos())
+      // More than the driver has memory for on its way to the device.
+      if (when === "uploading" && i === 3) {
+        mx.asyncEval(distributed.allSum(x)).catch(() => {})
+        mx.eval(mx.array(new Float32Array(1 << 23)).add(1))
+      }
       if (when === "promised") await mx.asyncEval(distributed.allSum(x))
       else if (when === "compiled")
         for (const step of i < 3 ? [sum, gather, message] : [sum]) mx.eval(step(x))
@@ -170,6 +182,6 @@ try {
   } catch (again) {
     next = [(again as mx.DistributedError).name, (again as mx.DistributedError).op]
   }
-  console.log(JSON.stringify({ name, message, rank, op, took, next }))
+  console.log(JSON.stringify({ name, message, rank, op, took, steps, next }))
   process.exitCode = 3
 }

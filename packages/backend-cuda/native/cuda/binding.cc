@@ -124,6 +124,9 @@ Napi::Value end_join(Info info) {
 
 void abort_collectives(Info info) { gpu(info).abort_collectives(); }
 
+// abortCollectivesBy(alarm)
+void abort_collectives_by(Info info) { gpu(info).abort_collectives_by(int(number(info, 0))); }
+
 // convolvable(words) → boolean
 Napi::Value convolvable(Info info) {
   constexpr const char* expected = "expected the words of a convolution";
@@ -396,6 +399,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   add("beginJoin", begin_join);
   add("endJoin", end_join);
   add("abortCollectives", abort_collectives);
+  add("abortCollectivesBy", abort_collectives_by);
   add("convolvable", convolvable);
   add("openOperationGraphs", open_operation_graphs_call);
   add("prepareGraph", prepare_graph);

@@ -1,9 +1,10 @@
 #include "cuda/collectives.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
-#include <thread>
 
 namespace lz {
 
@@ -21,6 +22,9 @@ namespace {
 
 // ncclDataType_t
 constexpr int kBytes = 0;
+
+// So long a call with a communicator is waited for before that is ended, which it may be waiting for.
+constexpr std::chrono::milliseconds kCall{200};
 
 #define LZ_COLLECTIVE_CALLS(X)                                                               \
   X(GetUniqueId, "ncclGetUniqueId", CollectiveId*)                                           \
@@ -99,27 +103,39 @@ std::string Collectives::end_join(int milliseconds, uint32_t* communicator, bool
   lock.unlock();
   const std::shared_ptr<Joining> joined = std::move(joining_);
   if (!joined->problem.empty()) return joined->problem;
+  std::lock_guard<std::mutex> own(guard_);
   *communicator = uint32_t(all_.size());
   all_.push_back({joined->handle, joined->size});
   return {};
 }
 
-// NCCL runs the parts of a group together.
 std::string Collectives::run(const Collective& w, Stream stream) {
+  {
+    std::lock_guard<std::mutex> lock(guard_);
+    if (w.communicator < 0 || size_t(w.communicator) >= all_.size()) return "there is no such communicator";
+    if (!all_[size_t(w.communicator)].handle) return "the group's communicator was ended";
+    is_called_ = true;
+  }
+  std::string error = call(w, stream);
+  std::lock_guard<std::mutex> lock(guard_);
+  is_called_ = false;
+  returned_.notify_all();
+  return error;
+}
+
+// NCCL runs the parts of a group together.
+std::string Collectives::call(const Collective& w, Stream stream) {
+  if (w.parts.size() == 1) return call(w, w.parts[0], stream);
   const Library* lib = library();
-  if (!lib || w.communicator < 0 || size_t(w.communicator) >= all_.size())
-    return "there is no such communicator";
-  if (!all_[size_t(w.communicator)].handle) return "the group's communicator was ended";
-  if (w.parts.size() == 1) return run(w, w.parts[0], stream);
   std::string error = outcome(*lib, "ncclGroupStart", lib->GroupStart());
   if (!error.empty()) return error;
   for (const Collective::Part& part : w.parts)
-    if (error.empty()) error = run(w, part, stream);
+    if (error.empty()) error = call(w, part, stream);
   const std::string end = outcome(*lib, "ncclGroupEnd", lib->GroupEnd());
   return error.empty() ? end : error;
 }
 
-std::string Collectives::run(const Collective& w, const Collective::Part& part, Stream stream) {
+std::string Collectives::call(const Collective& w, const Collective::Part& part, Stream stream) {
   const Library* lib = library();
   const auto [comm, size] = all_[size_t(w.communicator)];
   const size_t count = part.count[0] | size_t{part.count[1]} << 32;
@@ -164,14 +180,46 @@ void Collectives::abort() {
     if (joining_->handle) lib->CommAbort(joining_->handle);
   }
   joining_.reset();
+  abort_all();
+}
+
+// All at once: of what one runs, another one's may be behind. NCCL takes up to a second to free what they
+// had.
+void Collectives::abort_all() {
+  const Library* lib = library();
+  std::unique_lock<std::mutex> lock(guard_);
+  // By the system's clock, as above.
+  returned_.wait_until(lock, std::chrono::system_clock::now() + kCall, [this] { return !is_called_; });
   for (auto& each : all_) {
-    if (each.handle) lib->CommAbort(each.handle);
+    if (each.handle) aborting_.emplace_back([lib, handle = each.handle] { lib->CommAbort(handle); });
     each.handle = nullptr;
   }
 }
 
+void Collectives::abort_by(int alarm) {
+  if (listener_.joinable() || pipe(stop_) != 0) {
+    ::close(alarm);
+    return;
+  }
+  for (const int fd : stop_) fcntl(fd, F_SETFD, FD_CLOEXEC);
+  listener_ = std::thread([this, alarm] {
+    pollfd fds[2] = {{alarm, POLLIN, 0}, {stop_[0], POLLIN, 0}};
+    while (poll(fds, 2, -1) < 0) {
+    }
+    if (fds[0].revents & POLLIN) abort_all();
+    ::close(alarm);
+  });
+}
+
 void Collectives::close() {
   const Library* lib = library();
+  if (listener_.joinable()) {
+    ::close(stop_[1]);
+    listener_.join();
+    ::close(stop_[0]);
+  }
+  for (std::thread& each : aborting_) each.join();
+  aborting_.clear();
   for (auto& each : all_)
     if (each.handle) lib->CommDestroy(each.handle);
   all_.clear();

@@ -1,10 +1,13 @@
 // Operations among processes that each have a GPU, by NCCL, opened when it is first asked for.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cuda/driver.h"
@@ -42,6 +45,7 @@ class Collectives {
  public:
   Collectives() = default;
   Collectives(const Collectives&) = delete;
+  ~Collectives() { close(); }
 
   // Begins to connect this process with the others, which do the same. NCCL's call does not return where one
   // of them is gone, so it is made on a thread, in which `enter` is called first.
@@ -51,8 +55,11 @@ class Collectives {
   // Adds an operation to a stream. Returns what is wrong, or an empty string.
   std::string run(const Collective& work, Stream stream);
   // Ends what runs, however far it has come, and gives up joining; the communicators are of no use
-  // afterwards.
+  // afterwards. Does not wait for that.
   void abort();
+  // Does so too once a file can be read from, also while this thread waits in the driver for what would not
+  // end. It is closed here.
+  void abort_by(int alarm);
   void close();
 
  private:
@@ -60,8 +67,16 @@ class Collectives {
     void* handle;
     int size;
   };
-  std::string run(const Collective& work, const Collective::Part& part, Stream stream);
+  void abort_all();
+  std::string call(const Collective& work, Stream stream);
+  std::string call(const Collective& work, const Collective::Part& part, Stream stream);
   std::vector<Communicator> all_;
+  std::mutex guard_;  // of those
+  bool is_called_ = false;
+  std::condition_variable returned_;
+  std::vector<std::thread> aborting_;
+  std::thread listener_;
+  int stop_[2] = {-1, -1};
   struct Joining;
   std::shared_ptr<Joining> joining_;
 };

@@ -202,6 +202,7 @@ class Gpu {
     return verdicts_.take();
   }
   void abort_collectives() { collectives_.abort(); }
+  void abort_collectives_by(int alarm) { collectives_.abort_by(alarm); }
   std::string prepare_graph(const int64_t* graph, size_t count, uint32_t* id) {
     if (std::string error = enter(); !error.empty()) return error;
     return operation_graphs_.prepare(graph, count, stream_, id);

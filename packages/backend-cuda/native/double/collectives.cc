@@ -46,7 +46,7 @@ struct Id {
 struct Communicator {
   Shared* shared;
   int rank, size;
-  bool aborted = false;
+  std::atomic<bool> aborted{false};  // of another thread than the one that polls
 };
 
 struct Message {

@@ -146,12 +146,24 @@ export interface DeviceWatch {
    */
   add(operation: number, op: string, from?: number, to?: number): number
   /**
+   * Called before such waits: asks the others whether they have added the same operations up to a place, of which `done` is the last that
+   * the device is known to have passed.
+   * @throws DistributedError where a member has failed, or has added other ones
+   */
+  ask(place: number, op: string, done: number): void
+  /** True once they are known to have, within so many milliseconds. @throws DistributedError as above */
+  agrees(place: number, op: string, milliseconds: number): boolean
+  /**
    * Called every now and then while this process waits for its device to pass a place; `op` is the operation there.
    * @throws DistributedError where a member has failed, or waits for other operations
    */
   wait(place: number, op: string): void
   /** Called at the end of such a wait; true says that there are other ones. */
   end(isWaiting: boolean): void
+  /** Called around what hands operations over, and other calls from which this thread may not return before the device is done. */
+  call(isBegin: boolean): void
+  /** A file that can be read from once the job has failed, and ends where this process leaves it; to be closed. */
+  alarm(): number
 }
 
 /** Collectives between devices of several processes, by the vendor's library. `@lazuli/distributed` connects them. */

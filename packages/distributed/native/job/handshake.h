@@ -11,7 +11,7 @@
 
 namespace lazuli::dist {
 
-constexpr uint32_t kProtocol = 6;
+constexpr uint32_t kProtocol = 7;
 
 enum class Purpose : int32_t { rendezvous, control, data };
 

@@ -19,16 +19,15 @@
 namespace lazuli::dist {
 namespace {
 
-enum : uint32_t { kBeat = 1, kFail = 2, kBye = 3 };
-
 struct Message {
   uint32_t check;  // of what follows
-  uint32_t type;
+  Purport type;
   int32_t rank;
   Status status;
   DeviceProgress device;
-  char text[400];
+  char text[400];  // of a failure; with a goodbye, the last messages
 };
+static_assert(sizeof(LastMessages) < sizeof Message::text);
 
 uint32_t check_of(const Message& m) {
   return checksum(reinterpret_cast<const char*>(&m) + sizeof m.check, sizeof m - sizeof m.check);
@@ -50,7 +49,7 @@ std::string in_words(double s) {
 
 }  // namespace
 
-World::World(const JoinOptions& options) : options_(options) {
+World::World(const JoinOptions& options) : options_(options), device_(options.rank) {
   for (int i = 0; i < size(); i++) members_.push_back(std::make_unique<Member>());
   if (size() > 1) {
     Socket listener = is_local() ? listen_at(options_.address, 0) : listen_everywhere(0);
@@ -60,11 +59,12 @@ World::World(const JoinOptions& options) : options_(options) {
       meet_at_rendezvous(listener);
     connect_all(listener);
   }
-  if (pipe(wake_) == 0)
-    for (int fd : wake_) {
-      fcntl(fd, F_SETFD, FD_CLOEXEC);
-      fcntl(fd, F_SETFL, O_NONBLOCK);
-    }
+  for (int* pair : {wake_, alarm_})
+    if (pipe(pair) == 0)
+      for (int fd : {pair[0], pair[1]}) {
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        fcntl(fd, F_SETFL, O_NONBLOCK);
+      }
   tick();
   for (auto& member : members_) member->heard = now();
   watcher_ = std::thread([this] { watch(); });
@@ -117,65 +117,26 @@ void World::end() {
   status_.busy = device_since_ ? Busy::device : Busy::no;
 }
 
-uint64_t World::add_device_work(const Lane& lane, const std::vector<int>& members, uint32_t operation) {
-  std::lock_guard lock(guard_);
-  if (failure_) throw *failure_;
-  return device_.add(lane, members, operation);
+// Throws the failure there is, and sees to it that all hear of it.
+void World::throw_failure() {
+  if (!failure_) return;
+  wake();
+  throw *failure_;
 }
 
-namespace {
-
-// The part of a rank in what all of these must come to.
-Part part_in(const std::vector<int>& members, int rank) {
-  return std::find(members.begin(), members.end(), rank) == members.end() ? Part::none : Part::behind;
+void World::wake() {
+  const char byte = 0;
+  (void)!write(wake_[1], &byte, 1);
 }
 
-}  // namespace
-
-void World::await_device(const char* name, uint64_t place, const std::vector<int>& members) {
-  begin(name, 0, place);
-  Instant since;
-  {
-    std::lock_guard lock(guard_);
-    status_.busy = Busy::device;
-    device_place_ = place;
-    status_.waiting_for = first_behind();
-    if (!device_since_) device_since_ = now();
-    since = *device_since_;
-  }
-  check_others(since, Busy::device, [&](int r) {
-    if (place > 0) return device_.part_of(members_[r]->device, place, r);
-    return part_in(members, r);
-  });
-}
-
-void World::end_device(bool is_waiting) {
-  std::lock_guard lock(guard_);
-  if (!is_waiting) status_.busy = Busy::no;
-  device_since_.reset();
-}
-
-// The first rank that has not added what this one's device waits for; −1 where all have.
-int World::first_behind() const {
-  for (int r = 0; r < size(); r++)
-    if (r != rank() && device_.part_of(members_[r]->device, device_place_, r) == Part::behind) return r;
-  return -1;
-}
-
-// True if a rank waits for this one, by way of others.
-bool World::waits_for_me(int at) const {
-  for (int steps = 0; at >= 0 && steps < size(); steps++) {
-    if (at == rank()) return true;
-    const Status& status = members_[at]->status;
-    at = status.busy == Busy::device ? status.waiting_for : -1;
-  }
-  return false;
-}
+int World::alarm() const { return fcntl(alarm_[0], F_DUPFD_CLOEXEC, 0); }
 
 void World::note(int rank, const std::string& text) {
   if (failure_) return;
   failure_ = std::make_unique<Failure>(rank, text, true);
   failed_.store(true, std::memory_order_release);
+  const char byte = 0;
+  if (!leaving_) (void)!write(alarm_[1], &byte, 1);
 }
 
 void World::note_lost(int rank) {
@@ -187,9 +148,8 @@ void World::fail(const Failure& failure) {
     std::lock_guard lock(guard_);
     note(failure.rank, failure.what());
   }
-  const char byte = 0;
-  (void)!write(wake_[1], &byte, 1);
   std::lock_guard lock(guard_);
+  wake();
   throw *failure_;
 }
 
@@ -216,32 +176,45 @@ void World::check(int peer, Instant since, bool is_seen_at_once) {
     std::lock_guard lock(guard_);
     throw *failure_;
   }
-  const auto waited = now() - since;
-  bool left;
+  const Instant now = this->now();
+  const auto waited = now - since;
+  bool left, silent;
   {
     std::lock_guard lock(guard_);
     status_.waiting_for = peer;
     left = members_[peer]->left;
+    silent = !left && now - members_[peer]->heard > seconds(limit()) - beat();
   }
   if (left && waited > (is_seen_at_once ? kGoodbye : on_its_way())) fail(Failure(peer, "left the job"));
-  if (waited > seconds(limit())) suspect(peer);
+  // However long this rank had work of its own before it came here.
+  if (silent || waited > seconds(limit())) suspect(peer);
+}
+
+std::string World::crossed() const {
+  return "and rank " + std::to_string(rank()) +
+         " wait for each other's devices, or for others that do: all ranks must do the same, also with "
+         "several "
+         "groups, in the same order";
 }
 
 // The place of another rank in words, where it is at another operation than this one.
 std::string World::other_operation(int r) const {
   const Member& member = *members_[r];
   const Status& theirs = member.status;
-  bool differs;
+  const bool differs = theirs.sequence != status_.sequence ||
+                       std::strncmp(theirs.name, status_.name, sizeof status_.name) != 0;
   if (status_.busy == Busy::device && theirs.busy == Busy::device) {
-    differs = device_.difference(member.device, r) || (r == status_.waiting_for && waits_for_me(r));
-  } else {
-    differs = theirs.sequence != status_.sequence ||
-              std::strncmp(theirs.name, status_.name, sizeof status_.name) != 0;
+    if (r != status_.waiting_for || !waits_for_me(r)) return "";
+    if (!differs) return crossed();
   }
   if (!differs) return "";
   return "is at operation " + std::to_string(theirs.sequence) + ", " + theirs.name + ", and rank " +
          std::to_string(rank()) + " at operation " + std::to_string(status_.sequence) + ", " + status_.name +
          ": all ranks must do the same in the same order";
+}
+
+Part World::part_in(const std::vector<int>& members, int rank) {
+  return std::find(members.begin(), members.end(), rank) == members.end() ? Part::none : Part::behind;
 }
 
 void World::check_members(Instant since, const std::vector<int>& members) {
@@ -250,58 +223,61 @@ void World::check_members(Instant since, const std::vector<int>& members) {
 
 // `part_of` tells of another rank's part in what this one waits for.
 void World::check_others(Instant since, Busy mine, const std::function<Part(int)>& part_of) {
-  int culprit = -1;
-  std::string text;
-  const auto waited = now() - since;
-  if (!has_failed() && waited < std::chrono::milliseconds(100)) return;
-  {
-    std::lock_guard lock(guard_);
-    if (failure_) throw *failure_;
-    const Instant now = this->now();
-    // A device's library takes a while to end what runs.
-    const auto ending = mine == Busy::host ? Clock::duration() : std::min(kEnding, seconds(limit() / 4));
-    const bool late = waited > seconds(limit()) - ending;
-    const auto look_for = [&](const std::function<std::string(int)>& fault) {
-      for (int r = 0; r < size() && culprit < 0; r++) {
-        if (r == rank()) continue;
-        text = fault(r);
-        if (!text.empty()) culprit = r;
-      }
-    };
-    // Ranks that wait for one that is gone or stopped may wait at different operations, so those are the last
-    // to be blamed.
-    look_for([&](int r) -> std::string {
-      const Member& member = *members_[r];
-      // The device of one that has left may have yet to do what it added.
-      const bool is_due = mine == Busy::host           ? waited > on_its_way()
-                          : part_of(r) == Part::behind ? waited > kGoodbye
-                                                       : late;
-      if (member.left && is_due && part_of(r) != Part::none) return "left the job";
-      if (!late || member.left || now - member.heard <= seconds(limit() / 2)) return "";
-      return "has not been heard of for " + in_words(limit()) + ": it was stopped, or cannot be reached";
-    });
-    if (late) {
-      look_for([&](int r) -> std::string {
-        if (members_[r]->status.busy != Busy::no || part_of(r) < Part::unknown) return "";
-        return "has not reached this operation within " + in_words(limit());
-      });
-      look_for([&](int r) { return part_of(r) == Part::behind ? other_operation(r) : ""; });
-      // On streams of their own these may be done; devices that come to wait for each other stay so.
-      look_for([&](int r) -> std::string {
-        if (mine == Busy::host || part_of(r) == Part::none || !device_.is_turned(members_[r]->device, r))
-          return "";
-        return "and rank " + std::to_string(rank()) +
-               " have given their devices operations of several groups in different orders, and wait for "
-               "each other: all ranks must do the same in the same order";
-      });
+  if (!has_failed() && now() - since < std::chrono::milliseconds(100)) return;
+  std::unique_lock lock(guard_);
+  if (failure_) throw *failure_;
+  const auto fault = fault_of_others(since, mine, part_of);
+  lock.unlock();
+  if (fault) fail(*fault);
+}
+
+std::optional<Failure> World::fault_of_others(Instant since, Busy mine,
+                                              const std::function<Part(int)>& part_of) const {
+  std::optional<Failure> found;
+  const Instant now = this->now();
+  const auto waited = now - since;
+  // A device's library takes a while to end what runs.
+  const auto ending = mine == Busy::host ? Clock::duration() : std::min(kEnding, seconds(limit() / 4));
+  const bool late = waited > seconds(limit()) - ending;
+  // However long this rank had work of its own before it came here.
+  const auto silence = seconds(limit()) - std::max(ending, beat());
+  const auto look_for = [&](const std::function<std::string(int)>& fault) {
+    for (int r = 0; r < size() && !found; r++) {
+      if (r == rank()) continue;
+      const std::string text = fault(r);
+      if (!text.empty()) found.emplace(r, text);
     }
-    if (culprit < 0 && late && mine == Busy::host) {
-      for (int r = size() - 1; r >= 0; r--)
-        if (r != rank() && part_of(r) != Part::none) culprit = r;
-      text = "does not finish this operation within " + in_words(limit());
-    }
-  }
-  if (culprit >= 0) fail(Failure(culprit, text));
+  };
+  // Ranks that wait for one that is gone or stopped may wait at different operations, so those are the last
+  // to be blamed.
+  look_for([&](int r) -> std::string {
+    const Member& member = *members_[r];
+    // The device of one that has left may have yet to do what it added.
+    const bool is_due = mine == Busy::host           ? waited > on_its_way()
+                        : part_of(r) == Part::behind ? waited > kGoodbye
+                                                     : late;
+    if (member.left && is_due && part_of(r) != Part::none) return "left the job";
+    const bool is_silent = late                       ? now - member.heard > seconds(limit() / 2)
+                           : part_of(r) != Part::none ? now - member.heard > silence
+                                                      : false;
+    if (member.left || !is_silent) return "";
+    return "has not been heard of for " + in_words(limit()) + ": it was stopped, or cannot be reached";
+  });
+  if (!late) return found;
+  look_for([&](int r) -> std::string {
+    if (members_[r]->status.busy != Busy::no || part_of(r) < Part::unknown) return "";
+    return "has not reached this operation within " + in_words(limit());
+  });
+  look_for([&](int r) { return part_of(r) == Part::behind ? other_operation(r) : ""; });
+  // Each device is at an operation that the next one's has behind its own.
+  look_for([&](int r) -> std::string {
+    return mine == Busy::device && r == status_.waiting_for && waits_for_me(r) ? crossed() : "";
+  });
+  if (mine == Busy::host)
+    for (int r = size() - 1; r >= 0 && !found; r--)
+      if (r != rank() && part_of(r) != Part::none)
+        found.emplace(r, "does not finish this operation within " + in_words(limit()));
+  return found;
 }
 
 // Follows who waits for whom to the one that all wait for.
@@ -332,23 +308,30 @@ void World::suspect(int peer) {
   fail(Failure(at, text));
 }
 
-void World::tell_all(uint32_t type, int rank, const std::string& text) {
+void World::tell_all(Purport type, int rank, const std::string& text) {
+  for (int r = 0; r < size(); r++) tell(r, type, rank, text);
+}
+
+void World::tell(int to, Purport type, int rank, const std::string& text) {
+  Member& member = *members_[to];
+  if (!member.control) return;
   Message message{};
+  // A rank that takes nothing gets no more heartbeats, but hears of failures.
+  if (type == Purport::beat && !member.outgoing.empty()) return;
+  if (member.outgoing.size() > 16 * sizeof message) return;
   message.type = type;
   message.rank = rank;
   message.status = status_;
-  snprintf(message.text, sizeof message.text, "%s", text.c_str());
-  for (int r = 0; r < size(); r++) {
-    const auto& member = members_[r];
-    if (!member->control) continue;
-    // A rank that takes nothing gets no more heartbeats, but hears of failures.
-    if (type == kBeat && !member->outgoing.empty()) continue;
-    if (member->outgoing.size() > 16 * sizeof message) continue;
-    message.device = device_.progress(device_place_, r);
-    message.check = check_of(message);
-    member->outgoing.append(reinterpret_cast<const char*>(&message), sizeof message);
-    push(*member);
+  message.device = member.told = device_.progress(device_place_, to, member.device);
+  if (type == Purport::bye) {
+    const LastMessages last = device_.last_messages(to);
+    std::memcpy(message.text, &last, sizeof last);
+  } else {
+    snprintf(message.text, sizeof message.text, "%s", text.c_str());
   }
+  message.check = check_of(message);
+  member.outgoing.append(reinterpret_cast<const char*>(&message), sizeof message);
+  push(member);
 }
 
 void World::push(Member& to) {
@@ -368,6 +351,7 @@ bool World::hear(Member& from, int rank) {
     if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
     from.heard = now();
     from.incoming.append(bytes, size_t(n));
+    const bool is_all = size_t(n) < sizeof bytes;
     while (from.incoming.size() >= sizeof(Message)) {
       Message message;
       std::memcpy(&message, from.incoming.data(), sizeof message);
@@ -381,19 +365,22 @@ bool World::hear(Member& from, int rank) {
       from.status.name[sizeof from.status.name - 1] = 0;
       if (from.status.waiting_for >= size()) from.status.waiting_for = -1;
       from.device = message.device;
-      // Devices do not ask, and make something of operations that differ.
-      if (const uint32_t number = device_.difference(from.device, rank))
-        note(rank,
-             "rank " + std::to_string(rank) + " and rank " + std::to_string(this->rank()) +
-                 " differ in operation " + std::to_string(number) +
-                 " of a group on their devices, or before it: all ranks must do the same with arrays of "
-                 "the same shape and dtype in the same order");
-      if (message.type == kBye) from.left = true;
-      if (message.type == kFail && message.rank >= 0 && message.rank < size()) {
+      if (message.type == Purport::bye) {
+        from.left = true;
+        std::memcpy(&from.last_messages, message.text, sizeof from.last_messages);
+      }
+      compare_device(rank);
+      if (message.type == Purport::ask) {
+        from.asked = message.device;
+        from.asks = true;
+        answer(rank);
+      }
+      if (message.type == Purport::fail && message.rank >= 0 && message.rank < size()) {
         note(message.rank, message.text);
         told_ = true;
       }
     }
+    if (is_all) return true;
   }
 }
 
@@ -410,7 +397,7 @@ void World::hear_members() {
 void World::tell_all_of(const Failure& failure) {
   note(failure.rank, failure.what());
   told_ = true;
-  tell_all(kFail, failure_->rank, failure_->what());
+  tell_all(Purport::fail, failure_->rank, failure_->what());
 }
 
 void World::watch() {
@@ -435,19 +422,26 @@ void World::watch() {
     char drain[64];
     while (read(wake_[0], drain, sizeof drain) > 0) {
     }
-    std::lock_guard lock(guard_);
-    if (leaving_) return;
     for (size_t i = 1; i < fds.size(); i++) {
+      if (!fds[i].revents) continue;
+      // One by one: operations wait for the lock.
+      std::lock_guard lock(guard_);
       Member& member = *members_[ranks[i]];
-      if (member.control && fds[i].revents && !hear(member, ranks[i])) {
+      if (!leaving_ && member.control && !hear(member, ranks[i])) {
         member.control.close();
         if (!member.left) note_lost(ranks[i]);
       }
     }
+    std::lock_guard lock(guard_);
+    if (leaving_) return;
+    if (is_in_device_call_ && device_since_ && !failure_)
+      if (const auto fault =
+              fault_of_others(*device_since_, Busy::device, [this](int r) { return part_in_device(r); }))
+        note(fault->rank, fault->what());
     if (failure_ && !told_) tell_all_of(*failure_);
     if (Clock::now() >= next) {
       next = Clock::now() + beat();
-      tell_all(kBeat, rank(), "");
+      tell_all(Purport::beat, rank(), "");
     }
     for (auto& member : members_)
       if (member->control) push(*member);
@@ -460,12 +454,11 @@ void World::leave() {
     if (leaving_) return;
     // Told again if another rank told of it: those that hear of this end first must learn why.
     if (failure_) tell_all_of(*failure_);
-    tell_all(kBye, rank(), "");
+    tell_all(Purport::bye, rank(), "");
     leaving_ = true;
     note(rank(), "rank " + std::to_string(rank()) + " has left the job: this process");
   }
-  const char byte = 0;
-  (void)!write(wake_[1], &byte, 1);
+  wake();
   if (watcher_.joinable()) watcher_.join();
   // An operation on another thread notices the failure, and ends.
   std::lock_guard busy(turn);
@@ -473,9 +466,9 @@ void World::leave() {
     member->control.close();
     member->data.clear();
   }
-  for (int& fd : wake_) {
-    if (fd >= 0) close(fd);
-    fd = -1;
+  for (int* fd : {&wake_[0], &wake_[1], &alarm_[0], &alarm_[1]}) {
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
   }
 }
 

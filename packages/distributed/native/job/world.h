@@ -16,6 +16,7 @@
 #include "job/device_work.h"
 #include "job/handshake.h"
 #include "job/processors.h"
+#include "job/yielding_mutex.h"
 #include "wire/sockets.h"
 
 namespace lazuli::dist {
@@ -43,6 +44,10 @@ struct Seat {         // what the rendezvous tells of a rank
 
 enum class Busy : uint32_t { no, host, device };
 
+// Kinds of messages to other ranks. One that asks is answered once this rank has added what the other waits
+// for.
+enum class Purport : uint32_t { beat = 1, fail, bye, ask, answer };
+
 // The operation that a rank is in, or was in last.
 struct Status {
   Busy busy = Busy::no;
@@ -59,7 +64,9 @@ struct Member {
   std::string incoming, outgoing;  // parts of control messages
   Instant heard;
   Status status;
-  DeviceProgress device;
+  DeviceProgress device, asked, told;
+  LastMessages last_messages;
+  bool asks = false;  // to be told once this rank has added what it waits for
   bool left = false;
 };
 
@@ -88,11 +95,22 @@ class World {
   void check_members(Instant since, const std::vector<int>& members);
   // Adds an operation of this rank's device. Returns its place among all.
   uint64_t add_device_work(const Lane& lane, const std::vector<int>& members, uint32_t operation);
+  // Asks the others whether they have added the same operations up to a place, of which `done` is the last
+  // that the device is known to have passed.
+  void ask_of_device(uint64_t place, uint64_t done);
+  // True once they are known to have, or within so many milliseconds.
+  bool agrees_on_device(uint64_t place, int milliseconds);
   // Called while this rank waits for its device to pass a place, which may take longer than the limit where
   // all have added what it waits for; place 0 is behind what all members of a group must come to. The wait
   // lasts from the first call until end_device(), which says if there are other waits.
   void await_device(const char* name, uint64_t place, const std::vector<int>& members);
   void end_device(bool is_waiting);
+  // Around a call of this rank's thread that may not return before its device is done: until it has, the
+  // watching thread looks after the wait.
+  void begin_device_call(bool is_begin);
+  // A file that can be read from once the job has failed, and ends where this process leaves it; to be
+  // closed.
+  int alarm() const;
   bool has_failed() const { return failed_.load(std::memory_order_acquire); }
   // A connection for data has ended.
   [[noreturn]] void ended(int peer);
@@ -106,9 +124,19 @@ class World {
 
  private:
   void check_others(Instant since, Busy mine, const std::function<Part(int)>& part_of);
+  std::optional<Failure> fault_of_others(Instant since, Busy mine,
+                                         const std::function<Part(int)>& part_of) const;
+  Part part_in_device(int rank) const;
+  // The part of a rank in what all of these must come to.
+  static Part part_in(const std::vector<int>& members, int rank);
   std::string other_operation(int rank) const;
-  int first_behind() const;
+  std::string crossed() const;
+  int who_holds_up() const;
   bool waits_for_me(int rank) const;
+  void compare_device(int rank);
+  void answer(int rank);
+  void throw_failure();
+  void wake();
   // All ranks are on this host.
   bool is_local() const;
   void meet_at_rendezvous(Socket& listener);
@@ -122,7 +150,8 @@ class World {
   Clock::duration beat() const;
   void tick();
   void watch();
-  void tell_all(uint32_t type, int rank, const std::string& text);
+  void tell_all(Purport type, int rank, const std::string& text);
+  void tell(int to, Purport type, int rank, const std::string& text);
   bool hear(Member& from, int rank);
   void push(Member& to);
   void note(int rank, const std::string& text);
@@ -132,18 +161,19 @@ class World {
 
   JoinOptions options_;
   std::vector<std::unique_ptr<Member>> members_;
-  std::mutex guard_;  // of all that the thread and operations share
+  YieldingMutex guard_;  // of all that the thread and operations share
   Status status_;
   DeviceWork device_;
   uint64_t device_place_ = 0;
   std::optional<Instant> device_since_;
+  bool is_in_device_call_ = false;
   std::atomic<bool> failed_{false};
   // now() is the clock's time less what was lost, but not beyond the end.
   std::atomic<Clock::duration> lost_{Clock::duration::zero()};
   std::atomic<Instant> end_{Instant::max()};
   std::unique_ptr<Failure> failure_;
   bool told_ = false, leaving_ = false;
-  int wake_[2] = {-1, -1};
+  int wake_[2] = {-1, -1}, alarm_[2] = {-1, -1};
   std::thread watcher_;
 };
 

@@ -270,9 +270,7 @@ export class GpuQueue implements DispatchQueue {
       this.stream.setBuffer(i, this.buffers.of(location.storage), location.offset)
     })
     if (exchange) this.runtime.addExchanges?.([exchange])
-    this.added({ word: this.stream.call(code, words), op, pipeline: null, reads, writes })
-    // It takes the device a while, in which the host adds what follows.
-    if (isBeside === true) this.handOver()
+    this.added({ word: this.stream.call(code, words), op, pipeline: null, reads, writes }, isBeside)
   }
 
   // Plans
@@ -341,7 +339,8 @@ export class GpuQueue implements DispatchQueue {
       this.runtime.addExchanges?.(exchanges)
       if (native) {
         const op = (node.primitive as Primitive).name
-        this.added({ word: this.stream.runPlan(native, bindings), op, pipeline: null, reads, writes })
+        const word = this.stream.runPlan(native, bindings)
+        this.added({ word, op, pipeline: null, reads, writes }, exchanges.length > 0)
       } else this.append(recorded, bindings, reads, writes)
     } finally {
       if (recorded.between === null) between?.drop()
@@ -384,7 +383,7 @@ export class GpuQueue implements DispatchQueue {
   }
 
   private append(
-    { words, steps, buffers }: Recorded,
+    { words, steps, buffers, exchanges }: Recorded,
     bindings: Int32Array,
     reads: readonly Storage[],
     writes: readonly Storage[],
@@ -393,7 +392,7 @@ export class GpuQueue implements DispatchQueue {
     for (const { word, op, pipeline } of steps)
       this.entries.push({ word: start + word, op, pipeline, reads, writes })
     for (const storage of writes) storage.ticket = 0
-    this.continueOrHandOver()
+    this.continueOrHandOver(exchanges.length > 0)
   }
 
   /** Forgets a recording. */
@@ -404,17 +403,18 @@ export class GpuQueue implements DispatchQueue {
     this.runtime.releasePlan?.(native)
   }
 
-  private added(entry: Entry): void {
+  private added(entry: Entry, isAwaited = false): void {
     this.entries.push(entry)
     const { writes } = entry
     // No mark is behind it yet.
     for (let i = 0; i < writes.length; i++) writes[i].ticket = 0
-    this.continueOrHandOver()
+    this.continueOrHandOver(isAwaited)
   }
 
-  private continueOrHandOver(): void {
+  /** Hands over a stream that is long, or whose end others wait for: this host may wait for them next. */
+  private continueOrHandOver(isAwaited: boolean): void {
     const { stream } = this
-    if (stream.dispatches >= this.most || stream.length >= MAX_WORDS) this.handOver()
+    if (isAwaited || stream.dispatches >= this.most || stream.length >= MAX_WORDS) this.handOver()
   }
 
   /** Adds the work that follows to a stream. */
