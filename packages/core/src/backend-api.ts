@@ -135,7 +135,7 @@ export {
   boundTrace,
   building,
   type Donation,
-  forgetGraph,
+  forsake,
   type HostArray,
   handles,
   type JvpContext,

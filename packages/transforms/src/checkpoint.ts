@@ -7,6 +7,7 @@ import {
   Array,
   arraysOf,
   checkFunction,
+  forsake,
   isInexact,
   Mark,
   type Node,
@@ -47,7 +48,11 @@ function recomputing(name: string, epoch: number): CallRules {
         later,
         epoch,
       )
-      return pullback(later, copies, cotangents, walk)
+      const found = pullback(later, copies, cotangents, walk)
+      // Nobody wants the values again, but for the gradient's sake.
+      const given = found.map((g) => g?.node)
+      for (const copy of copies) if (copy.epoch >= walk) forsake(copy, walk, given)
+      return found
     },
     batched: () => rules,
   }

@@ -13,8 +13,8 @@ import {
   broadcastTo,
   complex64,
   decompose,
-  forgetGraph,
   format,
+  forsake,
   type Node,
   type Primitive,
   sameShape,
@@ -144,10 +144,7 @@ function placed({ node: sum }: Array, { node: part }: Array, given: Given, got: 
   const mode = isZero(under) ? "set" : "add"
   const made = applyNodes(part.primitive as Primitive, [sum, part.inputs[1]], { ...part.params, mode })
   const isIt = (each: Array | null): boolean => each?.node === part
-  if (part.uses + part.handles === 0 && given.filter(isIt).length === 1 && !got.some(isIt)) {
-    for (const input of part.inputs) input.uses--
-    forgetGraph(part)
-  }
+  if (given.filter(isIt).length === 1 && !got.some(isIt)) forsake(part)
   return new Array(made[0])
 }
 

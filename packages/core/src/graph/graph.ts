@@ -308,6 +308,26 @@ export function forgetGraph(node: Node): void {
   node.params = NO_PARAMS
 }
 
+/**
+ * Takes a pending node that nothing reads out of the graph, so that what it reads can be released and written over. With `since`, then also
+ * what it alone read, unless that is older than the trace of this number or in `kept`.
+ */
+export function forsake(
+  node: Node,
+  since: number = Number.POSITIVE_INFINITY,
+  kept: readonly (Node | undefined)[] = NO_INPUTS,
+): void {
+  const { primitive, inputs, outputs, storage, alias } = node
+  if (primitive === null || storage !== null || alias !== null || kept.includes(node)) return
+  const all = outputs ?? [node]
+  if (all.some(({ uses, handles }) => uses > 0 || handles > 0)) return
+  for (const output of all) forgetGraph(output)
+  for (const input of inputs) {
+    input.uses--
+    if (input.epoch >= since) forsake(input, since, kept)
+  }
+}
+
 /** The tracking of handles; see memory.ts. */
 export const handles = {
   /** True if handles are counted, which they are not inside rules and engines. */
