@@ -126,3 +126,24 @@ test("of operations that come together none is added where the group of one was 
   expect(() => processes.add(notes)).toThrow("the group was closed")
   expect(added).toEqual([])
 })
+
+test("where work has failed since another process has, that is the error", () => {
+  const ended: Error[] = []
+  const processes = new OtherProcesses(
+    (error) => void ended.push(error),
+    () => device,
+  )
+  const failure = new Error("rank 1 was lost")
+  let hasFailed = false
+  const wait = (): void => {
+    if (hasFailed) throw failure
+  }
+  let place = 0
+  processes.join(0, { ...others, add: () => ++place, wait })
+  processes.add([{ group: 0, name: "allSum", operations: [1] }])
+  expect(processes.await(() => "an illegal address", true)).toBe("an illegal address")
+  processes.add([{ group: 0, name: "allSum", operations: [1] }])
+  hasFailed = true
+  expect(processes.await(() => "an illegal address", true)).toBe(failure)
+  expect(ended).toEqual([failure])
+})

@@ -165,6 +165,8 @@ export class OtherProcesses {
       for (;;) {
         const outcome = look()
         const isWell = outcome === null || outcome === true
+        // The failure of another may be why.
+        if (outcome !== undefined && !isWell) wait.tell()
         if (outcome !== undefined && (!isAll || !isWell || wait.agrees(CHECK_EVERY))) {
           isDone = isAll
           return outcome

@@ -23,8 +23,9 @@ namespace {
 // ncclDataType_t
 constexpr int kBytes = 0;
 
-// So long a call with a communicator is waited for before that is ended, which it may be waiting for.
-constexpr std::chrono::milliseconds kCall{200};
+// So long work is waited for that is being handed over, before communicators are ended, which it may wait
+// for.
+constexpr std::chrono::milliseconds kWork{200};
 
 #define LZ_COLLECTIVE_CALLS(X)                                                               \
   X(GetUniqueId, "ncclGetUniqueId", CollectiveId*)                                           \
@@ -114,13 +115,19 @@ std::string Collectives::run(const Collective& w, Stream stream) {
     std::lock_guard<std::mutex> lock(guard_);
     if (w.communicator < 0 || size_t(w.communicator) >= all_.size()) return "there is no such communicator";
     if (!all_[size_t(w.communicator)].handle) return "the group's communicator was ended";
-    is_called_ = true;
   }
-  std::string error = call(w, stream);
+  return call(w, stream);
+}
+
+void Collectives::begin_work() {
   std::lock_guard<std::mutex> lock(guard_);
-  is_called_ = false;
-  returned_.notify_all();
-  return error;
+  is_working_ = true;
+}
+
+void Collectives::end_work() {
+  std::lock_guard<std::mutex> lock(guard_);
+  is_working_ = false;
+  worked_.notify_all();
 }
 
 // NCCL runs the parts of a group together.
@@ -189,7 +196,7 @@ void Collectives::abort_all() {
   const Library* lib = library();
   std::unique_lock<std::mutex> lock(guard_);
   // By the system's clock, as above.
-  returned_.wait_until(lock, std::chrono::system_clock::now() + kCall, [this] { return !is_called_; });
+  worked_.wait_until(lock, std::chrono::system_clock::now() + kWork, [this] { return !is_working_; });
   for (auto& each : all_) {
     if (each.handle) aborting_.emplace_back([lib, handle = each.handle] { lib->CommAbort(handle); });
     each.handle = nullptr;

@@ -54,6 +54,9 @@ class Collectives {
   std::string end_join(int milliseconds, uint32_t* communicator, bool* done);
   // Adds an operation to a stream. Returns what is wrong, or an empty string.
   std::string run(const Collective& work, Stream stream);
+  // Around work that is handed over, with graphs of such operations: they are ended behind it.
+  void begin_work();
+  void end_work();
   // Ends what runs, however far it has come, and gives up joining; the communicators are of no use
   // afterwards. Does not wait for that.
   void abort();
@@ -72,8 +75,8 @@ class Collectives {
   std::string call(const Collective& work, const Collective::Part& part, Stream stream);
   std::vector<Communicator> all_;
   std::mutex guard_;  // of those
-  bool is_called_ = false;
-  std::condition_variable returned_;
+  bool is_working_ = false;
+  std::condition_variable worked_;
   std::vector<std::thread> aborting_;
   std::thread listener_;
   int stop_[2] = {-1, -1};

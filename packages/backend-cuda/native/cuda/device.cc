@@ -438,7 +438,9 @@ std::vector<Failed> Gpu::run(const uint32_t* words, size_t count) {
   std::vector<Failed> failed;
   runs_++;
   if (std::string error = enter(); !error.empty()) return {{SIZE_MAX, error}};
+  collectives_.begin_work();
   if (!run_again(words, count, &failed)) execute(words, count, nullptr, &failed);
+  collectives_.end_work();
   return failed;
 }
 
