@@ -126,7 +126,7 @@ void by_rows(const GemmProblem& p, float* total) {
 }
 
 // For many rows of a and few columns: each tile of a's rows meets all slivers of b, while the next one comes
-// into the caches. The processor does not see so many short rows coming.
+// into the caches, and what the next product will meet. The processor does not see so many short rows coming.
 void by_tiles(const GemmProblem& p, const GemmKind& kind, float* packed_b) {
   const int64_t width = gemm_width(), height = even_part(p.m, gemm_height());
   const int64_t step = tile_step(width, p.k), fetched = p.k / 4 * 16 * kGemmAhead;
@@ -137,15 +137,22 @@ void by_tiles(const GemmProblem& p, const GemmKind& kind, float* packed_b) {
   s.depth = p.k, s.a_row = p.a.ld, s.a_step = 1;
   s.height = int32_t(height);
   s.alpha = p.alpha, s.beta = p.beta;
+  const bool dense = p.b.ld == (p.b.transposed ? p.k : p.n);
+  const auto* next_b = static_cast<const float*>(p.next_b);
+  const float* const end_b = next_b && dense ? next_b + p.n * p.k : next_b;
   for (int64_t i = 0, done = 0; i < p.m; i += height) {
     s.rows = std::min(height, p.m - i);
     s.a = static_cast<const float*>(p.a.at(i, 0).data);
-    // Slivers share the lines of the next rows, which follow each other.
-    const int64_t next = p.a.ld == p.k && i + height < p.m ? height * p.k : 0;
-    for (int64_t j = 0, from = 0; j < p.n; j += width, from += fetched) {
+    // Slivers share the lines of the next rows, which follow each other, and then those of b.
+    const float* next_a = i + height < p.m ? s.a + height * p.k : static_cast<const float*>(p.next_a);
+    if (p.a.ld != p.k) next_a = nullptr;
+    const float* const end_a = next_a ? next_a + height * p.k : nullptr;
+    for (int64_t j = 0; j < p.n; j += width) {
       s.columns = int32_t(std::min(width, p.n - j));
       s.b = lies ? static_cast<const float*>(p.b.at(0, j).data) : packed_b + j / width * step;
-      s.next = from < next ? s.a + next + from : nullptr;
+      const float*& next = next_a < end_a ? next_a : next_b;
+      s.next = next < (next_a < end_a ? end_a : end_b) ? next : nullptr;
+      if (s.next) next += fetched;
       s.c = p.c + i * p.ldc + j;
       s.addend = p.added().at(i, j).data;
       kind.sliver()(s);

@@ -49,6 +49,8 @@ struct GemmProblem {
   // Of the product that this is a part of, where it is one: what decides between ways to sum must not know
   // the parts.
   int64_t all_rows = 0;
+  // The operands of what the calling thread will probably multiply next, which lie as these do; or null.
+  const void *next_a = nullptr, *next_b = nullptr;
 
   // Rows and columns of c that are done, `ld` elements from row to row: in c, or elsewhere where they are
   // narrowed.

@@ -230,11 +230,19 @@ void multiply_floats(const lz_call& call, const Problem& p, float alpha, float b
   const double each = price / double(tiles) + double(m) * double(n) * epilogue.cost() + 100;
   parallel(call, count * tiles, each, [&](int64_t begin, int64_t end) {
     Cursor<3> cursor(p.batch, p.batch.ndim, begin / tiles);
+    const auto a_at = [&](const GemmProblem& all, int64_t at) { return all.a.at(at / across % down * m, 0); };
+    const auto b_at = [&](const GemmProblem& all, int64_t at) { return all.b.at(0, at % across * n); };
     for (int64_t at = begin; at < end; at++) {
-      if (at > begin && at % tiles == 0) cursor.next();
       GemmProblem part = problem(cursor);
       const int64_t i = at / across % down * m, j = at % across * n;
-      part.a = part.a.at(i, 0), part.b = part.b.at(0, j);
+      if ((at + 1) % tiles == 0) cursor.next();
+      if (at + 1 < count * tiles) {
+        const GemmProblem next = problem(cursor);
+        part.next_a = a_at(next, at + 1).data, part.next_b = b_at(next, at + 1).data;
+      }
+      part.a = a_at(part, at), part.b = b_at(part, at);
+      if (part.next_a == part.a.data) part.next_a = nullptr;
+      if (part.next_b == part.b.data) part.next_b = nullptr;
       part.c += i * p.n + j;
       if (narrow) part.narrow += 2 * (i * p.n + j);
       part.epilogue = part.epilogue.at(i, j);

@@ -17,7 +17,7 @@ namespace lazuli {
 // that is enough.
 struct GemmSliver {
   const float *a, *b, *addend;
-  const float* next;  // to be fetched: what follows b for wide_sliver(), else what follows a, or null
+  const float* next;  // to be fetched: what follows b for wide_sliver(), else what comes next, or null
   float* c;
   int64_t a_tile, a_row, a_step, b_step, c_row, addend_row;
   int64_t rows, depth;
