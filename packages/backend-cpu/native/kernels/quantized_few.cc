@@ -84,11 +84,10 @@ class ArrangedRows {
   float *const arranged_, *const sums_;
 };
 
-// Columns of which so many vectors of bfloat16 numbers stay in the first cache beside packed rows. One vector
-// may be longer: few of its elements are read for each row.
+// Columns of which so many vectors of bfloat16 numbers stay in the first cache beside packed rows.
 int64_t most_columns(int64_t vectors) {
   constexpr int64_t kElements = 1 << 13, kLeast = 1 << 11;
-  return vectors == 1 ? INT64_MAX / 2 : std::max(kElements / vectors / kLeast * kLeast, kLeast);
+  return std::max(kElements / vectors / kLeast * kLeast, kLeast);
 }
 
 }  // namespace
