@@ -232,6 +232,9 @@ function calleeOf({ body, parameters: [only, ...others] }) {
 const isByHand = (source, node) =>
   /\/\/ By hand: \S/.test(source.text.slice(node.getFullStart(), node.getStart()))
 
+/** The functions that make public functions of a signature and a body. */
+const MAKERS = new Set(["operation", "composition"])
+
 /**
  * The call of `operation` that a function hands its arguments to: its own, or the one in the function of this file that makes several
  * such. `types` is what the type parameters of that function stand for.
@@ -241,7 +244,7 @@ function declarationOf(source, implementation) {
   const made = variable(source, name)
   if (!made || !ts.isCallExpression(made)) return undefined
   const maker = made.expression.getText()
-  if (maker === "operation") return { call: made, types: new Map() }
+  if (MAKERS.has(maker)) return { call: made, types: new Map() }
   const from =
     source.statements.find((s) => ts.isFunctionDeclaration(s) && s.name?.text === maker) ??
     variable(source, maker)

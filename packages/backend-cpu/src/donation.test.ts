@@ -236,3 +236,14 @@ test("what JavaScript has a view of keeps its values, whatever writes in place",
       if (size === N) expect(addressOf(next)).toBe(address)
     }
 })
+
+test("a product with an addend of several axes takes the memory of its result alone", () => {
+  const [a, b, c] = [filled(1), filled(2), filled(3)].map((x) => x.reshape(256, 256))
+  mx.eval(a, b, c)
+  mx.memoryReport()
+  const before = mx.getActiveMemory()
+  const y = mx.addmm(c, a, b)
+  mx.eval(y)
+  expect(y.index(0, 0).item()).toBe(2 * 256 + 3)
+  expect(mx.getActiveMemory() - before).toBeLessThan(1.5 * y.nbytes)
+})

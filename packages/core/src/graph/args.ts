@@ -6,7 +6,7 @@ import { renamed } from "./boundary"
 import { calls, nameCall } from "./calls"
 import { onStream, type StreamLike } from "./device"
 import { ArgumentError, describe, hintFor, nearest, TransformError } from "./errors"
-import { Array } from "./graph"
+import { Array, handles } from "./graph"
 import { checkArguments, type Parameter, parametersOf, type Signature } from "./kinds"
 import type { Axes, Scalar, StreamOptions } from "./option-types"
 
@@ -64,6 +64,28 @@ export function operation<A extends unknown[], R>(
     return stream === null ? run(values as A) : onStream(stream, () => run(values as A), op)
   }
 }
+
+/**
+ * The same for a body that makes arrays on the way: only the result has a handle. One on a part would keep the part's memory until it is
+ * found dead.
+ */
+export const composition = <A extends unknown[]>(
+  op: string,
+  signature: Signature,
+  body: (...args: A) => Array,
+): ((args: readonly unknown[]) => Array) =>
+  operation(op, signature, (...args: A) => {
+    // As `composed` does, without a function for each call.
+    const before = handles.tracking
+    handles.tracking = false
+    let made: Array
+    try {
+      made = body(...args)
+    } finally {
+      handles.tracking = before
+    }
+    return new Array(made.node)
+  })
 
 function refuseExtra(op: string, parameters: readonly Parameter[], args: readonly unknown[]): void {
   const count = parameters.length

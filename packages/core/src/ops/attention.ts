@@ -2,7 +2,7 @@
  * Scaled dot-product attention: softmax(scale · q kᵀ + mask) v with grouped heads, as one primitive, so that a backend need not materialize
  * the scores. Vaswani et al., "Attention is all you need", 2017.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
+import { asArrayArgument, composition, type StreamOptions } from "../graph/args"
 import { bool_, float32, promote } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, ShapeError } from "../graph/errors"
 import { type Array, Array as ArrayClass } from "../graph/graph"
@@ -228,7 +228,7 @@ function check(q: Array, k: Array, v: Array): void {
     throw new ShapeError(op, `the heads of q are not a multiple of those of k: ${shapes()}`)
 }
 
-const attentionArgs = operation(
+const attentionArgs = composition(
   "scaledDotProductAttention",
   { q: "array", k: "array", v: "array", scale: "number", mask: "any?", sinks: "array?", forceFused: "bool?" },
   (

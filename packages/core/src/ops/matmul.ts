@@ -1,7 +1,7 @@
 /**
  * Products of matrices.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
+import { asArrayArgument, composition, type StreamOptions } from "../graph/args"
 import { atLeastFloat, complex64, isInexact, promote } from "../graph/dtype"
 import { DTypeError, ShapeError } from "../graph/errors"
 import type { Array, HostArray, Node, VmapContext } from "../graph/graph"
@@ -122,53 +122,54 @@ function multiplyHost(a: HostArray, b: HostArray, out: HostArray): void {
   }
 }
 
-const asItIs = (out: Array): Array => out
-
-/** Validates and promotes the operands, and expands both to at least 2-d with equal batch axes; `finish` removes added axes. */
-function prepare(op: string, a: unknown, b: unknown): { x: Array; y: Array; finish: (out: Array) => Array } {
-  let x = asArrayArgument(op, "a", a)
-  let y = asArrayArgument(op, "b", b)
+/** Validates and promotes the operands of a product, for which `times` multiplies matrices of equal batch axes. */
+function inMatrices(op: string, a: unknown, b: unknown, times: (x: Array, y: Array) => Array): Array {
+  const x = asArrayArgument(op, "a", a)
+  const y = asArrayArgument(op, "b", b)
   if (x.ndim === 0 || y.ndim === 0)
     throw new ShapeError(
       op,
       `needs arrays of at least one dimension, received shapes ${format(x.shape)} and ${format(y.shape)}`,
     )
-  const dtype = atLeastFloat(promote(x.dtype, y.dtype))
-  x = toDtype(x, dtype)
-  y = toDtype(y, dtype)
-  const [rowVector, columnVector] = [x.ndim === 1, y.ndim === 1]
-  const lengths: [number, number] = [x.shape[x.ndim - 1], y.shape[Math.max(0, y.ndim - 2)]]
-  if (lengths[0] !== lengths[1]) {
+  const inner = x.shape[x.ndim - 1]
+  const matching = y.shape[Math.max(0, y.ndim - 2)]
+  if (inner !== matching) {
     throw new ShapeError(
       op,
-      `the last axis of a has size ${lengths[0]} and the matching axis of b has size ${lengths[1]}: shapes ${format(x.shape)} and ${format(y.shape)}`,
+      `the last axis of a has size ${inner} and the matching axis of b has size ${matching}: shapes ${format(x.shape)} and ${format(y.shape)}`,
     )
   }
-  if (x.ndim === 2 && y.ndim === 2) return { x, y, finish: asItIs }
-  if (rowVector) x = x.expandDims(0)
-  if (columnVector) y = y.expandDims(1)
-  const finish = (out: Array): Array =>
-    rowVector || columnVector ? out.squeeze([...(rowVector ? [-2] : []), ...(columnVector ? [-1] : [])]) : out
-  // Batches times one matrix: fold the batches into the rows, for a single large product.
-  if (y.ndim === 2 && x.ndim > 2) {
-    const { shape } = x
-    const rows = flattenAxes([x], { start: 0, end: shape.length - 2 })
-    const batch = { axis: 0, shape: shape.slice(0, -1) }
-    return { x: rows, y, finish: (out) => finish(unflattenAxis([out], batch)) }
-  }
-  const [batchX, batchY]: Shape[] = [x.shape.slice(0, -2), y.shape.slice(0, -2)]
-  if (!sameShape(batchX, batchY)) {
-    const batch = broadcastShapes(op, batchX, batchY)
-    x = x.broadcastTo([...batch, ...x.shape.slice(-2)])
-    y = y.broadcastTo([...batch, ...y.shape.slice(-2)])
-  }
-  return { x, y, finish }
+  const dtype = atLeastFloat(promote(x.dtype, y.dtype))
+  return byAxes(op, toDtype(x, dtype), toDtype(y, dtype), times)
 }
 
-const matmulArgs = operation("matmul", { a: "array", b: "array" }, (a: Array, b: Array) => {
-  const { x, y, finish } = prepare("matmul", a, b)
-  return finish(product([x, y]))
-})
+/** Adds the axes that vectors and batches lack, and removes them from the result. */
+function byAxes(op: string, x: Array, y: Array, times: (x: Array, y: Array) => Array): Array {
+  if (x.ndim === 2 && y.ndim === 2) return times(x, y)
+  if (x.ndim === 1 || y.ndim === 1) {
+    const out = byAxes(op, x.ndim === 1 ? x.expandDims(0) : x, y.ndim === 1 ? y.expandDims(1) : y, times)
+    return out.squeeze([...(x.ndim === 1 ? [-2] : []), ...(y.ndim === 1 ? [-1] : [])])
+  }
+  // Batches times one matrix: fold the batches into the rows, for a single large product.
+  if (y.ndim === 2) {
+    const { shape } = x
+    const rows = flattenAxes([x], { start: 0, end: shape.length - 2 })
+    return unflattenAxis([times(rows, y)], { axis: 0, shape: shape.slice(0, -1) })
+  }
+  const [batchX, batchY]: Shape[] = [x.shape.slice(0, -2), y.shape.slice(0, -2)]
+  if (sameShape(batchX, batchY)) return times(x, y)
+  const batch = broadcastShapes(op, batchX, batchY)
+  return times(
+    x.broadcastTo([...batch, ...x.shape.slice(-2)]),
+    y.broadcastTo([...batch, ...y.shape.slice(-2)]),
+  )
+}
+
+const timesMatrix = (x: Array, y: Array): Array => product([x, y])
+
+const matmulArgs = composition("matmul", { a: "array", b: "array" }, (a: Array, b: Array) =>
+  inMatrices("matmul", a, b, timesMatrix),
+)
 /**
  * Matrix product over the last two axes; leading axes broadcast. A 1-d operand is a row vector on the left and a column vector on the
  * right. Integers are converted to float32.
@@ -231,17 +232,17 @@ const scaledProduct: Apply<{ alpha: number; beta: number }> = definePrimitive({
 const scale = (x: Array, factor: number): Array => (factor === 1 ? x : x.multiply(factor))
 const plus = (a: Array | null, b: Array): Array => (a ? a.add(b) : b)
 
-const addmmArgs = operation(
+const addmmArgs = composition(
   "addmm",
   { c: "operand", a: "array", b: "array", alpha: "number?", beta: "number?" },
   (c: Array, a: Array, b: Array, alpha: number = 1, beta: number = 1) => {
     const bias = asArrayArgument("addmm", "c", c)
-    const { x, y, finish } = prepare("addmm", a, b)
-    const dtype = promote(bias.dtype, x.dtype)
+    const inner = atLeastFloat(promote(a.dtype, b.dtype))
+    const dtype = promote(bias.dtype, inner)
     // In the primitive a vector on the right is a column, with which c would not align.
-    const plain = bias.ndim <= 1 && dtype === x.dtype && (b as Array).ndim > 1
-    if (plain) return finish(scaledProduct([toDtype(bias, dtype), x, y], { alpha, beta }))
-    const out = finish(product([toDtype(x, dtype), toDtype(y, dtype)]))
+    if (bias.ndim <= 1 && dtype === inner && b.ndim > 1)
+      return inMatrices("addmm", a, b, (x, y) => scaledProduct([toDtype(bias, dtype), x, y], { alpha, beta }))
+    const out = inMatrices("addmm", a, b, (x, y) => product([toDtype(x, dtype), toDtype(y, dtype)]))
     checkAddend(bias.shape, out.shape)
     return scale(out, alpha).add(scale(toDtype(bias, dtype), beta))
   },

@@ -2,7 +2,7 @@
  * The `mx.fast` functions behind nn's normalization and positional layers. All operate on the last axis, and compute 16-bit floats in
  * float32.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
+import { asArrayArgument, composition, operation, type StreamOptions } from "../graph/args"
 import { float32, float64, int32, isInteger, promote } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, ShapeError } from "../graph/errors"
 import type { Array, Meta } from "../graph/graph"
@@ -336,7 +336,7 @@ const ropePrimitive: Apply<RopeParams> = definePrimitive({
   },
 })
 
-const ropeArgs = operation(
+const ropeArgs = composition(
   "rope",
   {
     a: "array",

@@ -1,5 +1,5 @@
 /** take, takeAlongAxis, putAlongAxis, and slices with dynamic starts. */
-import { asArrayArgument, isList, operation, type StreamOptions } from "../graph/args"
+import { asArrayArgument, composition, isList, operation, type StreamOptions } from "../graph/args"
 import { IndexError, ShapeError } from "../graph/errors"
 import { type Array, composed } from "../graph/graph"
 import { broadcastShapes, format, normalizeAxis, type Shape } from "../graph/shape"
@@ -203,7 +203,7 @@ function knownStart(start: unknown, axes: readonly number[], shape: Shape, block
   return { start: first, stop: first.map((at, axis) => at + block[axis]), strides: block.map(() => 1) }
 }
 
-const sliceArgs = operation(
+const sliceArgs = composition(
   "slice",
   { a: "array", startIndices: "indices", axes: "integerList", sliceSize: "integerList" },
   (
@@ -240,7 +240,7 @@ export function slice(...args: unknown[]): Array {
   return sliceArgs(args)
 }
 
-const sliceUpdateArgs = operation(
+const sliceUpdateArgs = composition(
   "sliceUpdate",
   { a: "array", update: "array", startIndices: "indices", axes: "integerList" },
   (x: Array, update: Array, start: Array | readonly number[], axes: readonly number[]): Array => {

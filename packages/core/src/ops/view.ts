@@ -247,15 +247,16 @@ function swapping(ndim: number, i: number, j: number): number[] {
   return axes
 }
 
+/** By rank: the parameters that reverse all axes, which every layer's product has. */
+const reversals: { axes: readonly number[] }[] = []
+const reversal = (ndim: number): { axes: readonly number[] } =>
+  (reversals[ndim] ??= { axes: globalThis.Array.from({ length: ndim }, (_, i) => ndim - 1 - i) })
+
 const transposeArgs = operation(
   "transpose",
   { a: "array", axes: "integerList?" },
   (x: Array, axes?: readonly number[] | null) => {
-    if (axes === undefined || axes === null) {
-      const reversed = new globalThis.Array<number>(x.ndim)
-      for (let i = 0; i < reversed.length; i++) reversed[i] = reversed.length - 1 - i
-      return permute([x], { axes: reversed })
-    }
+    if (axes === undefined || axes === null) return permute([x], reversal(x.ndim))
     if (axes.length !== x.ndim)
       throw new ShapeError("transpose", `expected ${x.ndim} axes, received ${axes.length}`)
     const order = axes.map((axis) => normalizeAxis("transpose", axis, x.ndim))

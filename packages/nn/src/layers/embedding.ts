@@ -5,6 +5,7 @@ import * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
 import { called, named, under } from "../arguments"
 import { Module } from "../module"
+import { project } from "./project"
 import {
   QuantizedEmbedding,
   type ToQuantizedOptions,
@@ -46,7 +47,7 @@ export class Embedding extends Module {
     return called(
       this,
       { x },
-      () => mx.matmul(x, weight.T),
+      () => project(x, weight),
       () => ({ x: weight.node.shape[1] }),
     )
   }

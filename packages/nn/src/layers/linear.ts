@@ -5,6 +5,7 @@ import * as mx from "@lazuli/core"
 import { ArgumentError, asCall, withOwnHandles } from "@lazuli/core/engine"
 import { called, checkArrays, checkFeatures, named, under } from "../arguments"
 import { Module } from "../module"
+import { project } from "./project"
 import {
   QQLinear,
   QuantizedLinear,
@@ -58,7 +59,7 @@ export class Linear extends Module {
     return called(
       this,
       { x },
-      () => (bias ? mx.addmm(bias, x, weight.T) : mx.matmul(x, weight.T)),
+      () => project(x, weight, bias),
       () => ({ x: weight.node.shape[1] }),
     )
   }

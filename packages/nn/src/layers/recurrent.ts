@@ -5,6 +5,7 @@ import * as mx from "@lazuli/core"
 import { asCall, format, ofUser, parametersOf, ShapeError } from "@lazuli/core/engine"
 import { called, named } from "../arguments"
 import { Module } from "../module"
+import { project } from "./project"
 
 const SETTINGS = { inputSize: "count", hiddenSize: "count", bias: "bool?" } as const
 const hiddenCall = parametersOf({ hidden: "array?" })
@@ -26,10 +27,6 @@ function drawn(hiddenSize: number, shape: readonly number[]): mx.Array {
   const scale = 1 / Math.sqrt(hiddenSize)
   return mx.random.uniform(-scale, scale, shape)
 }
-
-/** x Wᵀ, plus the bias if there is one. */
-const project = (x: mx.Array, weight: mx.Array, bias?: mx.Array): mx.Array =>
-  bias ? mx.addmm(bias, x, weight.T) : mx.matmul(x, weight.T)
 
 /** The features from part `from` to part `to`, of parts of `size`. */
 const part = (x: mx.Array, size: number, from: number, to: number): mx.Array =>
