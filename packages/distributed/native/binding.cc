@@ -136,9 +136,9 @@ napi_value join(Call& call) {
 void leave_all(Instance& instance) {
   for (const auto& world : instance.worlds) {
     forget_groups(*world);
-    const bool failed = world->has_failed();
+    const bool are_all_there = runs_mpi() && world->part();
     world->leave();
-    finish_mpi(failed);
+    finish_mpi(are_all_there);
     has_joined = false;
   }
   instance.worlds.clear();

@@ -214,6 +214,17 @@ test
 )
 
 test.runIf(hasMpirun)(
+  "a rank that has left does not wait in MPI for one that is killed before it does",
+  async () => {
+    const { out } = await runUnderMpi([program, "late", "5", "10"], 2, {
+      signal: AbortSignal.timeout(15_000),
+    })
+    expect(out).toEqual([[JSON.stringify({ name: "left" })], []])
+  },
+  60_000,
+)
+
+test.runIf(hasMpirun)(
   "sizes of which one goes by messages and the others by MPI's own algorithms differ at once",
   async () => {
     const { out, errors } = await runUnderMpi([program, "count", "5", "1000", "1000000"], 3, {

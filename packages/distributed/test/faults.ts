@@ -48,7 +48,12 @@ try {
     if (y.flatten().index(0).item() !== group.size() && !odd) throw new Error(`wrong sum in step ${step}`)
   }
   if (fault === "none") console.log(JSON.stringify({ name: "none" }))
+  if (fault === "late" && culprit) {
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 500)
+    process.kill(process.pid, "SIGKILL")
+  }
   leave()
+  if (fault === "late") console.log(JSON.stringify({ name: "left" }))
 } catch (error) {
   const { name, message, rank, op } = error as mx.DistributedError
   console.log(JSON.stringify({ name, message, rank, op, took: performance.now() - at }))

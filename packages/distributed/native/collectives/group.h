@@ -66,8 +66,10 @@ std::unique_ptr<Transport> make_shared_memory(Group& group);
 std::unique_ptr<Transport> make_mpi(Group& group);
 // True if its library can be loaded.
 bool mpi_is_there();
-// Says goodbye to MPI, where this process said hello to it.
-void finish_mpi(bool failed);
+// True while MPI runs that this process has begun.
+bool runs_mpi();
+// Ends it; without those that are gone it would wait for them.
+void finish_mpi(bool are_all_there);
 
 class Group {
  public:

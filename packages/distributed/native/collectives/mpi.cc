@@ -260,9 +260,10 @@ void call_mpi(const Group& group, std::function<int()> call) {
 
 bool mpi_is_there() { return mpi_library() != nullptr; }
 
-void finish_mpi(bool failed) {
-  // With ranks that are gone it would wait for them.
-  if (started && !failed) {
+bool runs_mpi() { return started; }
+
+void finish_mpi(bool are_all_there) {
+  if (started && are_all_there) {
     free_mpi_memory();
     mpi_library()->finalize();
   }

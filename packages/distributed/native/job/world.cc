@@ -448,6 +448,19 @@ void World::watch() {
   }
 }
 
+bool World::part() {
+  bool told = false;
+  for (;; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
+    std::lock_guard lock(guard_);
+    if (failure_) return false;
+    if (!told) tell_all(Purport::bye, rank(), "");
+    told = true;
+    bool all = true;
+    for (int r = 0; r < size(); r++) all = all && (r == rank() || members_[size_t(r)]->left);
+    if (all) return true;
+  }
+}
+
 void World::leave() {
   {
     std::lock_guard lock(guard_);

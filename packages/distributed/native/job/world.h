@@ -116,6 +116,8 @@ class World {
   [[noreturn]] void ended(int peer);
   // Makes this the failure of all ranks, unless there is one; throws the one there is.
   [[noreturn]] void fail(const Failure& failure);
+  // Says goodbye, and waits until all others have. False where one of them is lost, or anything else failed.
+  bool part();
   // Says goodbye and closes everything.
   void leave();
 
