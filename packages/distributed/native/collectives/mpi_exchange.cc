@@ -28,13 +28,17 @@ struct Sizes {
   size_t unasked;  // up to so many bytes, several such messages cost less than one that is asked for
 };
 constexpr size_t kNearest = 4096 - sizeof(Label) - 64;
-constexpr Sizes kNear{kNearest, 3 * kNearest}, kFar{60 * 1024, 64 * 1024};
+constexpr Sizes kNear{kNearest, 3 * kNearest};
+// Two members send each other whole arrays, and more of them parts, whose answers would be waited for twice.
+constexpr Sizes kFar{60 * 1024, 64 * 1024}, kFarOfMany{60 * 1024, 256 * 1024};
 static_assert(kNearest % 16 == 0);
 
 class MpiExchange : public Exchange {
  public:
   MpiExchange(const Group& group, std::shared_ptr<MpiMeans> means, bool is_far)
-      : sizes_(is_far ? kFar : kNear),
+      : sizes_(!is_far             ? kNear
+               : group.size() == 2 ? kFar
+                                   : kFarOfMany),
         mpi_(*mpi_library()),
         means_(std::move(means)),
         tag_(means_->uses % kTags),
