@@ -331,7 +331,7 @@ test("of a host that cannot be reached ssh says so, and gives the exit code", as
   expect([code, errors]).toEqual([255, [["no route", "ended with code 255"]]])
 })
 
-/** A hello of version 7 by who knows the secret; gives rank 0's answer. The layout is that of native/job/handshake.cc. */
+/** A hello of version 1 by who knows the secret; gives rank 0's answer. The layout is that of native/job/handshake.cc. */
 async function helloOfAnother(port: number, secret: string): Promise<string> {
   const socket = connect(port, "127.0.0.1")
   let bytes = Buffer.alloc(0)
@@ -353,7 +353,7 @@ async function helloOfAnother(port: number, secret: string): Promise<string> {
   socket.write(challenge)
   const theirs = (await read(72)).subarray(0, 40)
   const hello = Buffer.alloc(96)
-  hello.writeUInt32LE(7, 0)
+  hello.writeUInt32LE(1, 0)
   hello.writeInt32LE(1, 4)
   hello.writeInt32LE(2, 8)
   const proof = createHmac("sha256", secret).update("client").update(challenge).update(theirs).update(hello)
@@ -371,7 +371,7 @@ test("a rank of another version is told so, and so is rank 0", async () => {
   while (told === "")
     told = await helloOfAnother(port, "s").catch(() => new Promise((resolve) => setTimeout(resolve, 50, "")))
   const says =
-    /rank 1 speaks version 7 of the protocol, but rank 0 speaks version \d+: install the same version/
+    /rank 1 speaks version 1 of the protocol, but rank 0 speaks version \d+: install the same version/
   expect(told).toMatch(says)
   const error = JSON.parse(await first)
   expect(error).toMatchObject({ name: "DistributedError", op: "init", rank: 1 })
