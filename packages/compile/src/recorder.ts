@@ -9,6 +9,7 @@ import {
   cast,
   currentStream,
   implicitState,
+  isDtype,
   isList,
   isPlainObject,
   lifetimes,
@@ -117,6 +118,8 @@ export class Recorder implements CallRecorder {
   /** Why the calls are not all there is to the function, if they are not. */
   gap: string | null = null
   private readonly ids = new Map<Node, number>()
+  /** Those of them that calls made of nothing that other sizes change. */
+  private readonly constants = new Set<Node>()
   private readonly home = currentStream()
 
   constructor(inputs: readonly Node[]) {
@@ -124,7 +127,11 @@ export class Recorder implements CallRecorder {
   }
 
   call<A extends readonly unknown[], R>(name: string, f: (...args: A) => R, args: A): R {
-    const frozen = mapValues(args, (leaf) => this.freeze(leaf, name)) as readonly unknown[]
+    let isConstant = true
+    const frozen = mapValues(args, (leaf) => {
+      isConstant &&= this.isConstant(leaf)
+      return this.freeze(leaf, name)
+    }) as readonly unknown[]
     const before = stateNodes()
     calls.recorder = null
     let result: R
@@ -138,7 +145,9 @@ export class Recorder implements CallRecorder {
     } finally {
       calls.recorder = this
     }
-    const results = resultsOf(result, before, stateNodes()).map((node) => this.number(node))
+    const nodes = resultsOf(result, before, stateNodes())
+    const results = nodes.map((node) => this.number(node))
+    if (isConstant) for (const node of nodes) this.constants.add(node)
     const stream = currentStream() === this.home ? null : currentStream()
     const run = f as RecordedCall["run"]
     // For other sizes a list may hold arrays that is empty for these.
@@ -152,7 +161,7 @@ export class Recorder implements CallRecorder {
   }
 
   readValue(node: Node): void {
-    if (this.ids.has(node)) this.readSizes(true)
+    if (this.ids.has(node) && !this.constants.has(node)) this.readSizes(true)
   }
 
   readSizes(isShown = false): void {
@@ -183,6 +192,13 @@ export class Recorder implements CallRecorder {
         lifetimes.rebind(leaf, withoutHandles(() => cast([leaf], { dtype: leaf.node.dtype })).node)
       return leaf
     })
+  }
+
+  private isConstant(leaf: unknown): boolean {
+    const node = leaf instanceof Array ? leaf.node : leaf
+    if (node instanceof Node) return !this.ids.has(node) || this.constants.has(node)
+    // Functions and objects of classes may hold anything.
+    return leaf === null || isDtype(leaf) || (typeof leaf !== "object" && typeof leaf !== "function")
   }
 
   private number(node: Node): number {

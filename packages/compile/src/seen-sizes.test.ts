@@ -96,16 +96,23 @@ test("values that depend on sizes alone are those of each call, also in other co
     ])
       expect([shape, compiled(numbers(shape)).tolist()]).toEqual([shape, f(numbers(shape)).tolist()])
   }
-  // Values from elsewhere are the same for all sizes.
+  // Values from elsewhere, and of what is made of them and of numbers, are the same for all sizes.
   const two = mx.array(2)
-  const scaled = compile((x: mx.Array) => inner(x).multiply(two.item() as number), { shapeless: true })
-  for (const n of [1, 2, 3])
-    expect(
-      scaled(mx.ones([n]))
-        .sum()
-        .item(),
-    ).toBe(4 * n)
-  expect(scaled.stats().traces).toBe(1)
+  const twos: (() => unknown)[] = [
+    () => two.item(),
+    () => two.add(1).subtract(1).item(),
+    () => (mx.arange(3, { dtype: mx.float32 }).tolist() as number[])[2],
+  ]
+  for (const read of twos) {
+    const scaled = compile((x: mx.Array) => inner(x).multiply(read() as number), { shapeless: true })
+    for (const n of [1, 2, 3])
+      expect(
+        scaled(mx.ones([n]))
+          .sum()
+          .item(),
+      ).toBe(4 * n)
+    expect(scaled.stats().traces).toBe(1)
+  }
 })
 
 test("the number of arrays that a call gives may be none for some sizes", () => {

@@ -43,8 +43,8 @@ export interface ArrayMembers<A> {
   /** All values as nested lists; a plain value for a 0-d array. */
   tolist<T>(this: T): Nested<ValueIn<T>>
   /**
-   * The elements in row-major order: a copy or, with `copy: false` and a row-contiguous array, a read-only view that is valid while the
-   * array exists. complex64 is returned as (re, im) pairs, float16 and bfloat16 as bits in a Uint16Array.
+   * The elements in row-major order: a copy or, with `copy: false` and a row-contiguous array, a view, which keeps its values and must not
+   * be written to. complex64 is returned as (re, im) pairs, float16 and bfloat16 as bits in a Uint16Array.
    */
   toTypedArray(options?: { copy?: boolean }): TypedArray
   /** Like {@link toTypedArray}, evaluating on other threads. */
