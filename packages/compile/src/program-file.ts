@@ -122,7 +122,7 @@ export class Encoder {
         call: name,
         args: args.map((arg, i) => this.encode(arg, `argument ${i} of ${name}`)),
         results,
-        ...(form !== "" && { form }),
+        ...(form && { form }),
         ...(stream instanceof Stream && { device: stream.device.type }),
       }
     })
@@ -194,7 +194,8 @@ export class Decoder {
         if (id === known) known++
       }
       const stream = entry.device === undefined ? null : this.device(entry.device)
-      const form = entry.form ?? ""
+      // Files of earlier versions tell nothing.
+      const form = entry.form ?? null
       return { name, run: run as RecordedCall["run"], args, results, form, stream }
     })
   }

@@ -35,8 +35,8 @@ export interface RecordedCall {
   readonly run: (...args: never[]) => unknown
   readonly args: readonly unknown[]
   readonly results: readonly number[]
-  /** The form of its result: see {@link formOf}. */
-  readonly form: string
+  /** The form of its result: see {@link formOf}. Null where it is not known. */
+  readonly form: string | null
   /** Where it was made; null stands for the current stream, as where nothing named another. */
   readonly stream: StreamLike
 }
@@ -246,7 +246,7 @@ export function repeat(
         name,
         `gave ${results.length} arrays when it was traced and gives ${nodes.length} for these shapes`,
       )
-    if (formOf(result) !== form)
+    if (form !== null && formOf(result) !== form)
       throw new TransformError(name, "gave other numbers when it was traced than it gives for these shapes")
     results.forEach((id, i) => {
       values[id] = nodes[i]
