@@ -49,6 +49,7 @@ it.each([
   ["groups", "at once"],
   ["kill", "loading"],
   ["stop", "loading"],
+  ["stop", "again"],
   ["kill", "uploading"],
   ["stop", "uploading"],
   ["kill", "promised"],

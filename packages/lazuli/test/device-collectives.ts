@@ -1,13 +1,15 @@
 /**
  * Ranks with a GPU each exchange arrays by its collectives. Prints what is wrong; with an argument rank 1 fails so in the third step, or
  * leaves while the other has work of its own, also of steps that only promise their results, are compiled, need another kernel or come
- * before a large upload, or while the GPUs' library connects them, as another argument says.
+ * before a large upload, or while the GPUs' library connects them, as another argument says; or in a second job of the same processes.
  */
+import { once } from "node:events"
+import { type AddressInfo, createServer } from "node:net"
 import "@lazuli/backend-cpu"
 import "@lazuli/backend-cuda"
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
-import "@lazuli/distributed"
+import { leave } from "@lazuli/distributed"
 import { grad } from "@lazuli/transforms"
 
 mx.setBackend("cuda", "gpu")
@@ -19,7 +21,20 @@ let steps = 0
 try {
   if (when === "joining" && process.env.LAZULI_RANK === "1")
     process.env.LAZULI_CUDA_DOUBLE += `,joining-${fault}`
-  const group = distributed.init({ strict: true, backend: "nccl" })
+  const joined = (): mx.distributed.Group => distributed.init({ strict: true, backend: "nccl" })
+  let group = joined()
+  if (when === "again") {
+    const server = createServer().listen(0, "127.0.0.1")
+    await once(server, "listening")
+    const { port } = server.address() as AddressInfo
+    const [agreed] = distributed.broadcast(mx.array([port], mx.int32)).tolist() as number[]
+    server.close()
+    await once(server, "close")
+    leave()
+    delete process.env.LAZULI_LISTENER
+    process.env.LAZULI_ADDRESS = `127.0.0.1:${agreed}`
+    group = joined()
+  }
   const [rank, n] = [group.rank(), group.size()]
   const ranks = [...Array(n).keys()]
   const wrong: string[] = []
@@ -160,7 +175,7 @@ try {
       if (i === 3 && pairs.length > 0 && rank < 3)
         mx.eval([rank, (rank + 2) % 3].map((at) => distributed.allSum(x, { group: pairs[at] })))
       if (i === 3 && fault === "root") mx.eval(distributed.broadcast(x, { root: rank }))
-      if (when === "loading" && i === 3) mx.eval(mx.log1p(distributed.allSum(x)).cos())
+      if ((when === "loading" || when === "again") && i === 3) mx.eval(mx.log1p(distributed.allSum(x)).cos())
       // More than the driver has memory for on its way to the device.
       if (when === "uploading" && i === 3) {
         mx.asyncEval(distributed.allSum(x)).catch(() => {})

@@ -203,8 +203,10 @@ void Collectives::abort_all() {
   }
 }
 
+// One file at a time: that of a job that this process has left ends.
 void Collectives::abort_by(int alarm) {
-  if (listener_.joinable() || pipe(stop_) != 0) {
+  stop_listening();
+  if (pipe(stop_) != 0) {
     ::close(alarm);
     return;
   }
@@ -218,13 +220,16 @@ void Collectives::abort_by(int alarm) {
   });
 }
 
+void Collectives::stop_listening() {
+  if (!listener_.joinable()) return;
+  ::close(stop_[1]);
+  listener_.join();
+  ::close(stop_[0]);
+}
+
 void Collectives::close() {
   const Library* lib = library();
-  if (listener_.joinable()) {
-    ::close(stop_[1]);
-    listener_.join();
-    ::close(stop_[0]);
-  }
+  stop_listening();
   for (std::thread& each : aborting_) each.join();
   aborting_.clear();
   for (auto& each : all_)

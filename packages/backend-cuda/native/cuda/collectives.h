@@ -61,7 +61,7 @@ class Collectives {
   // afterwards. Does not wait for that.
   void abort();
   // Does so too once a file can be read from, also while this thread waits in the driver for what would not
-  // end. It is closed here.
+  // end. It is closed here. The last one given counts.
   void abort_by(int alarm);
   void close();
 
@@ -71,6 +71,7 @@ class Collectives {
     int size;
   };
   void abort_all();
+  void stop_listening();
   std::string call(const Collective& work, Stream stream);
   std::string call(const Collective& work, const Collective::Part& part, Stream stream);
   std::vector<Communicator> all_;
