@@ -119,6 +119,19 @@ test("a view into shared memory outlives the arrays", () => {
   expect([bytes[0], bytes[5999]]).toEqual([0, 5999])
 })
 
+test("a view into lent memory keeps its values once the lender has it back", () => {
+  const x = mx.arange(6000).astype(mx.float32)
+  mx.eval(x)
+  mx.eval(mx.multiply(x, 2, gpu))
+  expect(storageOf(x).lender).not.toBeNull()
+  const seen = x.toTypedArray({ copy: false }) as Float32Array
+  mx.eval(mx.add(x, 1))
+  expect(storageOf(x).lender).toBeNull()
+  x.set([0], 9)
+  mx.eval(x)
+  expect([x.index(0).item(), seen[0]]).toEqual([9, 0])
+})
+
 test("Metal borrows the CPU's kernels before it asks for the reference, and counts it", () => {
   expect(mx.linalg.inv(mx.array([[2]]), gpu).tolist()).toEqual([[0.5]])
   expect(mx.backendStats().metal).toEqual({ inv: { decomposed: 0, reference: 0, borrowed: 1 } })

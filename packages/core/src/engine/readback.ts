@@ -157,6 +157,7 @@ export function toTypedArray(a: Array, options: { copy?: boolean } = {}): TypedA
   const storage = a.node.storage as Storage
   // Memory that the host does not see can only be copied.
   if (!storage.memory.host) return copyOut(a)
-  storage.isExposed = true
+  // A lender has the same memory.
+  for (let each: Storage | null = storage; each !== null; each = each.lender) each.isExposed = true
   return viewStore(a.dtype, storage.memory.host(storage), a.node.offset * a.dtype.size, sizeOf(a.node.shape))
 }
