@@ -330,7 +330,7 @@ export const operations: readonly Operation[] = [
   {
     name: "broadcast beside",
     takes: ({ axes }) => axes.length < 4,
-    run: (a) => mx.broadcastArrays(a, mx.zeros([2, ...a.shape.map(() => 1)]))[0],
+    run: (a) => mx.broadcastArrays(a, mx.zeros([2, ...Array(a.ndim).fill(1)]))[0],
     axes: (a) => ["2", ...a],
   },
   {

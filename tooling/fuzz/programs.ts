@@ -121,7 +121,8 @@ function functionOf(program: Program, taken?: Step[]): Function {
       const args = operation.with ? [a.array, b.array] : [a.array]
       const names = operation.with ? `v${chosen.a}, v${chosen.b}` : `v${chosen.a}`
       const shown = `v${values.length} = ${operation.name}(${names}; ${k}): ${array.dtype.name}[${axes}]`
-      if (array.size > MOST_ELEMENTS) program.large?.add(step)
+      // A look at sizes, which files for any sizes refuse: only while steps are chosen.
+      if (!program.chosen && array.size > MOST_ELEMENTS) program.large?.add(step)
       taken?.push({ operation, args, k, result: array, shown })
       values.push({ array, axes, dtype: array.dtype })
     }
