@@ -1,5 +1,6 @@
 /**
  * The CPU backend: encodes nodes as records of a command buffer and runs the command buffer with one native call.
+ * It is long because plans record the same encoders that the queue runs, and both write the memory's buffers.
  */
 import {
   type Backend,
@@ -59,6 +60,7 @@ import {
   drain,
   fillNow,
   handingOver,
+  isCertain,
   isIdle,
   main,
   Queue,
@@ -67,6 +69,8 @@ import {
   releaseLater,
   runAll,
   runIdle,
+  runSoon,
+  runWaiting,
   storages,
   submitAll,
   synchronize,
@@ -256,11 +260,13 @@ const memory: Memory = {
     // A view keeps the memory of its own backend.
     if (storage.lender !== null) return hostOf(storage.lender)
     waitForStorage(storage)
+    runWaiting()
     if (storage.failure) throw storage.failure
     return native.hostView(storage.id)
   },
   address(storage) {
     waitForStorage(storage)
+    runWaiting()
     if (storage.failure) throw storage.failure
     return native.address(storage.id)
   },
@@ -416,6 +422,8 @@ const workQueue: WorkQueue = {
     queue.commands.end()
   },
   flush: runAll,
+  isCertain,
+  flushSoon: runSoon,
   submit: submitAll,
   handingOver,
   synchronize,

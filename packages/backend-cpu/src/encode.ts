@@ -94,9 +94,8 @@ export function writeDense(commands: CommandBuffer, program: number, node: Node)
     i32[at] = storage.id
     i32[at + 1] = offset
   }
-  // A result has memory of its own.
   i32[at] = (node.storage as Storage).id
-  i32[at + 1] = 0
+  i32[at + 1] = node.offset * node.dtype.size
   i32[start] = Op.Dense
   i32[start + 1] = count + 4
   i32[start + 2] = program

@@ -2,6 +2,7 @@
  * Queues: what is written for each stream, when it runs, and who waits for it. A queue's command buffers run in order, on this thread where
  * nothing of the queue is under way, else on the queue's own; queues run at once. What a queue reads from another one it waits for, by a
  * record.
+ * It is long because all that runs work must know what waits for it.
  */
 import {
   DeviceError,
@@ -270,11 +271,46 @@ export function crossExchange(queue: Queue, node: Node): void {
 /** True if queues know whom to call. */
 let isListening = false
 
+/**
+ * Words of the main queue's open command buffer, if all of it is work that cannot fail and that only who reads its results can tell from
+ * done. It may wait: a call for each tiny array takes longer than the work.
+ */
+let certain = 0
+/** True if that was all when a node was asked about last. */
+let mayWait = false
+
+/** True if elementwise work is such, once it has memory. */
+export function isCertain({ inputs, stream }: Node): boolean {
+  if (queues.length > 1 || handing || queueOf(stream) !== main || main.isBusy()) return false
+  mayWait = main.commands.length === certain
+  const { done } = main
+  for (let i = 0; i < inputs.length; i++) {
+    const { storage } = inputs[i]
+    if (storage === null) continue
+    // JavaScript or another backend that sees the memory may write to it.
+    if (storage.queue !== main.id || storage.isExposed || storage.lender !== null) return false
+    if (storage.ticket > done && !mayWait) return false
+  }
+  return true
+}
+
+/** Runs what is written, unless it is such work alone, of which storages with parts bound the amount. */
+export function runSoon(): void {
+  if (mayWait) certain = main.commands.length
+  else run(main)
+}
+
+/** Runs what waits, before others see memory that it reads. */
+export function runWaiting(): void {
+  if (certain > 0) run(main)
+}
+
 /** Gives a queue's command buffer to its thread. */
 function submit(queue: Queue): void {
   const words = queue.commands.length
   if (words === 0) return
   queue.commands.length = 0
+  if (queue === main) certain = 0
   // Queues call it whenever they are done, also where no promise waits yet.
   if (!isListening) {
     native.onDone(wake)
@@ -290,6 +326,7 @@ function run(queue: Queue): void {
   const words = queue.commands.length
   if (words === 0) return
   queue.commands.length = 0
+  if (queue === main) certain = 0
   const wasBusy = queue.open - 1 > queue.done
   const failures = queue === main ? native.run(words) : native.run(words, queue.id)
   queue.done = queue.open++

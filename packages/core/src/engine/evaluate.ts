@@ -61,7 +61,18 @@ let evaluation: Evaluation | null = null
 
 /** Computes the given nodes. @throws the error of the first of them that depends on work that failed; arrays keep such errors. */
 export function evaluate(roots: readonly Node[]): void {
-  if (!compute(roots) || tracing.depth > 0) return
+  if (roots.length === 1) evaluateOne(roots[0])
+  else if (compute(roots)) lookAround()
+}
+
+/** The same for one node. */
+export function evaluateOne(root: Node): void {
+  if ((root.storage === null && computeAlone(root)) || compute([root])) lookAround()
+}
+
+/** Watches what an evaluation left pending, and computes it where it holds too much. */
+function lookAround(): void {
+  if (tracing.depth > 0) return
   lifetimes.sweepRecent()
   if (lifetimes.isOverdue()) computePending(lifetimes.pendingNodes("small"))
 }
@@ -162,10 +173,8 @@ function compute(roots: readonly Node[]): boolean {
     }
   }
   if (!pending) return false
-  if (roots.length !== 1 || !computeAlone(roots[0])) {
-    const used = encode(roots)
-    for (let i = 0; i < used.length; i++) used[i].queue.flush()
-  }
+  const used = encode(roots)
+  for (let i = 0; i < used.length; i++) used[i].queue.flush()
   for (let i = 0; i < roots.length; i++) {
     const { storage } = roots[i]
     if (storage === null) continue
@@ -191,20 +200,57 @@ function computeAlone(node: Node): boolean {
   }
   const backend = backendFor(node.stream.device)
   if (!areReady(backend, inputs)) return false
-  lifetimes.relieve(0)
-  if (!lifetimes.admits(mostOf(node))) return false
   const encoder = backend.queue.lower(node as Application)
   if (encoder === null) return false
+  const mayShare = backend.queue.isCertain?.(node) === true
+  if (mayShare && lifetimes.place(node, backend.memory)) {
+    runPlaced(node as Application, encoder)
+    if (backend.queue.flushSoon) backend.queue.flushSoon()
+    else backend.queue.flush()
+    return true
+  }
+  lifetimes.relieve(0)
+  const shared = mayShare ? lifetimes.bytesToShare(node) : 0
+  if (!lifetimes.admits(mostOf(Math.max(shared, node.nbytes)))) return false
+  if (shared > 0) {
+    lifetimes.openShared(allocate(backend, node, primitive.name, shared))
+    lifetimes.place(node, backend.memory)
+    runPlaced(node as Application, encoder)
+  } else runWithOwn(node as Application, backend, encoder)
+  backend.queue.flush()
+  const { storage } = node
+  if (storage === null) return true
+  // It may have been under way, on a stream that this evaluation did not need.
+  storage.memory.wait?.(storage)
+  if (storage.failure) throw storage.failure
+  return true
+}
+
+function runWithOwn(node: Application, backend: Backend, encoder: Encoder): void {
   running = true
   try {
-    runEncoder(node as Application, backend, encoder)
-    detach(node as Application)
+    runEncoder(node, backend, encoder)
+    detach(node)
   } finally {
     running = false
     if (node.storage !== null) lifetimes.keep(node)
   }
-  backend.queue.flush()
-  return true
+}
+
+/** The same for one that got a part of a storage. */
+function runPlaced(node: Application, encoder: Encoder): void {
+  running = true
+  try {
+    encoder.encode(node)
+    detach(node)
+  } catch (error) {
+    // Others have parts of that storage.
+    lifetimes.releaseNode(node)
+    node.offset = 0
+    throw error
+  } finally {
+    running = false
+  }
 }
 
 /** Where results have more bytes than this, together, the roots' order is chosen by the memory that it needs. */

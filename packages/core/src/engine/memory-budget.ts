@@ -41,7 +41,7 @@ const LINE = 128
 const withSpare = (nbytes: number, blocks: number): number => (nbytes + blocks * LINE) * SPARE
 
 /** The most bytes that an application of one output can take which has no plan. */
-export const mostOf = ({ nbytes }: Node): number => withSpare(nbytes, 1)
+export const mostOf = (nbytes: number): number => withSpare(nbytes, 1)
 
 /** Bytes of a schedule's results. */
 export interface Extent {

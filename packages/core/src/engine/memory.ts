@@ -143,6 +143,24 @@ class Lifetimes {
     if (node.handles === 0 || !isLarge(node)) this.guard(node)
   }
 
+  /** Bytes for a storage that a node evaluated by itself shares with those after it; 0 where it gets its own. */
+  bytesToShare(node: Node): number {
+    return this.references === null ? 0 : this.tiny.bytesToShare(node)
+  }
+
+  /** Lets nodes evaluated by themselves have parts of a storage. */
+  openShared(storage: Storage): void {
+    this.tiny.open(storage)
+  }
+
+  /** Gives a node evaluated by itself a part of the storage that was opened last. Returns false where there is none for it. */
+  place(node: Node, memory: Memory): boolean {
+    if (!this.tiny.place(node, memory)) return false
+    node.guard = GROUPED
+    if (this.tiny.isFull) this.endGroup()
+    return true
+  }
+
   /** Drops the storage of an evaluated node that nothing can read any more. */
   releaseNode(node: Node): void {
     const { storage } = node

@@ -8,9 +8,8 @@ import type { Storage } from "../graph/storage"
 import { offsetIn, stridesIn } from "./assignment"
 import { lifetimes } from "./memory"
 
-/** New memory for an output of the operation `op`. */
-export function allocate(backend: Backend, meta: Node, op: string): Storage {
-  const nbytes = meta.nbytes
+/** New memory for an output of the operation `op`, or for more than that. */
+export function allocate(backend: Backend, meta: Node, op: string, nbytes: number = meta.nbytes): Storage {
   lifetimes.noteAllocation(backend.memory, nbytes)
   const storage = backend.memory.allocate(nbytes, meta.stream)
   storage.op = op

@@ -13,7 +13,7 @@ import { format, sizeOf } from "../graph/shape"
 import type { Storage } from "../graph/storage"
 import { arraysOf } from "../graph/tree"
 import { contiguous } from "../ops/view"
-import { evaluate, evaluateAsync } from "./evaluate"
+import { evaluate, evaluateAsync, evaluateOne } from "./evaluate"
 import { lifetimes } from "./memory"
 
 /**
@@ -23,11 +23,8 @@ import { lifetimes } from "./memory"
  * const x = mx.ones([2]).add(1); mx.eval(x); x.tolist() // => [2, 2]
  */
 export function evalTrees(...trees: unknown[]): void {
-  if (trees.length === 1 && trees[0] instanceof Array) {
-    evaluate([trees[0].node])
-    return
-  }
-  evaluate(nodesIn("eval", trees))
+  if (trees.length === 1 && trees[0] instanceof Array) evaluateOne(trees[0].node)
+  else evaluate(nodesIn("eval", trees))
 }
 
 /**
@@ -42,10 +39,10 @@ export function nodesIn(op: string, trees: readonly unknown[]): Node[] {
 
 /** The evaluated node itself, or one of the same elements that is row-major. */
 function rowMajor(a: Array): Node {
-  evaluate([a.node])
+  evaluateOne(a.node)
   if (a.node.strides === null) return a.node
   const copy = withoutHandles(() => contiguous(a)).node
-  evaluate([copy])
+  evaluateOne(copy)
   return copy
 }
 
@@ -116,7 +113,7 @@ export function item(a: Array): Value {
       hint: "tolist() gives all elements",
     })
   if (calls.recorder !== null) calls.recorder.readValue(node)
-  evaluate([node])
+  evaluateOne(node)
   const out = viewStore(node.dtype, scratch, 0, 1)
   const storage = node.storage as Storage
   storage.memory.read(storage, node.offset * node.dtype.size, out)
@@ -152,7 +149,7 @@ export function tolist(a: Array): Nested {
 export function toTypedArray(a: Array, options: { copy?: boolean } = {}): TypedArray {
   if (options.copy !== false) return copyOut(a)
   if (calls.recorder !== null) calls.recorder.readValue(a.node)
-  evaluate([a.node])
+  evaluateOne(a.node)
   if (a.node.strides !== null) return copyOut(a)
   const storage = a.node.storage as Storage
   // Memory that the host does not see can only be copied.

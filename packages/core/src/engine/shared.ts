@@ -12,7 +12,7 @@ import { asShape, sizeOf } from "../graph/shape"
 import type { Storage } from "../graph/storage"
 import { arraysOf, checkLevel, mapLeaves } from "../graph/tree"
 import { contiguous } from "../ops/view"
-import { evaluate } from "./evaluate"
+import { evaluate, evaluateOne } from "./evaluate"
 import { lifetimes } from "./memory"
 
 /** The stand-in for an array in a message: data that `postMessage` and `workerData` take. */
@@ -60,7 +60,7 @@ export function share<T>(tree: T): SharedTree<T> {
 
 function noteOf(a: Array): SharedArray {
   const { node } = a.node.strides === null ? a : withoutHandles(() => contiguous(a))
-  evaluate([node])
+  evaluateOne(node)
   const storage = node.storage as Storage
   const { memory } = storage
   if (!memory.give)

@@ -36,6 +36,13 @@ export interface WorkQueue {
    */
   flush(): void
   /**
+   * True if the work of an elementwise node cannot fail once its output has memory, and if only readers of the output can tell when it
+   * runs. Outputs of such nodes may then be parts of a storage. If absent, every output has a storage of its own.
+   */
+  isCertain?(node: Node): boolean
+  /** Runs the work of such nodes, if that is all that is encoded, no later than a reader waits for it; by default, `flush`. */
+  flushSoon?(): void
+  /**
    * Starts the encoded work without waiting; for backends whose memory counts as free once released, even if pending work uses it.
    */
   begin?(): void
