@@ -1,5 +1,6 @@
-// Elementwise kernels whose vectors take another way than the reference: logaddexp in float32, and wide integers to the half types.
+// Elementwise kernels whose vectors take another way than the reference: logaddexp in float32, wide integers and NaNs to the half types.
 import "./index"
+import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import { expect, test } from "vitest"
 
@@ -29,6 +30,19 @@ test("logaddexp keeps its digits, and knows infinities and NaN", () => {
       if (Math.abs(want) < 1e38) expect(Math.abs(got - want)).toBeLessThanOrEqual(1e-6)
       else expect(got).toBe(want)
     }
+})
+
+test("NaNs keep their first bits as float16, however many are converted", () => {
+  const payloads = [0x7fc00000, 0xffc00000, 0x7fffffff, 0xffffffff, 0x7f800001, 0x7fa00000, 0xffc12000 | 0]
+  const wanted = payloads.map((bits) => ((bits >>> 16) & 0x8000) | 0x7e00 | ((bits >>> 13) & 0x3ff))
+  // One block, several, and more than the caches hold, where machine code may take over.
+  for (const repeats of [1, 1000, 1 << 19]) {
+    const floats = mx.tile(mx.array(Int32Array.from(payloads)), repeats).view(mx.float32)
+    const half = (x: mx.Array): mx.Array => x.astype(mx.float16).view(mx.uint16)
+    const want = mx.tile(mx.array(wanted, mx.uint16), repeats)
+    for (const f of [half, compile(half)])
+      expect(mx.arrayEqual(f(floats), want).item(), `${repeats} times`).toBe(true)
+  }
 })
 
 test("64-bit integers round once to the half types", () => {

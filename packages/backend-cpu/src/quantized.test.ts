@@ -4,6 +4,7 @@ import * as mx from "@lazuli/core"
 import { setBackend } from "@lazuli/core/engine"
 import { afterEach, describe, expect, test } from "vitest"
 import "./index"
+import { native } from "./native"
 
 // A primitive without a kernel would run by its decomposition, and be counted.
 afterEach(() => expect(mx.backendStats()).toEqual({}))
@@ -322,6 +323,28 @@ test("NaN, infinities and a global scale", () => {
   const back = mx.dequantize(got[0], got[1], { mode: "nvfp4", globalScale })
   const [same] = meant(() => [mx.dequantize(got[0], got[1], { mode: "nvfp4", globalScale })])
   expect(back.tolist()).toEqual(same.tolist())
+})
+
+test("results of large elements are finite where they can be", () => {
+  // Vectors of AVX2 and AVX-512 have codes of E4M3 that are 2^8 times too small.
+  const isWide = native.simdTarget().startsWith("avx")
+  const w = mx.concatenate([mx.zeros([4, 1]), mx.full([4, 127], 0.02)], 1)
+  for (const q of [
+    ...formats.filter(({ mode }) => mode !== "affine"),
+    { bits: 6, groupSize: 32, mode: "affine" as const },
+  ])
+    for (const [activations, bound] of [
+      ["exact", 1e-6],
+      ["int8", 0.02],
+    ] as const) {
+      const [packed, scales, biases] = mx.quantize(w, q)
+      const size = q.mode === "mxfp8" && !isWide ? 1e34 : 2e36
+      const x = mx.full([1, 128], size)
+      const got = mx.quantizedMatmul(x, packed, scales, biases, { ...q, activations })
+      const want = mx.dequantize(packed, scales, biases, q).astype(mx.float64).sum(1).multiply(size)
+      const error = most(got.astype(mx.float64).subtract(want).divide(want))
+      expect(error, `${JSON.stringify(q)}, ${activations}`).toBeLessThan(bound)
+    }
 })
 
 test("a few rows of any magnitude", () => {

@@ -388,14 +388,14 @@ LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, const Arranged& a, flo
           multiply_step<kBits, kDigits, kTogether>(codes, digits, values);
           LZ_UNROLL for (int r = 0; r < kTogether; r++) {
             const int i = m * kTogether + r;
-            V value = values[r];
-            if constexpr (kDigits == 1) value = hn::Mul(value, hn::LoadU(d, digits + kLanes * kSteps));
             V by;
             if constexpr (kWhole)
               by = hn::Set(d, one_by_one[i][step * kLanes >> shift]);
             else
               by = hn::TableLookupLanes(factor[i], of_group);
-            sum[i] = hn::MulAdd(value, by, sum[i]);
+            // Scales first: those of x may be so large that whole numbers times them are infinite.
+            if constexpr (kDigits == 1) by = hn::Mul(by, hn::LoadU(d, digits + kLanes * kSteps));
+            sum[i] = hn::MulAdd(values[r], by, sum[i]);
           }
         }
         row += step_bytes(kBits);

@@ -15,8 +15,9 @@ namespace lazuli::LZ_TARGET {
 namespace {
 
 #if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
-// Codes of E4M3 become float16 by moving their bits, 2^8 times too small, which arrange() makes up for; two
-// neighbours come from each 16 bits, so that vectors of even codes and of odd ones alternate.
+// Codes of E4M3 become float16 by moving their bits, 2^8 times too small, which sums make up for at their
+// end: elements times 2^8 may be infinite. Two neighbours come from each 16 bits, so that vectors of even
+// codes and of odd ones alternate.
 constexpr bool in_pairs(CodeFormat f) { return f.code == Code::e4m3 && f.group % 32 == 0; }
 
 // kRows rows that follow each other times kVectors arranged vectors.
@@ -60,7 +61,9 @@ HWY_INLINE void dot_pairs(const PackedRows& p, int64_t first, const float* x, in
     }
   }
   LZ_UNROLL for (int m = 0; m < kVectors; m++) {
-    LZ_UNROLL for (int r = 0; r < kRows; r++) y[m * y_step + r] = hn::GetLane(hn::SumOfLanes(d, sum[m][r]));
+    LZ_UNROLL for (int r = 0; r < kRows; r++) {
+      y[m * y_step + r] = 256.0f * hn::GetLane(hn::SumOfLanes(d, sum[m][r]));
+    }
   }
 }
 
@@ -86,8 +89,8 @@ void arrange_pairs(const float* x, int64_t length, float* to) {
   for (int64_t at = 0; at < length; at += 2 * N, to += 2 * N) {
     V even, odd;
     hn::LoadInterleaved2(d, x + at, even, odd);
-    hn::StoreU(hn::Mul(even, hn::Set(d, 256.0f)), d, to);
-    hn::StoreU(hn::Mul(odd, hn::Set(d, 256.0f)), d, to + N);
+    hn::StoreU(even, d, to);
+    hn::StoreU(odd, d, to + N);
   }
 }
 #endif

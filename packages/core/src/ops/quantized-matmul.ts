@@ -241,8 +241,9 @@ export interface PackedOptions extends StreamOptions {
  * x @ wᵀ, or x @ w with `transpose: false`, for weights packed by {@link quantize}: x [..., K], w [..., N, K] → [..., N]. Leading axes
  * broadcast. Differentiable in x and, in mode affine, in scales and biases. Sums are accumulated in float32. On processors with byte
  * products, a row may first be rounded to 2⁻²³ of the largest magnitude of each group (2⁻¹⁵ for 16-bit floats), which reduces the precision
- * of much smaller elements; on processors with bfloat16 products, for many bfloat16 rows, weights are rounded to bfloat16 (a relative error
- * of at most 2⁻⁹).
+ * of much smaller elements; on processors with bfloat16 products, for many bfloat16 rows, and with `transpose: false` for one, too, weights
+ * are rounded to bfloat16 (a relative error of at most 2⁻⁹). A group is summed before its scale is applied: elements beyond 10³⁴ may give
+ * infinities, and those below 10⁻³⁰ lose digits.
  *
  * With `activations: 'int8'`, each group of 32 elements x of a row becomes s · round(x / s), s = max |x| / 127, in at least float32: an
  * element of the result differs from the exact product by at most Σ |w| s / 2. The last axis of x must be a multiple of 32. Derivatives are
