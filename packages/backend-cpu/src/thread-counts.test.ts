@@ -60,6 +60,8 @@ describe("products of", () => {
     [131, 1197, 97],
     // Its threads pack apart where they are eight or more.
     [640, 512, 512],
+    // Their tasks pack for themselves.
+    [512, 500, 300],
     [2, 3000, 700],
     [17, 900, 600],
     [30, 2801, 270],

@@ -58,6 +58,18 @@ struct GemmProblem {
   void done(int64_t i, int64_t rows, int64_t j, int64_t columns) const {
     done(i, rows, j, columns, c + i * ldc + j, ldc);
   }
+  // These rows and columns of c.
+  GemmProblem part(int64_t i, int64_t rows, int64_t j, int64_t columns) const {
+    GemmProblem part = *this;
+    part.a = a.at(i, 0), part.b = b.at(0, j);
+    part.m = rows, part.n = columns;
+    part.c += i * ldc + j;
+    if (narrow) part.narrow += 2 * (i * narrow_ld + j);
+    part.epilogue = epilogue.at(i, j);
+    part.addend = addend.at(i, j);
+    part.all_rows = m;
+    return part;
+  }
   GemmAddend added() const { return addend.data ? addend : GemmAddend{c, ldc}; }
 };
 
@@ -70,12 +82,13 @@ inline constexpr double kGemmPrice = 0.018;
 bool gemm_is_own();
 // By the calling thread.
 void gemm(const GemmProblem& p);
-// By all threads, with operands packed once for all of them, where gemm_is_own().
+// By all threads, with operands packed once for all of them or by each task, where gemm_is_own().
 void gemm(const lz_call& call, const GemmProblem& p);
 // The same in tasks of so many tiles by so many slivers.
 struct GemmTiling {
   int64_t tiles, slivers;
   bool pack_a;
+  bool share_b = true;  // packed for all tasks; needless only of a depth of one block
 };
 GemmTiling choose_tiling(const GemmProblem& p, int threads);
 void gemm(const lz_call& call, const GemmProblem& p, const GemmTiling& tiling);

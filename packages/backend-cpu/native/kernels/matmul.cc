@@ -168,6 +168,8 @@ void multiply(const lz_call& call, const Problem& p, T alpha, T beta, T* out, Ep
 // Nanoseconds of a thread's share, below which threads pack for themselves. (512³ on 16 threads of a Xeon
 // with AVX-512: 0.28 ms shared, 0.18 apart; 1024³ 1.52 and 1.66; on 2 threads both are faster shared.)
 constexpr double kPackedApart = 4e5;
+// Nanoseconds of a part, above which what the next one meets is fetched.
+constexpr double kPricedAhead = 4e3;
 // Columns of a part of few rows, at least.
 constexpr int64_t kLeastRun = 128;
 
@@ -228,27 +230,22 @@ void multiply_floats(const lz_call& call, const Problem& p, float alpha, float b
   }
   const int64_t down = parts(p.m, m), across = parts(p.n, n), tiles = down * across;
   const double each = price / double(tiles) + double(m) * double(n) * epilogue.cost() + 100;
+  // Finding out what comes next takes a share of the smallest products.
+  const bool ahead = price / double(tiles) > kPricedAhead;
   parallel(call, count * tiles, each, [&](int64_t begin, int64_t end) {
     Cursor<3> cursor(p.batch, p.batch.ndim, begin / tiles);
-    const auto a_at = [&](const GemmProblem& all, int64_t at) { return all.a.at(at / across % down * m, 0); };
-    const auto b_at = [&](const GemmProblem& all, int64_t at) { return all.b.at(0, at % across * n); };
-    for (int64_t at = begin; at < end; at++) {
-      GemmProblem part = problem(cursor);
+    const auto part_at = [&](int64_t at) {
       const int64_t i = at / across % down * m, j = at % across * n;
+      return problem(cursor).part(i, std::min(m, p.m - i), j, std::min(n, p.n - j));
+    };
+    for (int64_t at = begin; at < end; at++) {
+      GemmProblem part = part_at(at);
       if ((at + 1) % tiles == 0) cursor.next();
-      if (at + 1 < count * tiles) {
-        const GemmProblem next = problem(cursor);
-        part.next_a = a_at(next, at + 1).data, part.next_b = b_at(next, at + 1).data;
+      if (ahead && at + 1 < count * tiles) {
+        const GemmProblem next = part_at(at + 1);
+        if (next.a.data != part.a.data) part.next_a = next.a.data;
+        if (next.b.data != part.b.data) part.next_b = next.b.data;
       }
-      part.a = a_at(part, at), part.b = b_at(part, at);
-      if (part.next_a == part.a.data) part.next_a = nullptr;
-      if (part.next_b == part.b.data) part.next_b = nullptr;
-      part.c += i * p.n + j;
-      if (narrow) part.narrow += 2 * (i * p.n + j);
-      part.epilogue = part.epilogue.at(i, j);
-      part.addend = part.addend.at(i, j);
-      part.all_rows = p.m;
-      part.m = std::min(m, p.m - i), part.n = std::min(n, p.n - j);
       gemm(part);
     }
   });

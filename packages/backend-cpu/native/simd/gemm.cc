@@ -18,6 +18,7 @@ constexpr int kFetches = 0;
 constexpr int kHeight = 12, kWideHeight = 8, kWideVectors = 3;  // 32 registers
 constexpr int kFetches = 1;
 #endif
+constexpr int64_t kAhead = 8;  // rows of b that are fetched where it is packed
 
 using V = hn::Vec<Floats>;
 HWY_INLINE int64_t lanes() { return int64_t(hn::Lanes(Floats())); }
@@ -70,8 +71,8 @@ HWY_INLINE void finish(V (&sum)[Rows][Vectors], const GemmSliver& s, const float
 
 // `Lines`: a's rows are contiguous. Three rows share a pointer, so that a tile's addresses fit into
 // registers. `Fetches`: what the next steps hold, and so many lines from `next` on for four
-// steps, come into the caches meanwhile.
-template <int Rows, int Vectors, bool Lines, int Fetches>
+// steps, come into the caches meanwhile. `Packs`: b is packed, which memory has not given yet.
+template <int Rows, int Vectors, bool Lines, int Fetches, bool Packs>
 HWY_NOINLINE void tile_of(const GemmSliver& s, const float* a, const float* addend, const float* next,
                           float* c) {
   const Floats d;
@@ -85,9 +86,15 @@ HWY_NOINLINE void tile_of(const GemmSliver& s, const float* a, const float* adde
   constexpr int kGroups = (Rows + 2) / 3;
   const float* x[kGroups];
   LZ_UNROLL for (int g = 0; g < kGroups; g++) x[g] = Lines ? a + 3 * g * row : nullptr;
+  float* to = Packs ? s.packed : nullptr;
   const auto step = [&]() HWY_ATTR LZ_INLINE_LAMBDA {
     V weight[Vectors];
-    LZ_UNROLL for (int v = 0; v < Vectors; v++) weight[v] = hn::LoadU(d, b + v * N);
+    LZ_UNROLL for (int v = 0; v < Vectors; v++) {
+      if constexpr (Packs) __builtin_prefetch(b + kAhead * b_step + v * N);
+      weight[v] = hn::LoadU(d, b + v * N);
+      if constexpr (Packs) hn::StoreU(weight[v], d, to + v * N);
+    }
+    if constexpr (Packs) to += kWideVectors * N;
     LZ_UNROLL for (int r = 0; r < Rows; r++) {
       const auto value = hn::Set(d, Lines ? x[r / 3][r % 3 * row] : a[r]);
       LZ_UNROLL for (int v = 0; v < Vectors; v++) sum[r][v] = hn::MulAdd(value, weight[v], sum[r][v]);
@@ -135,7 +142,7 @@ Tile tile_for(int64_t rows) {
   if constexpr (Rows > 1) {
     if (rows < Rows) return tile_for<Rows - 1, Vectors, Lines, Fetches>(rows);
   }
-  return tile_of<Rows, Vectors, Lines, Fetches>;
+  return tile_of<Rows, Vectors, Lines, Fetches, false>;
 }
 
 // The tiles of a sliver, each by choose(its rows).
@@ -148,7 +155,7 @@ HWY_INLINE void tiles(const GemmSliver& s, F choose) {
   for (; left >= s.height; left -= s.height) {
     whole(s, a, addend, next, c);
     a += s.a_tile, addend += s.height * s.addend_row, c += s.height * s.c_row;
-    if (next) next += s.depth / 4 * 16;  // a line for four steps
+    if (next) next += s.next_tile;
   }
   if (left > 0) choose(left)(s, a, addend, next, c);
 }
@@ -171,7 +178,25 @@ Tile wide_tile_for(int64_t columns, int64_t rows) {
   return tile_for<kWideHeight, Vectors, Lines, kFetches>(rows);
 }
 
+template <int Vectors>
+Tile packing_tile_for(int64_t columns) {
+  if constexpr (Vectors > 1) {
+    if (columns <= (Vectors - 1) * lanes()) return packing_tile_for<Vectors - 1>(columns);
+  }
+  return tile_of<kWideHeight, Vectors, true, 0, true>;
+}
+
 void wide_sliver(const GemmSliver& s) {
+  if (s.packed) {
+    packing_tile_for<kWideVectors>(s.columns)(s, s.a, s.addend, nullptr, s.c);
+    GemmSliver rest = s;
+    rest.rows -= s.height;
+    rest.a += s.a_tile, rest.addend += s.height * s.addend_row, rest.c += s.height * s.c_row;
+    rest.next += s.next_tile;
+    rest.b = s.packed, rest.b_step = kWideVectors * lanes();
+    rest.packed = nullptr;
+    return wide_sliver(rest);
+  }
   tiles(s, [&s](int64_t rows) {
     return s.a_step == 1 ? wide_tile_for<kWideVectors, true>(s.columns, rows)
                          : wide_tile_for<kWideVectors, false>(s.columns, rows);

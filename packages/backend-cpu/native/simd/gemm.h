@@ -17,9 +17,11 @@ namespace lazuli {
 // that is enough.
 struct GemmSliver {
   const float *a, *b, *addend;
-  const float* next;  // to be fetched: what follows b for wide_sliver(), else what comes next, or null
+  const float*
+      next;       // to be fetched, next_tile further from tile to tile; null for sliver() where nothing is
+  float* packed;  // where wide_sliver()'s first tile, a whole one, packs b for the others; or null
   float* c;
-  int64_t a_tile, a_row, a_step, b_step, c_row, addend_row;
+  int64_t a_tile, a_row, a_step, b_step, c_row, addend_row, next_tile;
   int64_t rows, depth;
   int32_t height, columns;
   float alpha, beta;

@@ -131,6 +131,9 @@ LZ_TEST(matmul_blocks) {
     sampled(dtype, 200, 7, 513);
     sampled(dtype, 1500, 70, 300);
   }
+  // Tasks that pack for themselves.
+  sampled(LZ_FLOAT32, 301, 1003, 300);
+  sampled(LZ_FLOAT32, 512, 848, 511);
   // More than is packed at a time.
   sampled(LZ_FLOAT32, 131, 4197, 4100);
   sampled(LZ_BFLOAT16, 131, 4197, 4100);

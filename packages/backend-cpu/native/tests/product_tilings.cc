@@ -29,9 +29,10 @@ struct Candidate {
   double best = 1e9;
 
   std::string name() const {
-    return (apart           ? "apart "
-            : tiling.pack_a ? "a packed "
-                            : "shared ") +
+    return (apart            ? "apart "
+            : tiling.pack_a  ? "a packed "
+            : tiling.share_b ? "shared "
+                             : "own ") +
            std::to_string(rows) + " x " + std::to_string(columns);
   }
 };
@@ -137,12 +138,7 @@ class Search {
     const auto body = [&](int64_t begin, int64_t end) {
       for (int64_t task = begin; task < end; task++) {
         const int64_t i = task / across * x.rows, j = task % across * x.columns;
-        GemmProblem part = product_;
-        part.a = part.a.at(i, 0), part.b = part.b.at(0, j);
-        part.c += i * part.ldc + j;
-        part.m = std::min(x.rows, product_.m - i), part.n = std::min(x.columns, product_.n - j);
-        part.all_rows = product_.m;
-        gemm(part);
+        gemm(product_.part(i, std::min(x.rows, product_.m - i), j, std::min(x.columns, product_.n - j)));
       }
     };
     parallel_for(&context_, parts(product_.m, x.rows) * across, 1, body);
