@@ -23,6 +23,8 @@ test.each([
   [17, 33, 31],
   [33, 70, 48],
   [5, 1100, 600],
+  [16, 4200, 33],
+  [8, 257, 271],
   [150, 530, 40],
   [301, 1090, 203],
 ])("%i × %i × %i", (m, k, n) => {
@@ -35,6 +37,20 @@ test.each([
     const sum = wide(a).matmul(wide(b)).multiply(0.5).add(wide(c).multiply(2))
     agree(mx.addmm(c, a, b, 0.5, 2), sum, size.add(wide(c).abs().multiply(2)))
   }
+})
+
+test.each([
+  [2, 1024, 256],
+  [7, 600, 301],
+  [16, 130, 1050],
+])("%i rows have the bits that they have among many, %i × %i", (m, k, n) => {
+  const [a, b] = [half([40, k], 1), half([k, n], 2)]
+  const among = a.matmul(b).index(`:${m}`).tolist()
+  const few = a.index(`:${m}`)
+  expect(few.matmul(b).tolist()).toEqual(among)
+  expect(few.expandDims(1).matmul(b).index(":", 0).tolist()).toEqual(among)
+  expect(few.T.contiguous().T.matmul(b).tolist()).toEqual(among)
+  expect(few.matmul(mx.concatenate([b, b], 1).index(":", `:${n}`)).tolist()).toEqual(among)
 })
 
 test("packed weights", () => {

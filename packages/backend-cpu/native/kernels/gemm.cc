@@ -71,6 +71,10 @@ bool gemm_is_large(int64_t m, int64_t n, int64_t k) {
   return m > 128 && n > 128 && k >= 64 && double(m) * double(n) * double(k) * kGemmPrice > 5e5;
 }
 
+bool gemm_takes_strips(int64_t m, int64_t n, int64_t k) {
+  return gemm_is_own() && gemm_table().matrix && m <= kFewSums && k * n > kLargeB;
+}
+
 int64_t gemm_height() { return gemm_table().height; }
 int64_t gemm_width() { return 2 * gemm_table().lanes; }
 
@@ -130,6 +134,28 @@ void by_rows(const GemmProblem& p, float* total) {
   p.done(0, p.m, 0, p.n);
 }
 
+// For few rows of bfloat16 where there is a matrix unit, with b as it lies.
+void by_strips(const GemmProblem& p, const GemmKind& kind) {
+  // Steps of a power of two would share a few lines of the first cache.
+  constexpr int64_t kApart = 16;
+  const int64_t ld = kGemmStrip + kApart, depth = kind.depth(p.k);
+  const bool lies = p.k % (2 * kMatrixTile) == 0 && p.a.ld % 2 == 0;
+  float* sums = thread_memory(p.m * ld + (lies ? 0 : tile_step(kMatrixTile, depth)));
+  if (sums == nullptr) return by_elements(p);
+  float* packed_a = sums + p.m * ld;
+  if (!lies) kind.pack(p.a, false, p.m, p.k, kMatrixTile, packed_a, false);
+  for (int64_t j = 0; j < p.n; j += kGemmStrip) {
+    const int64_t n = std::min(kGemmStrip, p.n - j);
+    const void* next = j + n < p.n ? p.b.at(0, j + n).data : p.next_b;
+    gemm_table().matrix_strip({lies ? static_cast<const float*>(p.a.data) : packed_a,
+                               static_cast<const uint16_t*>(p.b.at(0, j).data),
+                               static_cast<const uint16_t*>(next), sums, lies ? p.a.ld / 2 : depth, p.b.ld,
+                               ld, p.m, n, p.k});
+    give(p, j, n, sums, ld);
+  }
+  p.done(0, p.m, 0, p.n);
+}
+
 // For many rows of a and few columns: each tile of a's rows meets all slivers of b, while the next one comes
 // into the caches, and what the next product will meet. The processor does not see so many short rows coming.
 void by_tiles(const GemmProblem& p, const GemmKind& kind, float* packed_b) {
@@ -183,6 +209,8 @@ void gemm(const GemmProblem& p) {
     return by_rows(p, packed_b);
   const GemmTable& table = gemm_table();
   const GemmKind kind(p.a.dtype, p.b.dtype);
+  if (kind.matrix && !p.a.transposed && !p.b.transposed && product_rows <= kFewSums)
+    return by_strips(p, kind);
   const auto sliver = kind.sliver();
   const int64_t all = kind.depth(p.k);
   const bool lines = product_rows <= kFewRows && !p.b.transposed && large;

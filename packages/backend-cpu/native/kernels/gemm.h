@@ -80,6 +80,8 @@ inline constexpr double kGemmPrice = 0.018;
 
 // True if gemm() computes by itself; only then it takes the half types.
 bool gemm_is_own();
+// True if a matrix unit multiplies few rows of bfloat16 with rows of a large b as they lie.
+bool gemm_takes_strips(int64_t m, int64_t n, int64_t k);
 // By the calling thread.
 void gemm(const GemmProblem& p);
 // By all threads, with operands packed once for all of them or by each task, where gemm_is_own().

@@ -211,8 +211,10 @@ void multiply_floats(const lz_call& call, const Problem& p, float alpha, float b
     for (int64_t i = 0; i < count; i++, cursor.next()) gemm(call, problem(cursor));
     return;
   }
-  // Parts of a matrix, some for every thread.
-  const double pieces = std::min(4.0 * call.ctx->threads, price * double(count) / 20000) / double(count);
+  // Parts of a matrix, some for every thread. Whole matrices would be so few that all wait for the last one.
+  const int64_t threads = call.ctx->threads;
+  const double most = double((count < 4 * threads ? 4 : 8) * threads);
+  const double pieces = std::min(most, price * double(count) / 20000) / double(count);
   int64_t m = p.m, n = p.n;
   const auto half = [&](int64_t length, int64_t unit) { return parts(parts(length, 2), unit) * unit; };
   if (apart) {
@@ -377,19 +379,29 @@ void run(const lz_call& call, const char* op, const lz_operand& a, const lz_oper
     const bool vector = p.m == 1 || p.n == 1, blas = !loop && !half && !(own && !vector);
     // BLAS has other kernels for small transposed matrices, which add up in another order.
     const bool small = blas && !vector && double(out.size) * double(p.k) <= kSmallProduct;
+    // Few rows of bfloat16 that a matrix unit multiplies with a matrix as it lies.
+    const bool strips = half_type == LZ_BFLOAT16 && !column && raw.known && !raw.transposed &&
+                        raw.ld <= INT32_MAX && gemm_takes_strips(p.m, p.n, p.k);
     const auto prepare = [&](Source& x) {
-      // Few rows are widened before they meet a matrix.
+      // Other few rows are widened before they meet a matrix.
       Order order = half && (!own || (&x == &p.a && p.m <= kFewRows / 8)) ? Order{} : order_of(x);
       if (!order.known || order.ld > INT32_MAX || (small && order.transposed) || (blas && has_gaps(x)))
         order = order_of(x = densify(call, x, x.ndim - 2));
       return order;
     };
-    p.a_order = prepare(p.a);
-    if (halves)
-      p.b_order = raw;
-    else
-      p.b_order = prepare(p.b);
+    if (strips) {
+      p.a_order = order_of(p.a);
+      if (!p.a_order.known || p.a_order.transposed || p.a_order.ld > INT32_MAX)
+        p.a_order = order_of(p.a = dense_copy(call, p.a, p.a.ndim - 2));
+    } else {
+      p.a_order = prepare(p.a);
+    }
+    p.b_order = halves ? raw : prepare(p.b);
     lay_out(out, p);
+    if (strips && p.m == 1) {
+      p.a_order = prepare(p.a);
+      lay_out(out, p);
+    }
     // Rows that merged may be too many; then b is widened after all.
     if (own) {
       halves = halves && p.m == 1;

@@ -5,16 +5,25 @@
 
 namespace lazuli {
 
-// Copies a source to dense memory, as float32 when it is of a half type. Of its first `broadcastable` axes,
-// those with stride 0 stay that way.
-Source densify(const lz_call& call, Source x, int broadcastable) {
-  Layout<2> layout;
-  int64_t strides[kMaxDims], n = 1;
+namespace {
+
+// Of dense memory in which the axes that stay broadcast have no room; returns its elements.
+int64_t dense_strides(const Source& x, int broadcastable, int64_t* strides) {
+  int64_t n = 1;
   for (int d = x.ndim - 1; d >= 0; d--) {
     const bool stays = d < broadcastable && x.strides[d] == 0;
     strides[d] = stays ? 0 : n;
     if (!stays) n *= x.shape[d];
   }
+  return n;
+}
+
+}  // namespace
+
+Source dense_copy(const lz_call& call, Source x, int broadcastable) {
+  Layout<2> layout;
+  int64_t strides[kMaxDims];
+  const int64_t n = dense_strides(x, broadcastable, strides);
   bool dense = true;
   for (int d = 0; d < x.ndim; d++) {
     if (strides[d] != 0 || d >= broadcastable) layout.push(x.shape[d], {strides[d], x.strides[d]});
@@ -26,7 +35,14 @@ Source densify(const lz_call& call, Source x, int broadcastable) {
     x.data = copy;
     std::copy_n(strides, x.ndim, x.strides);
   }
+  return x;
+}
+
+Source densify(const lz_call& call, Source x, int broadcastable) {
+  x = dense_copy(call, x, broadcastable);
   if (const auto widen = half_table().widen[x.dtype]) {
+    int64_t strides[kMaxDims];
+    const int64_t n = dense_strides(x, broadcastable, strides);
     float* wide = scratch<float>(call, n);
     const char* from = static_cast<const char*>(x.data);
     parallel(call, n, 0.3,

@@ -22,8 +22,10 @@ struct Source {
   }
 };
 
-// Copies a source to dense memory, as float32 when it is of a half type. Of its first `broadcastable` axes,
-// those with stride 0 stay that way.
+// Copies a source to dense memory unless it is dense. Of its first `broadcastable` axes, those with stride 0
+// stay that way.
+Source dense_copy(const lz_call& call, Source x, int broadcastable);
+// The same, as float32 when it is of a half type.
 Source densify(const lz_call& call, Source x, int broadcastable);
 
 // The same for any floating type, always giving float32. Rows (the last axis) keep their strides where they

@@ -465,7 +465,8 @@ GemmTable make_table() {
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512bf16")) table.pair_sliver = pair_sliver;
-  if (const auto matrix = choose_matrix_sliver()) table.pair_sliver = matrix, table.matrix = true;
+  if (const MatrixLoops matrix = choose_matrix_loops(); matrix.sliver)
+    table.pair_sliver = matrix.sliver, table.matrix = true, table.matrix_strip = matrix.strip;
   table.pair_turn = pair_turn, table.pair_copy = pair_copy;
   table.matrix_rows = matrix_rows, table.matrix_turned = matrix_turned;
 #endif

@@ -30,6 +30,18 @@ struct GemmSliver {
 // Lines of 16 floats that sliver() fetches from `next` on, for four steps of its depth.
 inline constexpr int kGemmAhead = 2;
 
+// Columns of a strip, at most.
+inline constexpr int64_t kGemmStrip = 128;
+// c = a @ b for few rows of bfloat16, of a strip of columns of b, which is read once and as it lies. a's rows
+// have pairs of elements for whole tiles of a matrix unit, c's have room for whole slivers.
+struct GemmStrip {
+  const float* a;
+  const uint16_t *b, *next;  // `next`: what will be read behind b, to be fetched, or null
+  float* c;
+  int64_t a_row, b_row, c_row;
+  int64_t rows, columns, depth;  // `depth` counts elements
+};
+
 struct GemmPack {
   const void* from;
   float* to;
@@ -56,9 +68,10 @@ struct GemmTable {
   // Where the processor has a matrix unit (`matrix`) these are its products: a's rows are then contiguous,
   // packed by matrix_rows() from rows and by matrix_turned() from those of the transpose to to[i / height ·
   // tile + i % height · d + pair]; d, the depth in pairs, is a multiple of 16 for both operands, and zeros
-  // fill it up.
+  // fill it up. matrix_strip() gives the same sums for few rows.
   void (*pair_sliver)(const GemmSliver&);
   bool matrix;
+  void (*matrix_strip)(const GemmStrip&);
   void (*matrix_rows)(const GemmPack&);
   void (*matrix_turned)(const GemmPack&);
   void (*pair_turn)(const GemmPack&);

@@ -25,11 +25,12 @@ namespace {
 // Of a tile: rows, and elements of four bytes in a row of it.
 constexpr int64_t kTile = 16;
 
-// Tiles 0 to 3 are sums, 4 and 5 of a, 6 and 7 of b.
+// Tiles 0 to 3 are sums, 4 and 5 of a, 6 and 7 of b, which alone have all rows.
 struct PlainTiles {
   float sum[4][kTile][kTile];
   uint32_t pairs[8][kTile][kTile];
-  void begin() {}
+  int64_t rows;
+  void begin(int64_t count) { rows = count; }
   void end() {}
   template <int kSum>
   void zero() {
@@ -37,11 +38,12 @@ struct PlainTiles {
   }
   template <int kSum>
   void resume(const float* from, int64_t stride) {
-    for (int64_t i = 0; i < kTile; i++) memcpy(sum[kSum][i], from + i * stride, sizeof sum[kSum][i]);
+    for (int64_t i = 0; i < rows; i++) memcpy(sum[kSum][i], from + i * stride, sizeof sum[kSum][i]);
   }
   template <int kTo>
   void load(const float* from, int64_t stride) {
-    for (int64_t i = 0; i < kTile; i++) memcpy(pairs[kTo][i], from + i * stride, sizeof pairs[kTo][i]);
+    for (int64_t i = 0; i < (kTo < 6 ? rows : kTile); i++)
+      memcpy(pairs[kTo][i], from + i * stride, sizeof pairs[kTo][i]);
   }
   template <int kSum, int kA, int kB>
   void multiply() {
@@ -50,7 +52,7 @@ struct PlainTiles {
       memcpy(&value, &bits, 4);
       return value;
     };
-    for (int64_t i = 0; i < kTile; i++) {
+    for (int64_t i = 0; i < rows; i++) {
       for (int64_t k = 0; k < kTile; k++) {
         const uint32_t a = pairs[kA][i][k];
         for (int64_t j = 0; j < kTile; j++) {
@@ -63,20 +65,20 @@ struct PlainTiles {
   }
   template <int kSum>
   void store(float* to, int64_t stride) const {
-    for (int64_t i = 0; i < kTile; i++) memcpy(to + i * stride, sum[kSum][i], sizeof sum[kSum][i]);
+    for (int64_t i = 0; i < rows; i++) memcpy(to + i * stride, sum[kSum][i], sizeof sum[kSum][i]);
   }
 };
 
 #if defined(__linux__)
 #define LZ_MATRIX __attribute__((target("amx-tile,amx-bf16")))
 struct MatrixTiles {
-  LZ_MATRIX HWY_INLINE void begin() {
+  LZ_MATRIX HWY_INLINE void begin(int64_t rows) {
     struct alignas(64) {
       uint8_t palette = 1, start = 0, reserved[14] = {};
       uint16_t bytes[16] = {};
       uint8_t rows[16] = {};
     } shape;
-    for (int i = 0; i < 8; i++) shape.bytes[i] = 64, shape.rows[i] = kTile;
+    for (int i = 0; i < 8; i++) shape.bytes[i] = 64, shape.rows[i] = uint8_t(i < 6 ? rows : kTile);
     _tile_loadconfig(&shape);
   }
   LZ_MATRIX HWY_INLINE void end() { _tile_release(); }
@@ -174,7 +176,7 @@ LZ_MATRIX void matrix_sliver(const GemmSliver& s) {
   constexpr int64_t kStep = 2 * kTile;
   HWY_ALIGN float sums[kStep * kStep];
   Tiles tiles;
-  tiles.begin();
+  tiles.begin(kTile);
   const bool wide = s.columns > kTile, whole = s.columns == kTile || s.columns == kStep;
   // Sums begin with those of the block of the depth before, in whole tiles and in parts.
   const bool resumes = s.beta == 1 && s.alpha == 1;
@@ -211,13 +213,83 @@ LZ_MATRIX void matrix_sliver(const GemmSliver& s) {
   tiles.end();
 }
 
-// Tiles as LAZULI_TILES names them: `0` none, `plain` those in C++, else the processor's. Null where there
+// Of a strip of b that is interleaved at a time, and from where on the next rows are fetched.
+constexpr int64_t kStripDepth = 128, kStripAhead = 64;
+
+// Pairs of neighbours in each column of a strip of b, `deep` of its rows from k on, as slivers of 32 columns
+// that are `step` apart, in the order in which Highway interleaves them. What memory gives next is fetched by
+// the way: the processor does not see so many short runs coming.
+HWY_INLINE void interleave(const GemmStrip& p, int64_t k, int64_t deep, float* to, int64_t step) {
+  const hn::FixedTag<uint16_t, 32> d;
+  const auto row = [&p](int64_t at) {
+    return at < p.depth ? p.b + at * p.b_row : p.next ? p.next + (at - p.depth) * p.b_row : nullptr;
+  };
+  const auto store = [d](auto low, auto high, float* pairs) HWY_ATTR LZ_INLINE_LAMBDA {
+    hn::Store(hn::InterleaveLower(d, low, high), d, reinterpret_cast<uint16_t*>(pairs));
+    hn::Store(hn::InterleaveUpper(d, low, high), d, reinterpret_cast<uint16_t*>(pairs + kTile));
+  };
+  for (int64_t i = 0; i < deep; i += 2, to += 2 * kTile) {
+    const uint16_t *x = row(k + i), *y = k + i + 1 < p.depth ? x + p.b_row : nullptr;
+    const uint16_t *next = row(k + i + kStripAhead), *after = row(k + i + 1 + kStripAhead);
+    float* pairs = to;
+    int64_t j = 0;
+    for (; j + 32 <= p.columns; j += 32, pairs += step) {
+      if (next) __builtin_prefetch(next + j, 0, 2);
+      if (after) __builtin_prefetch(after + j, 0, 2);
+      store(hn::LoadU(d, x + j), y ? hn::LoadU(d, y + j) : hn::Zero(d), pairs);
+    }
+    if (j == p.columns) continue;
+    const auto rest = hn::FirstN(d, size_t(p.columns - j));
+    store(hn::MaskedLoad(rest, d, x + j), y ? hn::MaskedLoad(rest, d, y + j) : hn::Zero(d), pairs);
+  }
+}
+
+template <class Tiles>
+LZ_MATRIX void matrix_strip(const GemmStrip& p) {
+  constexpr int64_t kWide = 2 * kTile, kStep = kStripDepth / 2 * kWide;
+  HWY_ALIGN float pairs[kGemmStrip / kWide * kStep];
+  Tiles tiles;
+  tiles.begin(p.rows);
+  GemmSliver s{};
+  s.a_row = p.a_row;
+  s.b_step = kWide;
+  for (int64_t k = 0; k < p.depth; k += kStripDepth) {
+    const int64_t deep = p.depth - k < kStripDepth ? p.depth - k : kStripDepth, count = (deep + 1) / 2;
+    interleave(p, k, deep, pairs, kStep);
+    s.depth = (count + kTile - 1) / kTile * kTile;
+    for (int64_t j = 0; j < p.columns; j += kWide) {
+      float* b = pairs + j / kWide * kStep;
+      memset(b + count * kWide, 0, size_t((s.depth - count) * kWide) * sizeof(float));
+      s.b = b;
+      sum_tiles<Tiles, false, true>(tiles, s, p.a + k / 2, k > 0, p.c + j, p.c_row);
+    }
+  }
+  tiles.end();
+  // Columns back into their order, four by four.
+  for (int64_t i = 0; i < p.rows; i++) {
+    for (int64_t j = 0; j < p.columns; j += kWide) {
+      float *c = p.c + i * p.c_row + j, sums[kWide];
+      memcpy(sums, c, sizeof sums);
+      for (int q = 0; q < 4; q++) {
+        memcpy(c + 8 * q, sums + 4 * q, 16);
+        memcpy(c + 8 * q + 4, sums + kTile + 4 * q, 16);
+      }
+    }
+  }
+}
+
+struct MatrixLoops {
+  void (*sliver)(const GemmSliver&);
+  void (*strip)(const GemmStrip&);
+};
+
+// By tiles as LAZULI_TILES names them: `0` none, `plain` those in C++, else the processor's. Null where there
 // are none.
-void (*choose_matrix_sliver())(const GemmSliver&) {
+MatrixLoops choose_matrix_loops() {
   const char* wish = getenv("LAZULI_TILES");
-  if (wish && strcmp(wish, "plain") == 0) return matrix_sliver<PlainTiles>;
-  if (wish && strcmp(wish, "0") == 0) return nullptr;
-  return has_matrix_tiles() ? matrix_sliver<MatrixTiles> : nullptr;
+  if (wish && strcmp(wish, "plain") == 0) return {matrix_sliver<PlainTiles>, matrix_strip<PlainTiles>};
+  if ((wish && strcmp(wish, "0") == 0) || !has_matrix_tiles()) return {};
+  return {matrix_sliver<MatrixTiles>, matrix_strip<MatrixTiles>};
 }
 #endif
 
