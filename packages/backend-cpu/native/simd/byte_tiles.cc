@@ -37,7 +37,7 @@ constexpr int kMostRows = HWY_TARGET == HWY_AVX2 ? 4 : 12;
 bool takes(CodeFormat f) {
   if (f.code == Code::e4m3 || f.group % kRoundedBlock != 0) return false;
 #if HWY_TARGET <= HWY_AVX3
-  return has_byte_products() && (8 % f.bits == 0 || spreads_bytes());
+  return has_byte_products();
 #else
   return f.code == Code::integer && f.bits <= 4 && 8 % f.bits == 0;
 #endif
@@ -186,19 +186,25 @@ void multiply(const ByteTile& t) {
 }
 
 #if HWY_TARGET <= HWY_AVX3
-template <int kBits>
+template <int kBits, bool kVbmi>
 void spread_codes(const uint32_t* words, int64_t n, uint8_t* to) {
   const auto* from = reinterpret_cast<const char*>(words);
   for (int64_t at = 0; at < n; at += 64, from += 8 * kBits) {
     const int64_t count = std::min<int64_t>(64, n - at);
     const auto some = ~uint64_t(0) >> (64 - count * kBits / 8);
     __m512i codes[1];
-    spread<kBits>(_mm512_maskz_loadu_epi8(some, from), codes);
+    spread<kBits, kVbmi>(_mm512_maskz_loadu_epi8(some, from), codes);
     _mm512_mask_storeu_epi8(to + at, ~uint64_t(0) >> (64 - count), codes[0]);
   }
 }
+template <bool kVbmi>
 void spread(const uint32_t* words, int64_t n, int bits, uint8_t* to) {
-  (bits == 3 ? spread_codes<3> : bits == 5 ? spread_codes<5> : spread_codes<6>)(words, n, to);
+  (bits == 3   ? spread_codes<3, kVbmi>
+   : bits == 5 ? spread_codes<5, kVbmi>
+               : spread_codes<6, kVbmi>)(words, n, to);
+}
+void spread(const uint32_t* words, int64_t n, int bits, uint8_t* to) {
+  (permutes_bytes() ? spread<true> : spread<false>)(words, n, bits, to);
 }
 #else
 constexpr decltype(ByteTileTable::spread) spread = nullptr;

@@ -201,10 +201,8 @@ int64_t arranged_size(int64_t columns, CodeFormat format) {
 }
 
 bool reads_no_padding(int64_t columns, CodeFormat format) {
-#if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
-  if (in_pairs(format)) return true;
-#endif
-  return !stays_in_lanes(format) || columns * format.bits / 32 % int64_t(hn::Lanes(Floats())) == 0;
+  return widens_halves(format) || !stays_in_lanes(format) ||
+         columns * format.bits / 32 % int64_t(hn::Lanes(Floats())) == 0;
 }
 
 bool arrange(const float* x, int64_t columns, CodeFormat format, int digits, int64_t first, int64_t length,
@@ -218,10 +216,7 @@ bool arrange(const float* x, int64_t columns, CodeFormat format, int digits, int
   if (digits == kAsBfloat16) return arrange_bfloat16(x, format, length, to + first / 2);
 #endif
   to += first;
-#if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
-  if (in_pairs(format)) return arrange_pairs(x, length, to), true;
-#endif
-  if (!stays_in_lanes(format)) {
+  if (!stays_in_lanes(format) || widens_halves(format)) {
     memcpy(to, x, size_t(length) * 4);
     return true;
   }
@@ -327,8 +322,8 @@ void dot(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
       m += count - 1;
       continue;
     }
-    if (in_pairs(p.format)) {
-      m += dot_pairs(p, a.count - m, part.x, a.x_step, y + m * y_step, y_step) - 1;
+    if (widens_halves(p.format)) {
+      m += dot_widened(p, a.count - m, part.x, a.x_step, y + m * y_step, y_step) - 1;
       continue;
     }
 #endif

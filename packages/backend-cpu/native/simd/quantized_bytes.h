@@ -6,8 +6,8 @@
 //
 // A step covers one vector register, in lanes of 32 bits. Codes of 2, 4 and 8 bits stay packed, a word in
 // each lane, and a pass for each code of a byte selects its bits; codes of 3, 5 and 6 bits are spread to
-// bytes, four in each lane and pass (AVX512_VBMI). AVX2 has 2 and 4 bits only. E2M1 becomes twice its values,
-// and 12 more, which are integers; the 12 are a bias of each group.
+// bytes, four in each lane and pass. AVX2 has 2 and 4 bits only. E2M1 becomes twice its values, and 12 more,
+// which are integers; the 12 are a bias of each group.
 #ifndef LAZULI_SIMD_QUANTIZED_BYTES_H
 #define LAZULI_SIMD_QUANTIZED_BYTES_H
 
@@ -20,6 +20,7 @@
 #include "simd/compiler.h"
 #include "simd/e2m1.h"
 #include "simd/lane_sums.h"
+#include "simd/packed_scales.h"
 #include "simd/quantized.h"
 #include "simd/vector_counts.h"
 #include "simd/vectors.h"
@@ -66,7 +67,7 @@ HWY_INLINE int64_t bytes_size(int64_t columns, CodeFormat f) {
 HWY_INLINE bool takes_bytes(CodeFormat f) {
   if (f.code == Code::e4m3) return false;
 #if HWY_TARGET <= HWY_AVX3
-  return has_byte_products() && (in_words(f.bits) || spreads_bytes());
+  return has_byte_products();
 #else
   return f.bits == 2 || f.bits == 4;
 #endif
@@ -141,30 +142,6 @@ bool arrange_bytes(const float* x, int64_t columns, int64_t group, int64_t first
   return true;
 }
 
-// As many scales or biases as lanes, which load(tag) gives as the numbers that they are.
-template <class Load>
-HWY_INLINE hn::Vec<Floats> widened(ScaleKind kind, const Load& load) {
-  const Floats d;
-  const hn::RebindToUnsigned<Floats> u;
-  const hn::Rebind<hwy::float16_t, Floats> halves;
-  const hn::Rebind<uint16_t, Floats> shorts;
-  const hn::Rebind<uint8_t, Floats> bytes;
-  if (kind == ScaleKind::float32) return load(d);
-  if (kind == ScaleKind::bfloat16) return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(u, load(shorts))));
-  if (kind == ScaleKind::float16) return hn::PromoteTo(d, hn::BitCast(halves, load(shorts)));
-  // The lowest power of two is subnormal.
-  if (kind == ScaleKind::e8m0)
-    return hn::BitCast(d, hn::Max(hn::ShiftLeft<23>(hn::PromoteTo(u, load(bytes))), hn::Set(u, 0x400000)));
-  // The bits of E4M3 are those of a float16 that is 2^8 times too small.
-  const hn::Rebind<int16_t, Floats> signs;
-  const auto v = hn::ShiftLeft<7>(hn::PromoteTo(signs, load(hn::Rebind<int8_t, Floats>())));
-  const auto bits = hn::And(v, hn::Set(signs, int16_t(0xbf80)));
-  return hn::Mul(hn::PromoteTo(d, hn::BitCast(halves, bits)), hn::Set(d, 256.0f));
-}
-HWY_INLINE int64_t scale_size(ScaleKind kind) {
-  return kind == ScaleKind::float32 ? 4 : kind == ScaleKind::float16 || kind == ScaleKind::bfloat16 ? 2 : 1;
-}
-
 #if HWY_TARGET <= HWY_AVX3
 // The first `count` lanes, or all.
 using Some = __mmask16;
@@ -179,7 +156,7 @@ HWY_INLINE hn::Vec<Floats> some_scales(const char* from, ScaleKind kind, Some so
 
 // The codes of a step for each pass. Only the first `lanes` lanes are read, and what follows them in a row;
 // the others are 0.
-template <int kBits, Code kCode>
+template <int kBits, Code kCode, bool kVbmi>
 HWY_INLINE void codes_of(const char* from, int64_t lanes, Lanes (&codes)[lane_steps(kBits)]) {
   constexpr int kSteps = int(lane_steps(kBits));
   Lanes w;
@@ -196,7 +173,7 @@ HWY_INLINE void codes_of(const char* from, int64_t lanes, Lanes (&codes)[lane_st
       w = _mm512_srli_epi32(w, kBits % 8);
     }
   } else {
-    spread<kBits>(w, codes);
+    spread<kBits, kVbmi>(w, codes);
   }
 }
 
@@ -251,7 +228,7 @@ HWY_INLINE hn::Vec<Floats> some_scales(const char* from, ScaleKind kind, Some so
   return HWY_UNLIKELY(some < kLanes) ? last_scales(from, kind, some) : all_scales(from, kind);
 }
 
-template <int kBits, Code kCode>
+template <int kBits, Code kCode, bool>
 HWY_INLINE void codes_of(const char* from, int64_t lanes, Lanes (&codes)[lane_steps(kBits)]) {
   Lanes w;
   if (HWY_LIKELY(lanes >= kLanes)) {
@@ -326,8 +303,8 @@ HWY_INLINE void in_fours(F* f, const PackedRows& p, Arranged a, float* y, int64_
 // Rows of codes, whole fours, times kVectors arranged vectors, x_step apart, so that each code is unpacked
 // once. kTogether rows at a time share the loads of the vectors; with 1, rows are read in memory order. With
 // kWhole each step lies in one group, and its factor is broadcast from memory: a permutation of lanes takes
-// two steps of the few units that have it.
-template <int kBits, Code kCode, int kVectors, int kDigits, int kTogether, bool kWhole>
+// two steps of the few units that have it. kVbmi is for codes that are spread.
+template <int kBits, Code kCode, int kVectors, int kDigits, int kTogether, bool kWhole, bool kVbmi>
 LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
   using V = hn::Vec<Floats>;
   const Floats d;
@@ -380,7 +357,7 @@ LZ_BYTES HWY_NOINLINE void dot_bytes(const PackedRows& p, const Arranged& a, flo
         Lanes codes[kTogether][kSteps];
         LZ_UNROLL for (int r = 0; r < kTogether; r++, next += step_bytes(kBits)) {
           hwy::Prefetch(next);
-          codes_of<kBits, kCode>(row + r * stride, lanes, codes[r]);
+          codes_of<kBits, kCode, kVbmi>(row + r * stride, lanes, codes[r]);
         }
         LZ_UNROLL for (int m = 0; m < kVectors; m++) {
           const float* digits = x + m * a.x_step;
@@ -433,9 +410,12 @@ void dot_bytes_of(const PackedRows& p, const Arranged& a, float* y, int64_t y_st
   constexpr bool kMayBeWhole = kCode == Code::integer && kStep <= 128;
   const auto choose = [&]<bool kWhole>() {
     if constexpr (kAlone) {
-      if (alone) return dot_bytes<kBits, kCode, kVectors, kDigits, 1, kWhole>;
+      if (alone) return dot_bytes<kBits, kCode, kVectors, kDigits, 1, kWhole, false>;
     }
-    return dot_bytes<kBits, kCode, kVectors, kDigits, kTogether, kWhole>;
+    if constexpr (!in_words(kBits)) {
+      if (permutes_bytes()) return dot_bytes<kBits, kCode, kVectors, kDigits, kTogether, kWhole, true>;
+    }
+    return dot_bytes<kBits, kCode, kVectors, kDigits, kTogether, kWhole, false>;
   };
   const auto f = kMayBeWhole && p.format.group >= kStep ? choose.template operator()<kMayBeWhole>()
                                                         : choose.template operator()<false>();
