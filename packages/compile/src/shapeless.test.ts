@@ -1,6 +1,17 @@
 /** One trace for all sizes: the function runs once, and again where it looks at sizes itself. */
 import * as mx from "@lazuli/core"
-import { checkpoint, customFunction, grad, jvp, linearize, valueAndGrad, vmap } from "@lazuli/transforms"
+import {
+  checkpoint,
+  customFunction,
+  grad,
+  hessian,
+  jacfwd,
+  jacrev,
+  jvp,
+  linearize,
+  valueAndGrad,
+  vmap,
+} from "@lazuli/transforms"
 import { describe, expect, test, vi } from "vitest"
 import { compile } from "./compile"
 
@@ -56,6 +67,9 @@ const functions: Record<string, Unary> = {
     grad((v: mx.Array) => grad((w: mx.Array) => w.exp().mean().add(w.square().sum()))(v).sum())(x),
   jvp: (x) => jvp((v: mx.Array) => v.softmax(0), [x], [mx.onesLike(x)])[1][0],
   linearize: (x) => linearize((v: mx.Array) => [v.softmax(0), mx.ones([1])], [x])[1](mx.onesLike(x))[0],
+  jacrev: (x) => jacrev((v: mx.Array) => v.softmax(-1).sum(0).square())(x),
+  jacfwd: (x) => jacfwd((v: mx.Array) => v.multiply(v.sum(0)).mean(1))(x),
+  hessian: (x) => hessian((v: mx.Array) => v.sin().multiply(v.mean(0)).sum())(x),
   vmap: (x) => vmap((row: mx.Array) => row.subtract(row.mean()).cumsum())(x),
   "batch of a custom function": (x) =>
     vmap(customFunction((row: mx.Array) => row.cumsum()).vmap((rows, axis) => [rows.cumsum(1), axis]))(x),

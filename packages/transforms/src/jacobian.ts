@@ -5,6 +5,7 @@ import { type Array, eye, TransformError } from "@lazuli/core"
 import {
   Array as ArrayClass,
   arraysOf,
+  asCall,
   checkFunction,
   isInexact,
   mapLeaves,
@@ -15,6 +16,7 @@ import {
 } from "@lazuli/core/engine"
 import { checkDifferentiable, checkSynchronous } from "./argument"
 import { jvp } from "./jvp"
+import { isArray, stored } from "./stored-calls"
 import { vjp } from "./vjp"
 import { vmap } from "./vmap"
 
@@ -52,9 +54,34 @@ function alone<A extends readonly unknown[], R>(op: string, f: (...args: A) => R
   }
 }
 
+const areArrays = (...values: readonly unknown[]): boolean => values.every(isArray)
+
+// Calls of their own, as sizes in them follow those of the arrays in shapeless programs.
+
 /** The standard basis of arrays like `like`, along the first axis. */
-const basis = (like: Array): Array =>
-  eye(like.size, { dtype: like.dtype }).reshape([like.size, ...like.shape])
+const basis = asCall("@lazuli/transforms/basis", basisOf, stored("basis", isArray, basisOf))
+
+function basisOf(like: Array): Array {
+  return eye(like.size, { dtype: like.dtype }).reshape([like.size, ...like.shape])
+}
+
+/** Rows of the Jacobian of an output like `y` with respect to an argument like `x`, in its shape. */
+const ofRows = asCall("@lazuli/transforms/ofRows", shapedRows, stored("ofRows", areArrays, shapedRows))
+
+function shapedRows(rows: Array, y: Array, x: Array): Array {
+  return rows.reshape([...y.shape, ...x.shape])
+}
+
+/** The same for its columns, along the last axis. */
+const ofColumns = asCall(
+  "@lazuli/transforms/ofColumns",
+  shapedColumns,
+  stored("ofColumns", areArrays, shapedColumns),
+)
+
+function shapedColumns(columns: Array, x: Array): Array {
+  return columns.reshape([...columns.shape.slice(0, -1), ...x.shape])
+}
 
 /**
  * The Jacobian of `f` with respect to one argument, in reverse mode: row by row with {@link vjp}. Cheaper than {@link jacfwd} if there are
@@ -84,7 +111,7 @@ function byRows<A extends readonly unknown[], R>(op: string, f: (...args: A) => 
       const jacobians = vmap(row)(basis(y))
       return withArrays(
         owner,
-        jacobians.map((j, i) => j.reshape([...y.shape, ...xs[i].shape])),
+        jacobians.map((j, i) => ofRows(j, y, xs[i])),
       )
     })
     return placed(result, rows)
@@ -125,9 +152,7 @@ function byColumns<A extends readonly unknown[], R>(op: string, f: (...args: A) 
         checkOutputs(op, outputs)
         return tangents
       }
-      return vmap(column, { outAxes: -1 })(basis(x)).map((j) =>
-        j.reshape([...j.shape.slice(0, -1), ...x.shape]),
-      )
+      return vmap(column, { outAxes: -1 })(basis(x)).map((j) => ofColumns(j, x))
     })
     const count = columns[0].length
     const rows = globalThis.Array.from({ length: count }, (_, k) =>
