@@ -77,10 +77,12 @@ export interface Capture extends Form {
 /** The findings of a trace for any sizes: the calls, and which of their results the function gives. */
 export interface Recording extends Form {
   readonly calls: readonly RecordedCall[]
-  /** True if the function looked at the sizes of arrays, or went by an error: then it is traced for each. */
+  /** True if the function looked at the sizes of arrays, or caught an error: then it is traced for each. */
   readonly isSized: boolean
-  /** Where it looked. */
+  /** Where it looked; nothing where the program hides its stack. */
   readonly reads: readonly string[]
+  /** The call whose error it caught, if one threw. */
+  readonly caught: string | null
   /** True if it looked at sizes or numbers of axes. */
   readonly readShapes: boolean
   /** By number, or arrays from outside. */
@@ -109,7 +111,7 @@ export function capture(subject: Subject): Capture {
 export function captureForAnySizes(subject: Subject): { capture: Capture; recording: Recording } {
   const recorder = { current: null as Recorder | null }
   const { capture: first, found, outsideFound } = traced(subject, recorder)
-  const { recorded, isSized, reads, readShapes, gap } = recorder.current as Recorder
+  const { recorded, isSized, reads, caught, readShapes, gap } = recorder.current as Recorder
   const { result, resultCount, outputPaths, targets, left, namesStreams } = first
   const values = found.map((id, i) => id ?? outsideFound[i])
   return {
@@ -118,6 +120,7 @@ export function captureForAnySizes(subject: Subject): { capture: Capture; record
       calls: recorded,
       isSized,
       reads,
+      caught,
       readShapes,
       found: values,
       gap,

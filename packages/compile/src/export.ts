@@ -18,7 +18,7 @@ import {
   tracing,
   writeSafetensors,
 } from "@lazuli/core/engine"
-import { captureForAnySizes } from "./capture"
+import { captureForAnySizes, type Recording } from "./capture"
 import { type ExportCallback, tellGraph } from "./exported-graph"
 import {
   Encoder,
@@ -97,7 +97,7 @@ function exporterFor<A extends unknown[], R>(
     const { recording } = captured(op, f, args)
     if (recording.gap !== null)
       throw new TransformError(op, `what ${recording.gap} does cannot be written to a file`)
-    if (shapeless && recording.isSized) throw sizedError(op, recording.reads)
+    if (shapeless && recording.isSized) throw sizedError(op, recording)
     let argument = 0
     let found = 0
     const withPlaceholders = (tree: unknown, placeholder: () => unknown): unknown =>
@@ -142,14 +142,17 @@ function exporterFor<A extends unknown[], R>(
 }
 
 /** A file makes calls and runs no function, so that numbers which one computes from sizes would stay those of the example. */
-const sizedError = (op: string, reads: readonly string[]): TransformError =>
-  new TransformError(
-    op,
-    reads.length === 0
-      ? "the function went by an error, which calls for other sizes may not have"
-      : `the function looks at sizes, which other calls have others of:${reads.map((line) => `\n    at ${line}`).join("")}\n`,
-    { hint: "Let operations infer sizes (-1 in reshape, flatten, unflatten), or export without shapeless" },
-  )
+function sizedError(op: string, { reads, caught }: Recording): TransformError {
+  const isCaught = reads.length === 0 && caught !== null
+  const fact = isCaught
+    ? `the function catches an error of ${caught}, which may not throw for other sizes`
+    : `the function looks at sizes, which may differ in other calls${reads.length > 0 ? ":" : ""}${reads.map((line) => `\n    at ${line}`).join("")}`
+  return new TransformError(op, reads.length > 0 ? `${fact}\n` : fact, {
+    hint: isCaught
+      ? "Decide without the error, or export without shapeless"
+      : "Let operations infer sizes (-1 in reshape, flatten, unflatten), or export without shapeless",
+  })
+}
 
 /** Traces a function that captures no state. */
 const captured = <A extends unknown[]>(op: string, f: (...args: A) => unknown, args: A) =>

@@ -16,6 +16,7 @@ import {
   Mark,
   Node,
   onStream,
+  primitiveNameOf,
   type StreamLike,
   TransformError,
   withoutHandles,
@@ -77,6 +78,7 @@ function resultsOf(result: unknown, before: readonly Node[], after: readonly Nod
  * them, so they must be the same for other sizes.
  */
 function formOf(result: unknown): string {
+  if (result instanceof Array) return ""
   const parts: string[] = []
   mapValues(result, (leaf) => {
     const isData = leaf === null || (typeof leaf !== "object" && typeof leaf !== "function")
@@ -111,6 +113,8 @@ export class Recorder implements CallRecorder {
   readonly recorded: RecordedCall[] = []
   /** True if the function itself looked at sizes, or at what depends on them, or caught an error: its calls are those for these sizes. */
   isSized = false
+  /** The call whose error it caught, if one threw. */
+  caught: string | null = null
   /** Where it looked: lines of the call stack, for messages. */
   readonly reads: string[] = []
   /** True if it looked at sizes or at numbers of axes: its calls may be others for arrays with more of these, or fewer. */
@@ -141,6 +145,7 @@ export class Recorder implements CallRecorder {
     } catch (error) {
       // For other sizes it may succeed.
       this.isSized = true
+      this.caught ??= primitiveNameOf(name)
       throw error
     } finally {
       calls.recorder = this

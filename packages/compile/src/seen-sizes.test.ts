@@ -1,8 +1,11 @@
 /** Ways besides `shape` in which a function compiled for any sizes sees some: errors, values, empty arrays and other compiled functions. */
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import * as mx from "@lazuli/core"
 import { grad, jvp, vmap } from "@lazuli/transforms"
-import { expect, test } from "vitest"
+import { describe, expect, test } from "vitest"
 import { compile } from "./compile"
+import { exportFunction } from "./export"
 
 type Unary = (x: mx.Array) => mx.Array
 
@@ -124,4 +127,36 @@ test("the number of arrays that a call gives may be none for some sizes", () => 
       [2, 3],
     ].map((shape) => compiled(numbers(shape)).length),
   ).toEqual([0, 3, 2])
+})
+
+describe("a file of any sizes refuses a function, and says why,", () => {
+  const refusal = (f: (x: mx.Array) => mx.Array): string => {
+    try {
+      exportFunction(join(tmpdir(), "refused.lazuli"), f, [mx.ones([3])], { shapeless: true })
+      return "accepted"
+    } catch (error) {
+      return (error as Error).message
+    }
+  }
+  test("where it looks at sizes, also where stacks are frozen", () => {
+    const { stackTraceLimit } = Error
+    Object.defineProperty(Error, "stackTraceLimit", { value: 0, writable: false })
+    const message = refusal((x) => mx.arange(x.shape[0]))
+    Object.defineProperty(Error, "stackTraceLimit", { value: stackTraceLimit, writable: true })
+    expect(message).toMatchInlineSnapshot(
+      `"[exportFunction] the function looks at sizes, which may differ in other calls. Let operations infer sizes (-1 in reshape, flatten, unflatten), or export without shapeless"`,
+    )
+  })
+  test("where it catches an error", () => {
+    const careful = (x: mx.Array): mx.Array => {
+      try {
+        return x.reshape([7])
+      } catch {
+        return x
+      }
+    }
+    expect(refusal(careful)).toMatchInlineSnapshot(
+      `"[exportFunction] the function catches an error of reshape, which may not throw for other sizes. Decide without the error, or export without shapeless"`,
+    )
+  })
 })

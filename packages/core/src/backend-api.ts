@@ -72,6 +72,7 @@ export {
   calls,
   implicitState,
   packageOf,
+  primitiveNameOf,
   versionOf,
 } from "./graph/calls"
 export { Complex } from "./graph/complex-number"
