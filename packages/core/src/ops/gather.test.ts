@@ -47,10 +47,9 @@ test("slice and sliceUpdate start where arrays say", () => {
 
 test("sliceUpdate reads no index arrays where its starts are numbers within the array", () => {
   const block = mx.array([[7, 8]])
-  const starts: [number[], string, number[][] | typeof mx.IndexError][] = [
+  const starts: [number[], number[][]][] = [
     [
       [1, 0],
-      "sliceUpdate",
       [
         [1, 2, 3],
         [7, 8, 6],
@@ -58,7 +57,6 @@ test("sliceUpdate reads no index arrays where its starts are numbers within the 
     ],
     [
       [0, 1],
-      "sliceUpdate",
       [
         [1, 7, 8],
         [4, 5, 6],
@@ -66,24 +64,22 @@ test("sliceUpdate reads no index arrays where its starts are numbers within the 
     ],
     [
       [-1, 0],
-      "scatter",
       [
         [1, 2, 3],
         [7, 8, 6],
       ],
     ],
-    [[0, 2], "scatter", mx.IndexError],
-    [[2, 0], "scatter", mx.IndexError],
   ]
-  for (const [start, primitive, want] of starts) {
+  for (const [start, want] of starts) {
     const y = mx.sliceUpdate(m(), block, start, [0, 1])
-    expect(y.node.primitive?.name).toBe(primitive)
-    if (want === mx.IndexError) expect(() => mx.eval(y)).toThrow(mx.IndexError)
-    else expect(y.tolist()).toEqual(want)
+    expect(y.node.primitive?.name).toBe("sliceUpdate")
+    expect(y.tolist()).toEqual(want)
     // The order of the axes is the caller's.
-    const swapped = mx.sliceUpdate(m(), block, start.toReversed(), [-1, 0])
-    if (want !== mx.IndexError) expect(swapped.tolist()).toEqual(want)
+    expect(mx.sliceUpdate(m(), block, start.toReversed(), [-1, 0]).tolist()).toEqual(want)
   }
+  expect(() => mx.sliceUpdate(m(), block, [0, 2], [0, 1])).toThrow(
+    "[sliceUpdate] index 2 is out of bounds for axis 1 with size 3",
+  )
   expect(mx.sliceUpdate(m(), mx.zeros([0, 2]), [2, 1], [0, 1]).tolist()).toEqual(m().tolist())
   expect(() => mx.sliceUpdate(m(), block, [0, 0], [1, 1])).toThrow("repeat an axis")
   expect(() => mx.sliceUpdate(m(), block, [0], [0, 1])).toThrow("one start index for each")

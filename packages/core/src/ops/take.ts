@@ -7,7 +7,7 @@ import { toDtype } from "./constant"
 import { array, zeros } from "./creation"
 import { gather, scatter } from "./gather"
 import { gatherAlong, scatterAlong } from "./gather-along"
-import { asIndices, staticIndex } from "./positions"
+import { asIndices, position, staticIndex } from "./positions"
 import { broadcastTo } from "./reduce"
 import { type Range, sliceRange, updateRange } from "./slice"
 
@@ -191,14 +191,20 @@ function startsOf(op: string, start: unknown, axes: readonly number[]): Array[] 
   return [index.ndim === 0 ? index : index.reshape([])]
 }
 
-/** The range of a block whose starts are a list of numbers; null where they are values, or not such that it lies within the array. */
-function knownStart(start: unknown, axes: readonly number[], shape: Shape, block: Shape): Range | null {
+/** The range of a block whose starts are a list of integers; null where they are values. @throws IndexError for one out of bounds */
+function knownStart(
+  op: string,
+  start: unknown,
+  axes: readonly number[],
+  shape: Shape,
+  block: Shape,
+): Range | null {
   if (!isList(start) || start.length !== axes.length) return null
   const first = block.map(() => 0)
   for (let i = 0; i < axes.length; i++) {
     const [axis, at] = [axes[i], start[i]]
-    if (!Number.isInteger(at) || (at as number) < 0 || (at as number) + block[axis] > shape[axis]) return null
-    first[axis] = at as number
+    if (!Number.isInteger(at)) return null
+    first[axis] = position(op, at as number, axis, shape[axis], block[axis])
   }
   return { start: first, stop: first.map((at, axis) => at + block[axis]), strides: block.map(() => 1) }
 }
@@ -255,7 +261,7 @@ const sliceUpdateArgs = composition(
         "sliceUpdate",
         `an update of shape ${format(shape)} does not fit an array of shape ${format(x.shape)}`,
       )
-    const known = knownStart(start, normal, x.shape, shape)
+    const known = knownStart("sliceUpdate", start, normal, x.shape, shape)
     if (known !== null) return updateRange(x, values, known, "set")
     const starts = startsOf("sliceUpdate", start, normal)
     return scatter([x, values, ...starts], { axes: normal, mode: "set" })
@@ -263,7 +269,8 @@ const sliceUpdateArgs = composition(
 )
 /**
  * A copy of `a` with a slice replaced by `update`, which starts at `startIndices` along `axes`, and at 0 along the others.
- * @throws ShapeError if the update is larger than the array; IndexError, at evaluation, if it is out of bounds
+ * @throws ShapeError if the update is larger than the array; IndexError if it is out of bounds: immediately for a list, at evaluation for
+ * an array
  * @example
  * mx.sliceUpdate(mx.array([1, 2, 3]), mx.array([9]), [1], [0]).tolist() // => [1, 9, 3]
  */
