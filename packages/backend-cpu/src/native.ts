@@ -2,7 +2,7 @@
  * The native addon: where it is found, and the type of its functions. What the words of a command buffer mean is in
  * native/PROTOCOL.md; nothing else of this package loads the addon.
  */
-import { binaryCure, PLATFORM } from "@lazuli/core/engine"
+import { binaryCure, choiceFrom, integerFrom, PLATFORM } from "@lazuli/core/engine"
 
 const { existsSync } = process.getBuiltinModule("node:fs")
 const { createRequire } = process.getBuiltinModule("node:module")
@@ -140,6 +140,14 @@ export function checkProtocol(addon: Partial<Native>, file: string): void {
   )
 }
 
+/** Warns of values that the addon, which reads these variables itself, ignores. */
+function checkVariables(): void {
+  integerFrom("LAZULI_NUM_THREADS", 1)
+  choiceFrom("LAZULI_SIMD", ["avx512", "avx2", "sse4", "neon"])
+  choiceFrom("LAZULI_JIT", ["0", "1"])
+  choiceFrom("LAZULI_TILES", ["0", "plain"])
+}
+
 /**
  * Loads the addon: `LAZULI_CPU_ADDON`, or what a build from source left in build/, or the platform's package.
  * @throws Error that names the platform, what was tried and the cure
@@ -162,6 +170,7 @@ function load(): Native {
       continue
     }
     checkProtocol(addon, candidate)
+    checkVariables()
     return addon
   }
   throw new Error(

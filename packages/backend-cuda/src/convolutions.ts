@@ -3,7 +3,7 @@
  * how they are described to it. Gradients are convolutions too, and are recognized: of the images by a kernel that is read backwards, of
  * the kernel by one that spans the results.
  */
-import { determinism, float32, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
+import { determinism, flagFrom, float32, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
 import {
   type DispatchQueue,
   encodeCopy,
@@ -25,7 +25,7 @@ const CONVOLUTION = 33
 const TYPES: Readonly<Record<string, number>> = { float32: 0, float64: 1, float16: 2, bfloat16: 9 }
 /** `cudnnMathType_t`: tensor cores for 16 bits, and for float32 (by 19 bits) where somebody asks for that. */
 const [ANY, TENSOR_CORES, EXACT] = [0, 1, 3]
-const isShort = (): boolean => process.env.LAZULI_CUDA_TF32 === "1"
+const isShort = (): boolean => flagFrom("LAZULI_CUDA_TF32") === true
 const mathOf = (dtype: string): number => {
   if (dtype === "float32") return isShort() ? ANY : EXACT
   return dtype === "float64" ? ANY : TENSOR_CORES

@@ -6,6 +6,7 @@ import {
   contiguousStrides,
   type Dtype,
   encoder,
+  flagFrom,
   float16,
   float32,
   fromBfloat16Bits,
@@ -151,7 +152,7 @@ export function encodeProduct(
 ): void {
   const addend = added && !added.isRow ? added.view : null
   const [type, exact] = TYPES[node.dtype.name]
-  const compute = node.dtype.name === "float32" && process.env.LAZULI_CUDA_TF32 === "1" ? TF32 : exact
+  const compute = node.dtype.name === "float32" && flagFrom("LAZULI_CUDA_TF32") === true ? TF32 : exact
   const result = epilogue?.target ?? node
   const target = {
     ...viewOf(result),

@@ -9,6 +9,7 @@ import {
   type DeviceFacts,
   type DeviceWatch,
   DistributedError,
+  integerFrom,
   type Tracker,
 } from "@lazuli/core/engine"
 import type {
@@ -133,7 +134,7 @@ export class CudaRuntime implements GpuRuntime {
   private concluded = 0
 
   /** `ordinal` chooses among several GPUs; `LAZULI_CUDA_DEVICE` does so from outside. */
-  constructor(private ordinal: number | null = numberIn(process.env.LAZULI_CUDA_DEVICE)) {}
+  constructor(private ordinal: number | null = integerFrom("LAZULI_CUDA_DEVICE", 0)) {}
 
   /** The GPUs that the driver shows; none where there is no driver. */
   devices(): readonly DeviceFacts[] {

@@ -6,6 +6,7 @@ import { spawnSync } from "node:child_process"
 import { createHash } from "node:crypto"
 import { readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
+import { flagFrom } from "@lazuli/core/engine"
 import {
   type Clang,
   findClang,
@@ -24,7 +25,7 @@ let clang: { found: Clang | null; header: string } | undefined
 
 /** Null where there is no clang, or `LAZULI_METAL_STRICT=0` asks for none. */
 function reader(): { found: Clang; header: string } | null {
-  if (process.env.LAZULI_METAL_STRICT === "0") return null
+  if (flagFrom("LAZULI_METAL_STRICT") === false) return null
   clang ??= { found: findClang(), header: readFileSync(strictHeader, "utf8") }
   const { found, header } = clang
   return found && { found, header }

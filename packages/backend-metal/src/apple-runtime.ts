@@ -2,7 +2,7 @@
  * The runtime on Metal.framework, for the GPUs of Macs: memory that the host shares, kernels compiled by Apple's compiler, command buffers
  * of which several are under way. It has never run on Apple hardware; its tests run it on a fake Metal.
  */
-import { DeviceError, type DeviceFacts } from "@lazuli/core/engine"
+import { DeviceError, type DeviceFacts, secondsFrom } from "@lazuli/core/engine"
 import { type FunctionConstants, type MathMode, type MetalSource, refusal } from "@lazuli/gpu-kernels"
 import { type AppleFacts, type AppleNative, appleNative } from "./apple-native"
 import type {
@@ -69,8 +69,8 @@ export class AppleRuntime implements MetalRuntime {
     const native = appleNative()
     try {
       native.open(this.libraryPaths)
-      const { LAZULI_METAL_TIME_LIMIT: limit } = process.env
-      if (limit) native.setTimeLimit(Number(limit))
+      const limit = secondsFrom("LAZULI_METAL_TIME_LIMIT")
+      if (limit !== null) native.setTimeLimit(limit)
       this.opened = { native, facts: native.facts() }
     } catch (cause) {
       throw new DeviceError("metal", `no GPU can be used: ${(cause as Error).message}`, {

@@ -1,6 +1,7 @@
 /**
  * The Metal backend: this machine's runtime under the kernels of gpu-kernels.
  */
+import { choiceFrom } from "@lazuli/core/engine"
 import { createGpuBackend, type GpuBackend } from "@lazuli/gpu-kernels"
 import { AppleRuntime } from "./apple-runtime"
 import { HostRuntime } from "./host-runtime"
@@ -17,10 +18,10 @@ export function createMetalBackend(runtime: MetalRuntime, name = "metal", priori
 /** The runtime for a system: Metal.framework on a Mac with Apple silicon, the CPU elsewhere. Nothing is opened yet. */
 export function runtimeFor(
   { platform, arch }: { readonly platform: string; readonly arch: string },
-  chosen: string | undefined = process.env.LAZULI_METAL_RUNTIME,
+  chosen: "host" | "apple" | null = choiceFrom("LAZULI_METAL_RUNTIME", ["host", "apple"]),
 ): AppleRuntime | HostRuntime {
   const isMac = platform === "darwin" && arch === "arm64"
-  return (chosen || (isMac ? "apple" : "host")) === "apple" ? new AppleRuntime() : new HostRuntime()
+  return (chosen ?? (isMac ? "apple" : "host")) === "apple" ? new AppleRuntime() : new HostRuntime()
 }
 
 const runtime = runtimeFor(process)

@@ -3,6 +3,7 @@
  * kernel asks for it, so that importing the package works everywhere.
  */
 import { fileURLToPath } from "node:url"
+import { integerFrom, secondsFrom } from "@lazuli/core/engine"
 import { type Addon, checkAddon, loadAddon } from "@lazuli/gpu-kernels"
 
 /** Memory that native calls can name. */
@@ -63,8 +64,9 @@ export function hostNative(): HostNative {
   // src/ and dist/ are both one below the package.
   const built = fileURLToPath(new URL("../build/lazuli_metal_host.node", import.meta.url))
   loaded = loadAddon<HostNative>(ADDON, process.env.LAZULI_METAL_HOST_ADDON, built)
-  const { LAZULI_METAL_TIME_LIMIT: limit } = process.env
-  if (limit) loaded.setTimeLimit(Number(limit))
-  if (process.env.LAZULI_METAL_THREADS) loaded.setThreads(Number(process.env.LAZULI_METAL_THREADS))
+  const limit = secondsFrom("LAZULI_METAL_TIME_LIMIT")
+  if (limit !== null) loaded.setTimeLimit(limit)
+  const threads = integerFrom("LAZULI_METAL_THREADS", 1)
+  if (threads !== null) loaded.setThreads(threads)
   return loaded
 }

@@ -3,7 +3,7 @@
  * when they are committed, on the calling thread and a few helpers.
  */
 import { totalmem } from "node:os"
-import { DeviceError } from "@lazuli/core/engine"
+import { DeviceError, flagFrom } from "@lazuli/core/engine"
 import type { FunctionConstants } from "@lazuli/gpu-kernels"
 import { checkAddressSpaces } from "./address-spaces"
 import { compileAhead, compileTogether } from "./host-compiler"
@@ -74,7 +74,7 @@ export class HostRuntime implements MetalRuntime {
    * `checked` (or `LAZULI_METAL_CHECK=1`) makes an error of every access outside a buffer, of what two threads do to one byte with nothing
    * between them, and of threadgroup memory that is read before it is written. Kernels take some hundred times as long.
    */
-  constructor({ checked = process.env.LAZULI_METAL_CHECK === "1" }: { checked?: boolean } = {}) {
+  constructor({ checked = flagFrom("LAZULI_METAL_CHECK") === true }: { checked?: boolean } = {}) {
     this.exactBuffers = checked
   }
 

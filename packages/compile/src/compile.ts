@@ -1,7 +1,7 @@
 /**
  * `compile`: a function that is traced once for each kind of arguments and afterwards costs one node a call.
  */
-import { checkFunction, LazuliError, renamed } from "@lazuli/core/engine"
+import { checkFunction, flagFrom, LazuliError, renamed } from "@lazuli/core/engine"
 import { CachedPrograms, type CompileStats } from "./cached-programs"
 import { donatedBy } from "./donation"
 import type { Explanation } from "./explain"
@@ -18,7 +18,7 @@ export interface Compiled<A extends readonly unknown[] = readonly unknown[]> {
   explain(...args: A): Explanation
 }
 
-let enabled = process.env.LAZULI_DISABLE_COMPILE !== "1"
+let enabled = flagFrom("LAZULI_DISABLE_COMPILE") !== true
 
 /** Lets compiled functions run as they were written; the environment variable `LAZULI_DISABLE_COMPILE=1` does the same. */
 export function disableCompile(): void {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <climits>
 #include <cmath>
 #include <cstdlib>
 #include <mutex>
@@ -60,8 +61,10 @@ void pause() {
 
 int default_threads() {
   if (const char* wish = std::getenv("LAZULI_NUM_THREADS")) {
-    const int count = std::atoi(wish);
-    if (count > 0) return count;
+    // The package warns of anything else.
+    char* end = nullptr;
+    const long count = std::strtol(wish, &end, 10);
+    if (*end == '\0' && count > 0) return int(std::min<long>(count, INT_MAX));
   }
   int count = processors();
 #if defined(__linux__)

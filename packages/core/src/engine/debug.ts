@@ -1,6 +1,7 @@
 /**
  * The debug mode: every node remembers the line that built it, and each runs by itself, so that an error of an evaluation names it.
  */
+import { flagFrom } from "../graph/environment"
 import { building, type Node } from "../graph/graph"
 
 const { dirname } = process.getBuiltinModule("node:path")
@@ -71,4 +72,4 @@ export function nameSite(error: unknown, node: Node): void {
   error.message += `. Built at ${site}`
 }
 
-if (process.env.LAZULI_DEBUG === "1") setDebug(true)
+if (flagFrom("LAZULI_DEBUG") === true) setDebug(true)

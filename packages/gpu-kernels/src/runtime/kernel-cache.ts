@@ -6,7 +6,7 @@ import { existsSync, readdirSync, renameSync, rmSync, statSync, utimesSync } fro
 import { homedir } from "node:os"
 import { join } from "node:path"
 import { threadId } from "node:worker_threads"
-import { DeviceError } from "@lazuli/core/engine"
+import { DeviceError, integerFrom } from "@lazuli/core/engine"
 import { isOwn, privateFolder, temporaryFolder } from "./private-folder"
 
 const DAY = 24 * 3600 * 1000
@@ -61,7 +61,7 @@ export function isKept(path: string, now = Date.now()): boolean {
 }
 
 /** Removes files until the folder has at most `most` bytes, and what crashed processes left. Returns how many it removed. */
-export function prune(folder: string, most = Number(process.env.LAZULI_CACHE_BYTES) || MOST_BYTES): number {
+export function prune(folder: string, most = integerFrom("LAZULI_CACHE_BYTES", 1) ?? MOST_BYTES): number {
   const now = Date.now()
   const files: { path: string; bytes: number; used: number }[] = []
   let total = 0
