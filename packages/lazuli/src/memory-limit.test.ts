@@ -45,6 +45,16 @@ describe("a loop of far more bytes than the limit allows", () => {
     expect(y.index(7).item()).toBe(2)
     expect(mx.getActiveMemory()).toBeLessThanOrEqual(mx.setMemoryLimit(machine))
   })
+
+  test("of arrays that take more memory than their elements", () => {
+    const x = mx.zeros([3])
+    mx.eval(x)
+    for (const room of [20_000, 100_000, 1_000_000]) {
+      leave(room)
+      for (let i = 0; i < 20_000; i++) mx.eval(x.add(1))
+    }
+    expect(x.add(1).tolist()).toEqual([1, 1, 1])
+  })
 })
 
 describe("small arrays between the steps of a chain, which nobody holds", () => {

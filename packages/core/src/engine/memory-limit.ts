@@ -6,7 +6,7 @@ import { type Backend, backendOf } from "../graph/backend"
 import { streamsAreOnCpu } from "../graph/device"
 import { DeviceError } from "../graph/errors"
 import type { Memory, MemoryStats } from "../graph/storage"
-import type { Bytes } from "./memory-budget"
+import { type Bytes, bytesIn } from "./memory-budget"
 
 /** The limit is looked at after so many allocated bytes at the latest: another thread may have changed it. */
 const LOOK_AFTER = 4 * 2 ** 20
@@ -40,8 +40,9 @@ export class MemoryLimit {
   /** Told of every allocation. */
   note(memory: Memory, nbytes: number): void {
     if (memory === this.home) {
-      this.taken += nbytes
-      this.uncounted += nbytes
+      const bytes = bytesIn(memory, nbytes)
+      this.taken += bytes
+      this.uncounted += bytes
     } else this.isMixed = true
   }
 
