@@ -272,14 +272,14 @@ export function crossExchange(queue: Queue, node: Node): void {
 let isListening = false
 
 /**
- * Words of the main queue's open command buffer, if all of it is work that cannot fail and that only who reads its results can tell from
- * done. It may wait: a call for each tiny array takes longer than the work.
+ * Words of the main queue's open command buffer, if all of it is certain: work that cannot fail, and of which only readers of its results
+ * can tell whether it has run. It may wait: a call for each tiny array takes longer than the work.
  */
 let certain = 0
-/** True if that was all when a node was asked about last. */
+/** True if the open command buffer held nothing else when `isCertain` was last called. */
 let mayWait = false
 
-/** True if elementwise work is such, once it has memory. */
+/** True if elementwise work is certain, once its output has memory. */
 export function isCertain({ inputs, stream }: Node): boolean {
   if (queues.length > 1 || handing || queueOf(stream) !== main || main.isBusy()) return false
   mayWait = main.commands.length === certain
@@ -294,7 +294,7 @@ export function isCertain({ inputs, stream }: Node): boolean {
   return true
 }
 
-/** Runs what is written, unless it is such work alone, of which storages with parts bound the amount. */
+/** Runs what is written, unless all of it is certain: storages with parts bound how much can wait. */
 export function runSoon(): void {
   if (mayWait) certain = main.commands.length
   else run(main)

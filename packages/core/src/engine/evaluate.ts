@@ -226,6 +226,7 @@ function computeAlone(node: Node): boolean {
   return true
 }
 
+/** Runs a node's encoder with memory of its own. */
 function runWithOwn(node: Application, backend: Backend, encoder: Encoder): void {
   running = true
   try {
@@ -237,14 +238,15 @@ function runWithOwn(node: Application, backend: Backend, encoder: Encoder): void
   }
 }
 
-/** The same for one that got a part of a storage. */
+/** Runs the encoder of a node that got a part of a storage. */
 function runPlaced(node: Application, encoder: Encoder): void {
   running = true
   try {
     encoder.encode(node)
     detach(node)
   } catch (error) {
-    // Others have parts of that storage.
+    // Others have parts of that storage, and no more get any.
+    lifetimes.closeShared()
     lifetimes.releaseNode(node)
     node.offset = 0
     throw error

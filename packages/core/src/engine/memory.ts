@@ -153,6 +153,11 @@ class Lifetimes {
     this.tiny.open(storage)
   }
 
+  /** Lets no more nodes have parts of that storage. */
+  closeShared(): void {
+    this.tiny.close()
+  }
+
   /** Gives a node evaluated by itself a part of the storage that was opened last. Returns false where there is none for it. */
   place(node: Node, memory: Memory): boolean {
     if (!this.tiny.place(node, memory)) return false

@@ -74,6 +74,11 @@ export class TinyStorages {
     this.begin = 0
   }
 
+  /** Gives no more parts of that storage. */
+  close(): void {
+    this.shared = null
+  }
+
   /** Gives a node a part of the shared storage. Returns false where there is none for it. */
   place(node: Node, memory: Memory): boolean {
     const { shared, begin } = this

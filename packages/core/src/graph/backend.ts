@@ -40,7 +40,10 @@ export interface WorkQueue {
    * runs. Outputs of such nodes may then be parts of a storage. If absent, every output has a storage of its own.
    */
   isCertain?(node: Node): boolean
-  /** Runs the work of such nodes, if that is all that is encoded, no later than a reader waits for it; by default, `flush`. */
+  /**
+   * Lets the encoded work wait until somebody reads its results, if all of it is certain; otherwise, and where this is absent, it is
+   * flushed.
+   */
   flushSoon?(): void
   /**
    * Starts the encoded work without waiting; for backends whose memory counts as free once released, even if pending work uses it.
