@@ -52,7 +52,8 @@ inline Half to_half(float f) {
   const uint32_t normal = (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
   uint32_t h = magnitude < 0x38800000u ? small : normal;
   h = magnitude >= 0x477ff000u ? 0x7c00u : h;
-  h = magnitude > 0x7f800000u ? 0x7e00u | (magnitude >> 13 & 0x3ffu) : h;  // Quiet, with its first bits, as processors convert.
+  h = magnitude > 0x7f800000u ? 0x7e00u | (magnitude >> 13 & 0x3ffu)
+                              : h;  // Quiet, with its first bits, as processors convert.
   return {uint16_t(sign | h)};
 }
 inline Bfloat to_bfloat(float f) {
