@@ -211,10 +211,8 @@ void multiply_floats(const lz_call& call, const Problem& p, float alpha, float b
     for (int64_t i = 0; i < count; i++, cursor.next()) gemm(call, problem(cursor));
     return;
   }
-  // Parts of a matrix, some for every thread. Whole matrices would be so few that all wait for the last one.
-  const int64_t threads = call.ctx->threads;
-  const double most = double((count < 4 * threads ? 4 : 8) * threads);
-  const double pieces = std::min(most, price * double(count) / 20000) / double(count);
+  // Parts of a matrix, some for every thread.
+  const double pieces = std::min(4.0 * call.ctx->threads, price * double(count) / 20000) / double(count);
   int64_t m = p.m, n = p.n;
   const auto half = [&](int64_t length, int64_t unit) { return parts(parts(length, 2), unit) * unit; };
   if (apart) {
