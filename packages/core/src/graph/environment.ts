@@ -1,6 +1,6 @@
 /**
- * Environment variables. One whose value is none that it takes is ignored with a warning, once: a program that ran without it goes on.
- * What a program cannot run without, as the address of a job's first rank, is an error where it is needed.
+ * Environment variables. One with a value that it does not take is ignored with a warning, once: a program that ran without it goes on.
+ * Values that a program cannot run without, such as the address of a job's first rank, are errors where they are needed.
  */
 
 const warned = new Set<string>()
