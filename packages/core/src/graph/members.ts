@@ -33,7 +33,7 @@ export interface ArrayMembers<A> {
    */
   set(specs: readonly IndexSpec<A>[], value: A | Scalar | IntegerList): void
   /**
-   * Selects part of the array for an update that returns a new array. Repeated indices are updated repeatedly.
+   * Selects part of the array for one update, which returns a new array. Repeated indices are updated repeatedly.
    * @example
    * mx.zeros([3]).at([0, 0]).add(1).tolist() // => [2, 0, 0]
    */

@@ -66,7 +66,10 @@ export type MaskList = readonly (boolean | MaskList)[]
  */
 export type IndexSpec<A> = number | string | Slice | null | A | IntegerList | MaskList
 
-/** The updates of `x.at(…)`; each returns a new array. Repeated indices are updated repeatedly. */
+/**
+ * The updates of `x.at(…)`; each returns a new array. Repeated indices are updated repeatedly. One `x.at(…)` makes one update: it then lets
+ * go of `x`, so that the memory can be written over.
+ */
 export interface ArrayAt<A> {
   /** A copy with `value` added to the indexed elements. */
   add(value: A | Scalar): A

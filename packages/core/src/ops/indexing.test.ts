@@ -152,6 +152,16 @@ test("at", () => {
   expect(a.tolist()).toEqual([1, 1, 1])
 })
 
+test("one selection makes one update", () => {
+  const at = mx.ones([3]).at(0)
+  expect(() => at.add(mx.zeros([2]))).toThrow("broadcast")
+  expect(at.add(1).tolist()).toEqual([2, 1, 1])
+  for (const again of [() => at.add(1), () => at.subtract(1), () => at.divide(2)])
+    expect(again).toThrow(
+      /^\[at\.\w+\] this selection has made its update\. Call x\.at\(…\) for each update$/,
+    )
+})
+
 test("numbers that do not fit are refused, and fractions are truncated, as by mx.array", () => {
   const bytes = mx.zeros([3], mx.uint8)
   const z = mx.complex(1, 2)

@@ -446,27 +446,46 @@ export function setIndex(x: Array, specs: readonly Spec[], value: Operand | read
 
 /** @internal The result of `x.at(…)`. */
 export class IndexedArray implements ArrayAt<Array> {
+  private x: Array | null
   constructor(
-    private readonly x: Array,
+    x: Array,
     private readonly specs: readonly Spec[],
-  ) {}
+  ) {
+    this.x = x
+  }
+
   add(value: Operand): Array {
-    return updateIndex("at.add", this.x, this.specs, value, "add")
+    return this.update("at.add", value, "add")
   }
   subtract(value: Operand): Array {
-    const negated = under("at.subtract", () => converted("at.subtract", this.x, value).negative())
-    return updateIndex("at.subtract", this.x, this.specs, negated, "add")
+    const op = "at.subtract"
+    const negated = under(op, () => converted(op, this.array(op), value).negative())
+    return this.update(op, negated, "add")
   }
   multiply(value: Operand): Array {
-    return updateIndex("at.multiply", this.x, this.specs, value, "multiply")
+    return this.update("at.multiply", value, "multiply")
   }
   divide(value: Operand): Array {
-    return updateIndex("at.divide", this.x, this.specs, value, "multiply", true)
+    return this.update("at.divide", value, "multiply", true)
   }
   maximum(value: Operand): Array {
-    return updateIndex("at.maximum", this.x, this.specs, value, "maximum")
+    return this.update("at.maximum", value, "maximum")
   }
   minimum(value: Operand): Array {
-    return updateIndex("at.minimum", this.x, this.specs, value, "minimum")
+    return this.update("at.minimum", value, "minimum")
+  }
+
+  private array(op: string): Array {
+    if (this.x !== null) return this.x
+    throw new ArgumentError(op, "this selection has made its update", {
+      hint: "Call x.at(…) for each update",
+    })
+  }
+
+  /** Makes the update, and lets go of the array: a caller's stack may still show this object when it could be written over. */
+  private update(op: string, value: Operand, mode: UpdateMode, division = false): Array {
+    const updated = updateIndex(op, this.array(op), this.specs, value, mode, division)
+    this.x = null
+    return updated
   }
 }
