@@ -5,6 +5,7 @@
 import { existsSync, readdirSync } from "node:fs"
 import { homedir } from "node:os"
 import { delimiter, join } from "node:path"
+import { choicesFrom } from "@lazuli/core/engine"
 
 /** Libraries that the backend opens. */
 export type LibraryName = "cuda" | "nvrtc" | "cublasLt" | "cudnn" | "cufft" | "cusolver" | "nccl"
@@ -46,7 +47,7 @@ export function isLikely(): boolean {
 }
 
 const isHidden = (library: LibraryName): boolean =>
-  (process.env.LAZULI_CUDA_WITHOUT ?? "").split(/[,\s]+/).includes(library)
+  choicesFrom("LAZULI_CUDA_WITHOUT", Object.keys(NAMES) as LibraryName[]).includes(library)
 const ownFolders = (): string[] =>
   (process.env.LAZULI_CUDA_PATH ?? "").split(delimiter).filter((folder) => folder !== "")
 

@@ -92,13 +92,13 @@ class CudaLibrary implements GpuLibrary {
   }
 }
 
-const numberIn = (text: string | undefined): number | null => (text === undefined ? null : Number(text))
-
 /** The GPU of a process that chose none: launchers number the processes of a host. */
 function ordinalAmong(native: CudaNative): number {
-  const { LAZULI_LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_RANK, LOCAL_RANK } = process.env
-  const rank = numberIn(LAZULI_LOCAL_RANK ?? OMPI_COMM_WORLD_LOCAL_RANK ?? LOCAL_RANK) ?? 0
-  return Number.isSafeInteger(rank) && rank > 0 ? rank % Math.max(1, native.devices().length) : 0
+  for (const name of ["LAZULI_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK"]) {
+    const rank = integerFrom(name, 0)
+    if (rank !== null) return rank % Math.max(1, native.devices().length)
+  }
+  return 0
 }
 
 /** By library: the addon's function that opens it. */

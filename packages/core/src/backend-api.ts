@@ -112,7 +112,7 @@ export {
   uint32,
   viewStore,
 } from "./graph/dtype"
-export { choiceFrom, flagFrom, integerFrom, secondsFrom } from "./graph/environment"
+export { choiceFrom, choicesFrom, flagFrom, integerFrom, secondsFrom } from "./graph/environment"
 export * from "./graph/errors"
 export {
   exchanges,

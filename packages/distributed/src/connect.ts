@@ -2,7 +2,7 @@
  * Joining the job: once for each backend that is asked for, when a program first asks for the group.
  */
 import { ArgumentError, type distributed } from "@lazuli/core"
-import { setConnector } from "@lazuli/core/engine"
+import { choiceFrom, flagFrom, setConnector } from "@lazuli/core/engine"
 import { communicatorBackends, connectBy, forgetJoined, isAvailable } from "./backends"
 import { forgetGroups } from "./communicators"
 import { ConnectedGroup } from "./connected-group"
@@ -23,6 +23,7 @@ function connect(asked: string): distributed.Group | null {
   const job = jobOf(process.env)
   if (job === null || job.size === 1) return null
   checkIsRank(job)
+  checkVariables()
   const backend = asked === "any" ? (process.env.LAZULI_BACKEND ?? "any") : asked
   const group = new ConnectedGroup(connectBy(backend, job))
   // The others are told, so that they need not take it for lost.
@@ -31,9 +32,15 @@ function connect(asked: string): distributed.Group | null {
   process.env.LAZULI_JOINED = String(process.pid)
   worlds.set(asked, group)
   worlds.set(backend, group)
-  if (job.rank === 0 && process.env.LAZULI_QUIET !== "1")
+  if (job.rank === 0 && flagFrom("LAZULI_QUIET") !== true)
     process.stderr.write(`lazuli: ${job.size} ranks, connected by ${group.communicator.backend}\n`)
   return group
+}
+
+/** Warns of values that the addon, which reads these variables itself, ignores. */
+function checkVariables(): void {
+  flagFrom("LAZULI_SECOND_THREAD")
+  choiceFrom("LAZULI_MPI", ["memory", "messages", "collectives", "mixed"])
 }
 
 /** @throws ArgumentError in a process that has the environment of a rank and is none */

@@ -1,5 +1,5 @@
 import { afterEach, expect, test, vi } from "vitest"
-import { choiceFrom, flagFrom, integerFrom, secondsFrom } from "./environment"
+import { choiceFrom, choicesFrom, flagFrom, integerFrom, secondsFrom } from "./environment"
 
 const warnings = vi.spyOn(process, "emitWarning").mockImplementation(() => {})
 afterEach(() => {
@@ -36,6 +36,15 @@ test("what a variable takes is its value, and one that is not set or empty has n
     expect([integerFrom(name, 1), choiceFrom(name, ["a"]), flagFrom(name)]).toEqual([null, null, null])
   }
   expect(texts()).toEqual([])
+})
+
+test("of a list the words that are known count, and the first other one is told", () => {
+  const known = ["a", "b", "c"] as const
+  expect(choicesFrom(variable("c, a"), known)).toEqual(["a", "c"])
+  expect([choicesFrom(variable(""), known), choicesFrom(variable(undefined), known)]).toEqual([[], []])
+  expect(texts()).toEqual([])
+  expect(choicesFrom(variable("b,B x"), known)).toEqual(["b"])
+  expect(texts()).toEqual(['LAZULI_X must be a list of some of a, b, c, received "B": it is ignored'])
 })
 
 test("words and flags name what they take", () => {

@@ -46,6 +46,14 @@ export function choiceFrom<const C extends string>(name: string, choices: readon
   return chosen ?? ignored(name, `one of ${choices.join(", ")}`, text)
 }
 
+/** Those of some words that a list has, parted by commas or spaces; others are ignored. */
+export function choicesFrom<const C extends string>(name: string, choices: readonly C[]): C[] {
+  const words = (process.env[name] ?? "").split(/[,\s]+/).filter((word) => word !== "")
+  const unknown = words.find((word) => !choices.some((choice) => choice === word))
+  if (unknown !== undefined) ignored(name, `a list of some of ${choices.join(", ")}`, unknown)
+  return choices.filter((choice) => words.includes(choice))
+}
+
 /** True for `1`, false for `0`; null where the variable is neither. */
 export function flagFrom(name: string): boolean | null {
   const chosen = choiceFrom(name, ["0", "1"])

@@ -218,7 +218,9 @@ class SocketExchange : public Exchange {
 // each where there are so many.
 bool goes_alone(const Group& group) {
   const char* asked = std::getenv("LAZULI_SECOND_THREAD");
-  if (asked && *asked) return std::strcmp(asked, "0") == 0;
+  // The package warns of anything else.
+  for (const char* choice : {"0", "1"})
+    if (asked && std::strcmp(asked, choice) == 0) return *asked == '0';
   return group.shares_processors();
 }
 
