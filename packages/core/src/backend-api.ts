@@ -259,6 +259,7 @@ export {
 export { cast, constant, scalarArray, scalarOf, toDtype } from "./ops/constant"
 export { arrayFromStore } from "./ops/creation"
 export { hadamardFactor, hadamardMatrix } from "./ops/hadamard"
+export { timesTransposed } from "./ops/matmul"
 export { resolveFormat } from "./ops/quantize"
 export { broadcastTo, sumTo } from "./ops/reduce"
 export { sliceRange } from "./ops/slice"

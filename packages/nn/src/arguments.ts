@@ -35,8 +35,21 @@ export function named<A extends unknown[]>(
   const parameters = parametersIn(signature)
   const last = args[args.length - 1]
   // An object may also be a positional argument, such as a tree.
-  const byName = args.length > 0 && isPlainObject(last) ? last : {}
-  const values = byName === last ? args.slice(0, -1) : args.slice()
+  const isByName = args.length > 0 && isPlainObject(last)
+  const byName = isByName ? last : {}
+  const values = isByName ? args.slice(0, -1) : args.slice()
+  if (isByName || values.length > parameters.length) placeByName(op, parameters, values, byName)
+  checkArguments(op, parameters, values)
+  return values as { [Position in keyof A]: Exclude<A[Position], null> }
+}
+
+/** Puts named arguments in their positions, behind those that were given by position. */
+function placeByName(
+  op: string,
+  parameters: readonly Parameter[],
+  values: unknown[],
+  byName: Readonly<Record<string, unknown>>,
+): void {
   const positional = values.length
   const names = parameters.map(({ name }) => name)
   if (positional > names.length && values.slice(names.length).some((extra) => extra !== undefined))
@@ -58,8 +71,6 @@ export function named<A extends unknown[]>(
       throw new ArgumentError(op, `parameter "${key}" is given twice, by position and by name`)
     values[position] = byName[key]
   }
-  checkArguments(op, parameters, values)
-  return values as { [Position in keyof A]: Exclude<A[Position], null> }
 }
 
 /** Validates positional arguments. @throws ArgumentError */

@@ -373,7 +373,7 @@ function runAlias(application: Application): void {
 
 function runView(node: Application, backend: Backend, primitive: Primitive): void {
   const input = node.inputs[0]
-  const layout = viewOf(storages, node)
+  const layout = showsAsItIs(node, input) ? input : viewOf(storages, node)
   if (layout !== null) {
     share(node, input, layout)
     return
@@ -384,6 +384,10 @@ function runView(node: Application, backend: Backend, primitive: Primitive): voi
   share(node, copy, again)
   lifetimes.releaseNode(copy)
 }
+
+/** True if a view lies as its input does, in the same order: most views, whose layout needs no work. */
+const showsAsItIs = ({ primitive }: Application, { strides }: Node): boolean =>
+  strides === null && primitive.facts.keepsOrder === true
 
 /** A row-major copy of an evaluated node, as a node of its own that nothing else knows. */
 function contiguousCopy(source: Node, backend: Backend): Node {

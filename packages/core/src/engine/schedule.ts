@@ -71,7 +71,7 @@ function traverse(roots: readonly Node[]): Application[] {
       if (i < list.length) {
         const input = list[i++]
         // A kernel reads an immediate from its own record, so it needs no memory.
-        if (input.storage !== null || input.visit === round || (isImmediate(input) && readsImmediates(node)))
+        if (input.storage !== null || input.visit === round || (readsImmediates(node) && isImmediate(input)))
           continue
         if (!enter(input, round)) continue
         if (nodes === null || next === null) {

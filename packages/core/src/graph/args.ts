@@ -108,7 +108,8 @@ function takeOptions(
       stream = (options.stream ?? null) as StreamLike
       continue
     }
-    const position = parameters.findIndex(({ name }) => name === key)
+    let position = parameters.length - 1
+    while (position >= 0 && parameters[position].name !== key) position--
     if (position < 0) {
       const names = [...parameters.map(({ name }) => name), "stream"]
       const near = nearest(key, names)

@@ -13,7 +13,7 @@ import { where } from "./binary"
 import { scalarArray, toDtype, wide } from "./constant"
 import { matmul } from "./matmul"
 import { broadcastTo, max, sum, sumTo } from "./reduce"
-import { moveToFront } from "./view"
+import { moveToFront, reshapeLike } from "./view"
 
 type Params = { scale: number; causal: boolean; hasMask: boolean; hasSinks: boolean }
 const schema = { scale: "f64", causal: "bool", hasMask: "bool", hasSinks: "bool" } as const
@@ -77,10 +77,12 @@ function probabilities(
 }
 
 /** Expands a mask to four axes. */
-const fourAxes = (mask: Array): Array =>
-  mask.ndim === 4
-    ? mask
-    : mask.reshape([...new globalThis.Array<number>(4 - mask.ndim).fill(1), ...mask.shape])
+function fourAxes(mask: Array): Array {
+  const { shape } = mask.node
+  const four = [1, 1, 1, 1]
+  for (let i = 0; i < shape.length; i++) four[4 - shape.length + i] = shape[i]
+  return reshapeLike(mask, four)
+}
 
 /**
  * Inputs q [B,H,L,D], k [B,Hk,S,D], v [B,Hk,S,E], mask?, sinks?; outputs o [B,H,L,E] and lse float32 [B,H,L], the logsumexp of the scores
@@ -89,12 +91,14 @@ const fourAxes = (mask: Array): Array =>
 const attend: Apply<Params> = definePrimitive({
   name: "scaledDotProductAttention",
   params: schema,
-  infer: ([q, , v]) => {
-    if (q.dtype.kind !== "floating")
-      throw new DTypeError("scaledDotProductAttention", `needs a floating dtype, received ${q.dtype.name}`)
+  infer: (inputs) => {
+    const { shape, dtype } = inputs[0]
+    if (dtype.kind !== "floating")
+      throw new DTypeError("scaledDotProductAttention", `needs a floating dtype, received ${dtype.name}`)
+    const [batch, heads, length] = shape
     return [
-      { shape: [...q.shape.slice(0, 3), v.shape[3]], dtype: q.dtype },
-      { shape: q.shape.slice(0, 3), dtype: float32 },
+      { shape: [batch, heads, length, inputs[2].shape[3]], dtype },
+      { shape: [batch, heads, length], dtype: float32 },
     ]
   },
   decompose: (inputs, params) => {
@@ -203,13 +207,12 @@ function joinBatches(
   })
 }
 
-function checkOne(op: string, name: string, x: Array): void {
-  if (x.ndim !== 4)
-    throw new ShapeError(op, `${name} must have 4 dimensions, received shape ${format(x.shape)}`, {
+function checkOne(op: string, name: string, { node: { shape, dtype } }: Array): void {
+  if (shape.length !== 4)
+    throw new ShapeError(op, `${name} must have 4 dimensions, received shape ${format(shape)}`, {
       hint: "The dimensions are batch, heads, positions, features",
     })
-  if (x.dtype.kind !== "floating")
-    throw new DTypeError(op, `${name} must be floating, received ${x.dtype.name}`)
+  if (dtype.kind !== "floating") throw new DTypeError(op, `${name} must be floating, received ${dtype.name}`)
 }
 
 function check(q: Array, k: Array, v: Array): void {
@@ -217,7 +220,9 @@ function check(q: Array, k: Array, v: Array): void {
   checkOne(op, "q", q)
   checkOne(op, "k", k)
   checkOne(op, "v", v)
-  const [queries, keys, values] = [q.node.shape, k.node.shape, v.node.shape]
+  const { shape: queries } = q.node
+  const { shape: keys } = k.node
+  const { shape: values } = v.node
   const shapes = (): string => `q ${format(queries)}, k ${format(keys)}, v ${format(values)}`
   if (queries[0] !== keys[0] || keys[0] !== values[0])
     throw new ShapeError(op, `the batches differ: ${shapes()}`)
@@ -244,22 +249,21 @@ const attentionArgs = composition(
     check(q, k, v)
     if (typeof scale !== "number")
       throw new ArgumentError(op, `scale must be a number, received ${describe(scale)}`)
-    const dtype = promote(promote(q.dtype, k.dtype), v.dtype)
+    const dtype = promote(promote(q.node.dtype, k.node.dtype), v.node.dtype)
     const query = toDtype(q, dtype)
     const keys = toDtype(k, dtype)
     const values = toDtype(v, dtype)
     const causal = mask === "causal"
     let additive: Array | undefined
     if (mask instanceof ArrayClass) {
-      const full = [query.shape[0], query.shape[1], query.shape[2], keys.shape[2]]
-      if (!sameShape(broadcastShapes(op, mask.shape, full), full))
-        throw new ShapeError(
-          op,
-          `a mask of shape ${format(mask.shape)} does not broadcast to ${format(full)}`,
-        )
-      if (mask.dtype !== bool_ && promote(mask.dtype, dtype) !== dtype)
-        throw new DTypeError(op, `a mask of ${mask.dtype.name} does not fit arrays of ${dtype.name}`)
-      additive = fourAxes(mask.dtype === bool_ ? mask : toDtype(mask, dtype))
+      const { shape, dtype: own } = mask.node
+      const [batch, heads, length] = query.node.shape
+      const full = [batch, heads, length, keys.node.shape[2]]
+      if (!sameShape(broadcastShapes(op, shape, full), full))
+        throw new ShapeError(op, `a mask of shape ${format(shape)} does not broadcast to ${format(full)}`)
+      if (own !== bool_ && promote(own, dtype) !== dtype)
+        throw new DTypeError(op, `a mask of ${own.name} does not fit arrays of ${dtype.name}`)
+      additive = fourAxes(own === bool_ ? mask : toDtype(mask, dtype))
     } else if (!causal && mask !== null && mask !== undefined)
       throw new ArgumentError(op, `mask must be an array, "causal" or null, received ${describe(mask)}`)
     let sunk: Array | undefined

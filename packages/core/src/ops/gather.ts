@@ -5,7 +5,7 @@ import { isInteger, storeWidth } from "../graph/dtype"
 import { DTypeError, ShapeError } from "../graph/errors"
 import type { Array, HostArray, Meta } from "../graph/graph"
 import { type Apply, definePrimitive } from "../graph/primitive"
-import { contiguousStrides, format, type Shape, sameShape, sizeOf } from "../graph/shape"
+import { contiguousStrides, format, SCALAR, type Shape, sameShape, sizeOf } from "../graph/shape"
 import { arange } from "./arange"
 import { where } from "./binary"
 import { toDtype } from "./constant"
@@ -15,16 +15,18 @@ import { broadcastTo } from "./reduce"
 import { combineAt, type UpdateMode } from "./slice"
 import { moveToFront } from "./view"
 
-function checkIndices(op: string, indices: readonly Meta[]): void {
-  for (const index of indices) {
-    if (!isInteger(index.dtype))
-      throw new DTypeError(op, `indices must be integers, received ${index.dtype.name}`)
-    if (!sameShape(index.shape, indices[0].shape))
+/** Checks the inputs from `first` on, which are indices, and gives the shape of each. */
+function shapeOfIndices(op: string, inputs: readonly Meta[], first: number): Shape {
+  for (let i = first; i < inputs.length; i++) {
+    const { shape, dtype } = inputs[i]
+    if (!isInteger(dtype)) throw new DTypeError(op, `indices must be integers, received ${dtype.name}`)
+    if (!sameShape(shape, inputs[first].shape))
       throw new ShapeError(
         op,
-        `all index arrays must have the same shape, received ${format(indices[0].shape)} and ${format(index.shape)}`,
+        `all index arrays must have the same shape, received ${format(inputs[first].shape)} and ${format(shape)}`,
       )
   }
+  return inputs.length > first ? inputs[first].shape : SCALAR
 }
 
 /** Calls `visit` with the offset of each element within the slices and within x. */
@@ -88,9 +90,9 @@ type GatherParams = { axes: readonly number[]; sliceSizes: readonly number[] }
 export const gather: Apply<GatherParams> = definePrimitive({
   name: "gather",
   params: { axes: "i64[]", sliceSizes: "i64[]" },
-  infer: ([x, ...indices], { axes, sliceSizes }) => {
-    checkIndices("gather", indices)
-    const batch = indices.length > 0 ? indices[0].shape : []
+  infer: (inputs, { axes, sliceSizes }) => {
+    const [x] = inputs
+    const batch = shapeOfIndices("gather", inputs, 1)
     for (let i = 0; i < sliceSizes.length; i++)
       if (sliceSizes[i] > x.shape[i] && (sizeOf(batch) > 0 || !axes.includes(i)))
         throw new ShapeError(
@@ -132,21 +134,24 @@ type ScatterParams = { axes: readonly number[]; mode: UpdateMode }
 export const scatter: Apply<ScatterParams> = definePrimitive({
   name: "scatter",
   params: { axes: "i64[]", mode: modes },
-  infer: ([x, updates, ...indices]) => {
-    checkIndices("scatter", indices)
-    const batch = indices.length > 0 ? indices[0].shape : []
-    const leading = updates.shape.slice(0, batch.length)
-    if (updates.shape.length !== batch.length + x.shape.length || !sameShape(leading, batch))
+  infer: (inputs) => {
+    const x = inputs[0]
+    const batch = shapeOfIndices("scatter", inputs, 2)
+    const { shape } = inputs[1]
+    const leading = batch.length
+    let isAligned = shape.length === leading + x.shape.length
+    for (let i = 0; i < leading; i++) isAligned &&= shape[i] === batch[i]
+    if (!isAligned)
       throw new ShapeError(
         "scatter",
-        `updates must have the indices' axes ${format(batch)} and then the ${x.shape.length} axes of a slice, received shape ${format(updates.shape)}`,
+        `updates must have the indices' axes ${format(batch)} and then the ${x.shape.length} axes of a slice, received shape ${format(shape)}`,
       )
-    const sliceSizes = updates.shape.slice(batch.length)
-    if (sizeOf(updates.shape) > 0 && sliceSizes.some((n, i) => n > x.shape[i]))
-      throw new ShapeError(
-        "scatter",
-        `slices of shape ${format(sliceSizes)} do not fit an array of shape ${format(x.shape)}`,
-      )
+    for (let i = leading; i < shape.length; i++)
+      if (shape[i] > x.shape[i - leading] && sizeOf(shape) > 0)
+        throw new ShapeError(
+          "scatter",
+          `slices of shape ${format(shape.slice(leading))} do not fit an array of shape ${format(x.shape)}`,
+        )
     return x
   },
   reference: ([x, updates, ...indices], [out], { axes, mode }) => {

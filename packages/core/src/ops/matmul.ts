@@ -2,9 +2,19 @@
  * Products of matrices.
  */
 import { asArrayArgument, composition, type StreamOptions } from "../graph/args"
+import { calls } from "../graph/calls"
 import { atLeastFloat, complex64, isInexact, promote } from "../graph/dtype"
 import { DTypeError, ShapeError } from "../graph/errors"
-import type { Array, HostArray, Node, VmapContext } from "../graph/graph"
+import {
+  type Array,
+  Array as ArrayClass,
+  addNode,
+  type HostArray,
+  handles,
+  type Node,
+  type VmapContext,
+  withoutHandles,
+} from "../graph/graph"
 import { type Apply, definePrimitive, type NoParams } from "../graph/primitive"
 import {
   broadcastShapes,
@@ -16,7 +26,7 @@ import {
 } from "../graph/shape"
 import { toDtype } from "./constant"
 import { sumTo } from "./reduce"
-import { flattenAxes, moveToFront, swapLast, unflattenAxis } from "./view"
+import { flattenAxes, moveToFront, reversed, swapLast, transpose, unflattenAxis } from "./view"
 
 /** a [..., M, K] times b [..., K, N], batch axes equal. */
 const product: Apply<NoParams> = definePrimitive({
@@ -126,42 +136,64 @@ function multiplyHost(a: HostArray, b: HostArray, out: HostArray): void {
 function inMatrices(op: string, a: unknown, b: unknown, times: (x: Array, y: Array) => Array): Array {
   const x = asArrayArgument(op, "a", a)
   const y = asArrayArgument(op, "b", b)
-  if (x.ndim === 0 || y.ndim === 0)
+  const { shape: left, dtype: first } = x.node
+  const { shape: right, dtype: second } = y.node
+  if (left.length === 0 || right.length === 0)
     throw new ShapeError(
       op,
-      `needs arrays of at least one dimension, received shapes ${format(x.shape)} and ${format(y.shape)}`,
+      `needs arrays of at least one dimension, received shapes ${format(left)} and ${format(right)}`,
     )
-  const inner = x.shape[x.ndim - 1]
-  const matching = y.shape[Math.max(0, y.ndim - 2)]
+  const inner = left[left.length - 1]
+  const matching = right[Math.max(0, right.length - 2)]
   if (inner !== matching) {
     throw new ShapeError(
       op,
-      `the last axis of a has size ${inner} and the matching axis of b has size ${matching}: shapes ${format(x.shape)} and ${format(y.shape)}`,
+      `the last axis of a has size ${inner} and the matching axis of b has size ${matching}: shapes ${format(left)} and ${format(right)}`,
     )
   }
-  const dtype = atLeastFloat(promote(x.dtype, y.dtype))
+  const dtype = atLeastFloat(promote(first, second))
   return byAxes(op, toDtype(x, dtype), toDtype(y, dtype), times)
 }
 
 /** Adds the axes that vectors and batches lack, and removes them from the result. */
 function byAxes(op: string, x: Array, y: Array, times: (x: Array, y: Array) => Array): Array {
-  if (x.ndim === 2 && y.ndim === 2) return times(x, y)
-  if (x.ndim === 1 || y.ndim === 1) {
-    const out = byAxes(op, x.ndim === 1 ? x.expandDims(0) : x, y.ndim === 1 ? y.expandDims(1) : y, times)
-    return out.squeeze([...(x.ndim === 1 ? [-2] : []), ...(y.ndim === 1 ? [-1] : [])])
+  const { shape: left } = x.node
+  const { shape: right } = y.node
+  if (left.length === 2 && right.length === 2) return times(x, y)
+  if (left.length === 1 || right.length === 1) {
+    const out = byAxes(
+      op,
+      left.length === 1 ? x.expandDims(0) : x,
+      right.length === 1 ? y.expandDims(1) : y,
+      times,
+    )
+    return out.squeeze([...(left.length === 1 ? [-2] : []), ...(right.length === 1 ? [-1] : [])])
   }
   // Batches times one matrix: fold the batches into the rows, for a single large product.
-  if (y.ndim === 2) {
-    const { shape } = x
-    const rows = flattenAxes([x], { start: 0, end: shape.length - 2 })
-    return unflattenAxis([times(rows, y)], { axis: 0, shape: shape.slice(0, -1) })
-  }
-  const [batchX, batchY]: Shape[] = [x.shape.slice(0, -2), y.shape.slice(0, -2)]
+  if (right.length === 2) return unfoldedRows(times(foldedRows(x), y), left)
+  const [batchX, batchY]: Shape[] = [left.slice(0, -2), right.slice(0, -2)]
   if (sameShape(batchX, batchY)) return times(x, y)
   const batch = broadcastShapes(op, batchX, batchY)
-  return times(
-    x.broadcastTo([...batch, ...x.shape.slice(-2)]),
-    y.broadcastTo([...batch, ...y.shape.slice(-2)]),
+  return times(x.broadcastTo([...batch, ...left.slice(-2)]), y.broadcastTo([...batch, ...right.slice(-2)]))
+}
+
+/** All rows of an array of three or more axes, as one matrix. */
+function foldedRows(x: Array): Array {
+  const { shape, dtype } = x.node
+  const end = shape.length - 2
+  const matrix = [1, shape[end + 1]]
+  for (let i = 0; i <= end; i++) matrix[0] *= shape[i]
+  return new ArrayClass(addNode(flattenAxes.primitive, [x.node], { start: 0, end }, { shape: matrix, dtype }))
+}
+
+/** A matrix with the rows of {@link foldedRows}, as an array with the axes that they had in the given shape. */
+function unfoldedRows(matrix: Array, before: Shape): Array {
+  const { shape, dtype } = matrix.node
+  const rows = before.slice(0, -1)
+  const after = before.slice()
+  after[rows.length] = shape[1]
+  return new ArrayClass(
+    addNode(unflattenAxis.primitive, [matrix.node], { axis: 0, shape: rows }, { shape: after, dtype }),
   )
 }
 
@@ -232,20 +264,22 @@ const scaledProduct: Apply<{ alpha: number; beta: number }> = definePrimitive({
 const scale = (x: Array, factor: number): Array => (factor === 1 ? x : x.multiply(factor))
 const plus = (a: Array | null, b: Array): Array => (a ? a.add(b) : b)
 
+function addProduct(c: Array, a: Array, b: Array, alpha: number = 1, beta: number = 1): Array {
+  const bias = asArrayArgument("addmm", "c", c)
+  const inner = atLeastFloat(promote(a.dtype, b.dtype))
+  const dtype = promote(bias.dtype, inner)
+  // In the primitive a vector on the right is a column, with which c would not align.
+  if (bias.ndim <= 1 && dtype === inner && b.ndim > 1)
+    return inMatrices("addmm", a, b, (x, y) => scaledProduct([toDtype(bias, dtype), x, y], { alpha, beta }))
+  const out = inMatrices("addmm", a, b, (x, y) => product([toDtype(x, dtype), toDtype(y, dtype)]))
+  checkAddend(bias.shape, out.shape)
+  return scale(out, alpha).add(scale(toDtype(bias, dtype), beta))
+}
+
 const addmmArgs = composition(
   "addmm",
   { c: "operand", a: "array", b: "array", alpha: "number?", beta: "number?" },
-  (c: Array, a: Array, b: Array, alpha: number = 1, beta: number = 1) => {
-    const bias = asArrayArgument("addmm", "c", c)
-    const inner = atLeastFloat(promote(a.dtype, b.dtype))
-    const dtype = promote(bias.dtype, inner)
-    // In the primitive a vector on the right is a column, with which c would not align.
-    if (bias.ndim <= 1 && dtype === inner && b.ndim > 1)
-      return inMatrices("addmm", a, b, (x, y) => scaledProduct([toDtype(bias, dtype), x, y], { alpha, beta }))
-    const out = inMatrices("addmm", a, b, (x, y) => product([toDtype(x, dtype), toDtype(y, dtype)]))
-    checkAddend(bias.shape, out.shape)
-    return scale(out, alpha).add(scale(toDtype(bias, dtype), beta))
-  },
+  addProduct,
 )
 /**
  * beta · c + alpha · (a @ b), fused if the backend supports it.
@@ -276,4 +310,25 @@ export function addmm(
 ): Array
 export function addmm(...args: unknown[]): Array {
   return addmmArgs(args)
+}
+
+/**
+ * x Wᵀ, plus the bias if there is one: `matmul` and `addmm` as layers call them, most of what models call, without what calls from outside
+ * take. The transposed weight has no handle, which would keep the weight until it is found dead.
+ */
+export function timesTransposed(x: Array, weight: Array, bias?: Array): Array {
+  if (calls.recorder !== null || !(x instanceof ArrayClass && weight instanceof ArrayClass)) {
+    const transposed = withoutHandles(() => transpose(weight))
+    return bias ? addmm(bias, x, transposed) : matmul(x, transposed)
+  }
+  const before = handles.tracking
+  handles.tracking = false
+  let made: Array
+  try {
+    const transposed = reversed(weight)
+    made = bias ? addProduct(bias, x, transposed) : inMatrices("matmul", x, transposed, timesMatrix)
+  } finally {
+    handles.tracking = before
+  }
+  return new ArrayClass(made.node)
 }

@@ -7,14 +7,14 @@ import { float32, float64, int32, isInteger, promote } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, ShapeError } from "../graph/errors"
 import type { Array, Meta } from "../graph/graph"
 import { type Apply, definePrimitive } from "../graph/primitive"
-import { format } from "../graph/shape"
+import { format, SCALAR, type Shape, sizeOf } from "../graph/shape"
 import { arange } from "./arange"
 import { toDtype, wide } from "./constant"
 import { array } from "./creation"
 import { concatenate, stack } from "./join"
 import { broadcastTo, mean, sum } from "./reduce"
 import { sliceRange } from "./slice"
-import { moveToFront } from "./view"
+import { moveToFront, reshapeLike } from "./view"
 
 /** All axes but the last. */
 const rows = (x: Array): number[] => globalThis.Array.from({ length: x.ndim - 1 }, (_, i) => i)
@@ -129,7 +129,7 @@ function scaleRows(x: Array, eps: number): { normal: Array; rate: Array } {
 const rmsNormPrimitive: Apply<{ eps: number; hasWeight: boolean }> = definePrimitive({
   name: "rmsNorm",
   params: { eps: "f64", hasWeight: "bool" },
-  infer: ([x]) => floating("rmsNorm", x),
+  infer: (inputs) => floating("rmsNorm", inputs[0]),
   rows: parametersServeAll,
   decompose: ([x, weight], { eps }) => {
     const { normal } = scaleRows(x, eps)
@@ -171,25 +171,28 @@ const rmsNormVjp: Apply<{ eps: number; hasWeight: boolean }> = definePrimitive({
   },
 })
 
+/** A parameter with one element for each column of arrays of a shape. @throws ShapeError */
+function columnsOf(op: string, name: string, value: unknown, rows: Shape): Array {
+  const parameter = asArrayArgument(op, name, value)
+  const { shape } = parameter.node
+  if (shape.length === 1 && shape[0] === rows[rows.length - 1]) return parameter
+  throw new ShapeError(
+    op,
+    `${name} must have shape ${format(rows.slice(-1))} like the last axis of x, received ${format(shape)}`,
+  )
+}
+
 /** Validates the arguments of a norm and promotes them. @throws ShapeError, DTypeError */
-function rowsWith(op: string, a: unknown, given: Record<string, unknown>): Array[] {
+function rowsWith(op: string, a: unknown, weight: unknown, bias?: unknown): Array[] {
   const x = asArrayArgument(op, "x", a)
-  if (x.dtype.kind !== "floating") throw new DTypeError(op, `x must be floating, received ${x.dtype.name}`)
-  if (x.ndim === 0) throw new ShapeError(op, "x must have at least one dimension, received a 0-d array")
+  const { shape, dtype: own } = x.node
+  if (own.kind !== "floating") throw new DTypeError(op, `x must be floating, received ${own.name}`)
+  if (shape.length === 0) throw new ShapeError(op, "x must have at least one dimension, received a 0-d array")
   const rows = [x]
-  let { dtype } = x
-  for (const name in given) {
-    const value = given[name]
-    if (value === null || value === undefined) continue
-    const p = asArrayArgument(op, name, value)
-    if (p.ndim !== 1 || p.shape[0] !== x.shape[x.ndim - 1])
-      throw new ShapeError(
-        op,
-        `${name} must have shape ${format(x.shape.slice(-1))} like the last axis of x, received ${format(p.shape)}`,
-      )
-    dtype = promote(dtype, p.dtype)
-    rows.push(p)
-  }
+  if (weight !== null && weight !== undefined) rows.push(columnsOf(op, "weight", weight, shape))
+  if (bias !== null && bias !== undefined) rows.push(columnsOf(op, "bias", bias, shape))
+  let dtype = own
+  for (let i = 1; i < rows.length; i++) dtype = promote(dtype, rows[i].node.dtype)
   for (let i = 0; i < rows.length; i++) rows[i] = toDtype(rows[i], dtype)
   return rows
 }
@@ -203,7 +206,7 @@ const layerNormArgs = operation(
   "layerNorm",
   { x: "array", weight: "array?", bias: "array?", eps: "number" },
   (x: Array, weight: Array | null, bias: Array | null, eps: number): Array => {
-    const inputs = rowsWith("layerNorm", x, { weight, bias })
+    const inputs = rowsWith("layerNorm", x, weight, bias)
     return layerNormPrimitive(inputs, {
       eps: checkEps("layerNorm", eps),
       hasWeight: weight !== null && weight !== undefined,
@@ -243,7 +246,7 @@ const rmsNormArgs = operation(
   "rmsNorm",
   { x: "array", weight: "array?", eps: "number" },
   (x: Array, weight: Array | null, eps: number): Array => {
-    const inputs = rowsWith("rmsNorm", x, { weight })
+    const inputs = rowsWith("rmsNorm", x, weight)
     return rmsNormPrimitive(inputs, { eps: checkEps("rmsNorm", eps), hasWeight: inputs.length > 1 })
   },
 )
@@ -277,7 +280,8 @@ type RopeParams = {
 const ropePrimitive: Apply<RopeParams> = definePrimitive({
   name: "rope",
   params: { dims: "i64", traditional: "bool", base: "f64?", scale: "f64", inverse: "bool" },
-  infer: ([x], { dims }) => {
+  infer: (inputs, { dims }) => {
+    const x = inputs[0]
     if (x.shape[x.shape.length - 1] < dims)
       throw new ShapeError("rope", `dims ${dims} exceeds the last axis of shape ${format(x.shape)}`)
     return floating("rope", x)
@@ -357,26 +361,28 @@ const ropeArgs = composition(
     freqs: Array | null = null,
   ): Array => {
     const op = "rope"
-    if (x.dtype.kind !== "floating") throw new DTypeError(op, `a must be floating, received ${x.dtype.name}`)
-    if (x.ndim < 3)
-      throw new ShapeError(op, `a must have at least 3 dimensions, received shape ${format(x.shape)}`)
-    if (!Number.isInteger(dims) || dims < 2 || dims % 2 !== 0 || dims > x.shape[x.ndim - 1])
+    const { shape, dtype } = x.node
+    if (dtype.kind !== "floating") throw new DTypeError(op, `a must be floating, received ${dtype.name}`)
+    if (shape.length < 3)
+      throw new ShapeError(op, `a must have at least 3 dimensions, received shape ${format(shape)}`)
+    const last = shape[shape.length - 1]
+    if (!Number.isInteger(dims) || dims < 2 || dims % 2 !== 0 || dims > last)
       throw new ShapeError(
         op,
-        `dims must be an even number up to the last axis's ${x.shape[x.ndim - 1]}, received ${describe(dims)}`,
+        `dims must be an even number up to the last axis's ${last}, received ${describe(dims)}`,
       )
     const hasBase = base !== null && base !== undefined
     if (hasBase === (freqs !== null && freqs !== undefined))
       throw new ArgumentError(op, `needs either base or freqs, received ${hasBase ? "both" : "neither"}`)
     const start = typeof offset === "number" ? array(offset, int32) : asArrayArgument(op, "offset", offset)
-    if (!isInteger(start.dtype))
-      throw new DTypeError(op, `offset must be an integer, received ${start.dtype.name}`)
-    if (start.ndim > 1 || (start.ndim === 1 && start.shape[0] !== x.shape[0] && start.shape[0] !== 1))
+    const { shape: starts, dtype: whole } = start.node
+    if (!isInteger(whole)) throw new DTypeError(op, `offset must be an integer, received ${whole.name}`)
+    if (starts.length > 1 || (starts.length === 1 && starts[0] !== shape[0] && starts[0] !== 1))
       throw new ShapeError(
         op,
-        `offset must be one number or one for each of ${x.shape[0]} examples, received shape ${format(start.shape)}`,
+        `offset must be one number or one for each of ${shape[0]} examples, received shape ${format(starts)}`,
       )
-    const inputs = [x, start.ndim === 1 && start.size === 1 ? start.reshape([]) : start]
+    const inputs = [x, sizeOf(starts) === 1 ? reshapeLike(start, SCALAR) : start]
     if (!hasBase) {
       const f = asArrayArgument(op, "freqs", freqs)
       if (f.ndim !== 1 || f.shape[0] !== dims / 2)

@@ -2,7 +2,7 @@
 import { asArrayArgument, composition, isList, operation, type StreamOptions } from "../graph/args"
 import { IndexError, ShapeError } from "../graph/errors"
 import { type Array, composed } from "../graph/graph"
-import { broadcastShapes, format, normalizeAxis, type Shape } from "../graph/shape"
+import { broadcastShapes, format, normalizeAxis, SCALAR, type Shape, sameShape, sizeOf } from "../graph/shape"
 import { toDtype } from "./constant"
 import { array, zeros } from "./creation"
 import { gather, scatter } from "./gather"
@@ -10,6 +10,7 @@ import { gatherAlong, scatterAlong } from "./gather-along"
 import { asIndices, position, staticIndex } from "./positions"
 import { broadcastTo } from "./reduce"
 import { type Range, sliceRange, updateRange } from "./slice"
+import { reshapeLike } from "./view"
 
 const takeArgs = operation(
   "take",
@@ -169,10 +170,10 @@ export function putAlongAxis(...args: unknown[]): Array {
 }
 
 /** The axes along which a slice has a start, counted from the front. */
-function axesOf(op: string, axes: readonly number[], x: Array): number[] {
+function axesOf(op: string, axes: readonly number[], ndim: number): number[] {
   const normal: number[] = []
   for (let i = 0; i < axes.length; i++) {
-    const axis = normalizeAxis(op, axes[i], x.ndim)
+    const axis = normalizeAxis(op, axes[i], ndim)
     if (normal.includes(axis)) throw new ShapeError(op, `axes ${format(axes)} repeat an axis`)
     normal.push(axis)
   }
@@ -182,13 +183,14 @@ function axesOf(op: string, axes: readonly number[], x: Array): number[] {
 /** The start of a slice along each of `axes`, as 0-d index arrays. */
 function startsOf(op: string, start: unknown, axes: readonly number[]): Array[] {
   const index = asIndices(op, start)
-  if (index.ndim > 1 || index.size !== axes.length)
+  const { shape } = index.node
+  if (shape.length > 1 || sizeOf(shape) !== axes.length)
     throw new ShapeError(
       op,
-      `needs one start index for each of ${axes.length} axes, received indices of shape ${format(index.shape)}`,
+      `needs one start index for each of ${axes.length} axes, received indices of shape ${format(shape)}`,
     )
   if (axes.length > 1) return axes.map((_, i) => take(index, i, 0))
-  return [index.ndim === 0 ? index : index.reshape([])]
+  return [reshapeLike(index, SCALAR)]
 }
 
 /** The range of a block whose starts are a list of integers; null where they are values. @throws IndexError for one out of bounds */
@@ -218,7 +220,7 @@ const sliceArgs = composition(
     axes: readonly number[],
     sliceSize: readonly number[],
   ): Array => {
-    const normal = axesOf("slice", axes, x)
+    const normal = axesOf("slice", axes, x.ndim)
     if (sliceSize.length !== x.ndim || sliceSize.some((n, i) => n > x.shape[i]))
       throw new ShapeError(
         "slice",
@@ -250,18 +252,22 @@ const sliceUpdateArgs = composition(
   "sliceUpdate",
   { a: "array", update: "array", startIndices: "indices", axes: "integerList" },
   (x: Array, update: Array, start: Array | readonly number[], axes: readonly number[]): Array => {
-    let values = toDtype(update, x.dtype)
-    const normal = axesOf("sliceUpdate", axes, x)
-    const leading = x.ndim - values.ndim
+    const { shape: whole, dtype } = x.node
+    let values = toDtype(update, dtype)
+    const { shape: given } = values.node
+    const normal = axesOf("sliceUpdate", axes, whole.length)
+    const leading = whole.length - given.length
     // Axes without a start are replaced completely; the update broadcasts along them.
-    const shape = x.shape.map((n, i) => (normal.includes(i) ? (values.shape[i - leading] ?? 1) : n))
-    values = broadcastTo(values, shape)
-    if (shape.some((n, i) => n > x.shape[i]))
-      throw new ShapeError(
-        "sliceUpdate",
-        `an update of shape ${format(shape)} does not fit an array of shape ${format(x.shape)}`,
-      )
-    const known = knownStart("sliceUpdate", start, normal, x.shape, shape)
+    const shape = whole.slice()
+    for (let i = 0; i < normal.length; i++) shape[normal[i]] = given[normal[i] - leading] ?? 1
+    if (!sameShape(given, shape)) values = broadcastTo(values, shape)
+    for (let i = 0; i < shape.length; i++)
+      if (shape[i] > whole[i])
+        throw new ShapeError(
+          "sliceUpdate",
+          `an update of shape ${format(shape)} does not fit an array of shape ${format(whole)}`,
+        )
+    const known = knownStart("sliceUpdate", start, normal, whole, shape)
     if (known !== null) return updateRange(x, values, known, "set")
     const starts = startsOf("sliceUpdate", start, normal)
     return scatter([x, values, ...starts], { axes: normal, mode: "set" })

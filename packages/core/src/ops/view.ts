@@ -3,7 +3,7 @@
  */
 import { type Axes, operation, type StreamOptions } from "../graph/args"
 import { ArgumentError, describe, ShapeError } from "../graph/errors"
-import { type Array, Array as ArrayClass, type VmapContext, type VmapResult } from "../graph/graph"
+import { type Array, Array as ArrayClass, addNode, type VmapContext, type VmapResult } from "../graph/graph"
 import { type Apply, definePrimitive, type NoParams } from "../graph/primitive"
 import {
   format,
@@ -12,6 +12,7 @@ import {
   normalizeAxis,
   reshapeStrides,
   type Shape,
+  sameShape,
   sizeOf,
 } from "../graph/shape"
 
@@ -183,6 +184,7 @@ export const unflattenAxis: Apply<{ axis: number; shape: readonly number[] }> = 
   jvp: ({ tangents: [t], params }) => [t && unflattenAxis([t], params)],
   vmap: (c) => batched(unflattenAxis([front(c)], { axis: c.params.axis + 1, shape: c.params.shape })),
 })
+
 const unflattenArgs = operation(
   "unflatten",
   { a: "array", axis: "axis", shape: "integerList" },
@@ -236,6 +238,9 @@ function permuted(x: Array, axes: readonly number[]): Array {
   }
   return permute([x], { axes })
 }
+
+/** For rules: `x` with all its axes reversed. */
+export const reversed = (x: Array): Array => permute([x], reversal(x.node.shape.length))
 
 /** For rules: `x` with its last two axes swapped. */
 export const swapLast = (x: Array): Array => permuted(x, swapping(x.ndim, x.ndim - 2, x.ndim - 1))
@@ -475,5 +480,5 @@ export function stopGradient(...args: unknown[]): Array {
 
 /** True if two shapes have the same sizes: then `x.reshape(y.shape)` has nothing to do. */
 export function reshapeLike(x: Array, shape: Shape): Array {
-  return x.ndim === shape.length && x.shape.every((n, i) => n === shape[i]) ? x : reshapeTo([x], { shape })
+  return sameShape(x.node.shape, shape) ? x : reshapeTo([x], { shape })
 }

@@ -2,10 +2,9 @@
  * Embeddings.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError } from "@lazuli/core/engine"
+import { ArgumentError, timesTransposed } from "@lazuli/core/engine"
 import { called, named, under } from "../arguments"
 import { Module } from "../module"
-import { project } from "./project"
 import {
   QuantizedEmbedding,
   type ToQuantizedOptions,
@@ -47,7 +46,7 @@ export class Embedding extends Module {
     return called(
       this,
       { x },
-      () => project(x, weight),
+      () => timesTransposed(x, weight),
       () => ({ x: weight.node.shape[1] }),
     )
   }

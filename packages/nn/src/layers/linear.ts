@@ -2,10 +2,9 @@
  * Linear, Bilinear and Identity.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, asCall, withOwnHandles } from "@lazuli/core/engine"
+import { ArgumentError, asCall, timesTransposed, withOwnHandles } from "@lazuli/core/engine"
 import { called, checkArrays, checkFeatures, named, under } from "../arguments"
 import { Module } from "../module"
-import { project } from "./project"
 import {
   QQLinear,
   QuantizedLinear,
@@ -59,7 +58,7 @@ export class Linear extends Module {
     return called(
       this,
       { x },
-      () => project(x, weight, bias),
+      () => timesTransposed(x, weight, bias),
       () => ({ x: weight.node.shape[1] }),
     )
   }

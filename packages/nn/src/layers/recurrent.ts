@@ -2,10 +2,9 @@
  * Recurrent layers. Each iterates over the second-to-last axis, time, and returns the hidden state of every step.
  */
 import * as mx from "@lazuli/core"
-import { asCall, format, ofUser, parametersOf, ShapeError } from "@lazuli/core/engine"
+import { asCall, format, ofUser, parametersOf, ShapeError, timesTransposed } from "@lazuli/core/engine"
 import { called, named } from "../arguments"
 import { Module } from "../module"
-import { project } from "./project"
 
 const SETTINGS = { inputSize: "count", hiddenSize: "count", bias: "bool?" } as const
 const hiddenCall = parametersOf({ hidden: "array?" })
@@ -164,7 +163,7 @@ export class RNN extends Module {
       { x },
       () => {
         checkTime(this, x)
-        const inputs = project(x, this.Wxh, this.bias)
+        const inputs = timesTransposed(x, this.Wxh, this.bias)
         return this.nonlinearity === tanh
           ? walkTanh(inputs, this.Whh, hidden)
           : walkRnn(inputs, this.Whh, hidden, (y) => ofUser(() => this.nonlinearity(y)))
@@ -215,7 +214,7 @@ export class GRU extends Module {
       { x },
       () => {
         checkTime(this, x)
-        const inputs = project(x, this.Wx, this.b)
+        const inputs = timesTransposed(x, this.Wx, this.b)
         return walkGru(inputs, this.Wh, this.bhn ?? null, hidden, this.hiddenSize)
       },
       () => ({ x: this.Wx.node.shape[1] }),
@@ -270,7 +269,7 @@ export class LSTM extends Module {
       { x },
       () => {
         checkTime(this, x)
-        const inputs = project(x, this.Wx, this.bias)
+        const inputs = timesTransposed(x, this.Wx, this.bias)
         return walkLstm(inputs, this.Wh, hidden, cell, this.hiddenSize)
       },
       () => ({ x: this.Wx.node.shape[1] }),
