@@ -57,6 +57,8 @@ struct Item {
   U key;
   uint32_t index;
 };
+template <bool Arg, class T>
+using item_of = std::conditional_t<Arg, Item<unsigned_of<sizeof(T)>>, unsigned_of<sizeof(T)>>;
 template <class U>
 U key_in(const Item<U>& item) {
   return item.key;
@@ -66,29 +68,102 @@ U key_in(const U& item) {
   return item;
 }
 
-// Sorts by counting the values of each byte; `other` is as long. Returns where the sorted items are.
-template <class I>
-I* radix_sort(I* items, I* other, int64_t n) {
-  constexpr size_t kBytes = sizeof(key_in(I{}));
-  uint32_t counts[kBytes][256] = {};
-  for (int64_t i = 0; i < n; i++) {
-    for (size_t byte = 0; byte < kBytes; byte++) counts[byte][key_in(items[i]) >> (8 * byte) & 0xff]++;
+// Long rows pay for the counts of wide digits, which take fewer rounds, and for being cut into parts of at
+// least kPart, which threads sort together.
+constexpr int64_t kLong = 1 << 15, kPart = 1 << 13;
+constexpr int kDigit = 8, kWideDigit = 11, kMostRounds = 8;
+
+// A row to sort: in parts, each with its counts, so that they can be counted and moved side by side.
+struct Row {
+  const lz_call& call;
+  int64_t n, parts;
+  uint32_t* counts;
+
+  // f(part, begin, end) for all of them.
+  template <class F>
+  void each(F f) const {
+    parallel(call, parts, 2.0 * double(n / parts), [&](int64_t first, int64_t last) {
+      for (int64_t part = first; part < last; part++) f(part, n * part / parts, n * (part + 1) / parts);
+    });
   }
-  for (size_t byte = 0; byte < kBytes; byte++) {
-    uint32_t* count = counts[byte];
-    // All alike in this byte.
-    if (count[key_in(items[0]) >> (8 * byte) & 0xff] == n) continue;
+};
+
+// Sorting by counting the values of each digit, the lowest first.
+template <int Bits, class I>
+class RadixSort {
+ public:
+  static constexpr int kRounds = (8 * sizeof(key_in(I{})) + Bits - 1) / Bits;
+  static constexpr int64_t kValues = int64_t{1} << Bits;
+
+  // Sorts; `other` is as long. Returns where the sorted items are.
+  static I* run(const Row& row, I* items, I* other) {
+    // A row that is not cut has the same digits in whatever order.
+    const bool once = row.parts == 1;
+    if (once) count(items, items + row.n, row.counts, kAll());
+    [&]<int... Round>(std::integer_sequence<int, Round...>) {
+      (sort_by<Round>(row, once, items, other), ...);
+    }(kAll());
+    return items;
+  }
+
+ private:
+  using kAll = std::make_integer_sequence<int, kRounds>;
+
+  // Shifts by what the compiler knows: by a variable they take half of the time of a round.
+  template <int Round>
+  static uint32_t digit(const I& item) {
+    return uint32_t(key_in(item) >> (Round * Bits) & (kValues - 1));
+  }
+
+  // Counts the values of these digits.
+  template <int... Round>
+  static void count(const I* items, const I* end, uint32_t* counts, std::integer_sequence<int, Round...>) {
+    std::fill_n(counts, sizeof...(Round) * kValues, 0u);
+    for (; items < end; items++) {
+      const I item = *items;
+      uint32_t* at = counts;
+      ((at[digit<Round>(item)]++, at += kValues), ...);
+    }
+  }
+
+  template <int Round>
+  static void sort_by(const Row& row, bool once, I*& items, I*& other) {
+    uint32_t* const counts = row.counts + (once ? Round * kValues : 0);
+    const I* const from = items;
+    I* const to = other;
+    if (!once) {
+      row.each([&](int64_t part, int64_t begin, int64_t end) {
+        count(from + begin, from + end, counts + part * kValues, std::integer_sequence<int, Round>());
+      });
+    }
+    int64_t alike = 0;
+    for (int64_t part = 0; part < row.parts; part++) alike += counts[part * kValues + digit<Round>(from[0])];
+    if (alike == row.n) return;
     uint32_t start = 0;
-    for (int value = 0; value < 256; value++) start += std::exchange(count[value], start);
-    for (int64_t i = 0; i < n; i++) other[count[key_in(items[i]) >> (8 * byte) & 0xff]++] = items[i];
+    for (int64_t value = 0; value < kValues; value++) {
+      for (int64_t part = 0; part < row.parts; part++)
+        start += std::exchange(counts[part * kValues + value], start);
+    }
+    row.each([&](int64_t part, int64_t begin, int64_t end) {
+      uint32_t* const places = counts + part * kValues;
+      for (int64_t i = begin; i < end; i++) {
+        const I item = from[i];
+        to[places[digit<Round>(item)]++] = item;
+      }
+    });
     std::swap(items, other);
   }
-  return items;
-}
+};
 
 template <class I>
-I* sort_items(I* items, I* other, int64_t n) {
-  if (n > 128) return radix_sort(items, other, n);
+I* sort_items(const Row& row, I* items, I* other) {
+  const int64_t n = row.n;
+  if (n > 128) {
+    if constexpr (sizeof(key_in(I{})) > 2) {
+      if (n >= kLong) return RadixSort<kWideDigit, I>::run(row, items, other);
+    }
+    return RadixSort<kDigit, I>::run(row, items, other);
+  }
   if (n > 32) {
     std::stable_sort(items, items + n, [](const I& a, const I& b) { return key_in(a) < key_in(b); });
     return items;
@@ -114,34 +189,45 @@ void order_complex(const T* x, int64_t n, uint32_t* order) {
 
 // Sorts one row into `to`, which takes values or, for R = uint32_t with Arg, indices.
 template <bool Arg, class T, class R>
-void sort_row(const T* x, int64_t n, void* memory, R* to) {
+void sort_row(const Row& row, const T* x, void* memory, R* to) {
   if constexpr (is_complex<T>) {
     auto* order = static_cast<uint32_t*>(memory);
-    order_complex(x, n, order);
-    for (int64_t i = 0; i < n; i++) {
+    order_complex(x, row.n, order);
+    for (int64_t i = 0; i < row.n; i++) {
       if constexpr (Arg)
         to[i] = order[i];
       else
         to[i] = x[order[i]];
     }
-  } else if constexpr (Arg) {
-    using U = decltype(key_of<Arg>(T{}));
-    auto* items = static_cast<Item<U>*>(memory);
-    for (int64_t i = 0; i < n; i++) items[i] = {key_of<true>(x[i]), uint32_t(i)};
-    const Item<U>* sorted = sort_items(items, items + n, n);
-    for (int64_t i = 0; i < n; i++) to[i] = sorted[i].index;
   } else {
-    using U = decltype(key_of<Arg>(T{}));
-    auto* keys = static_cast<U*>(memory);
-    for (int64_t i = 0; i < n; i++) keys[i] = key_of<false>(x[i]);
-    const U* sorted = sort_items(keys, keys + n, n);
-    for (int64_t i = 0; i < n; i++) to[i] = value_of<T>(sorted[i]);
+    auto* items = static_cast<item_of<Arg, T>*>(memory);
+    row.each([&](int64_t, int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; i++) {
+        if constexpr (Arg)
+          items[i] = {key_of<true>(x[i]), uint32_t(i)};
+        else
+          items[i] = key_of<false>(x[i]);
+      }
+    });
+    const auto* sorted = sort_items(row, items, items + row.n);
+    row.each([&](int64_t, int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; i++) {
+        if constexpr (Arg)
+          to[i] = sorted[i].index;
+        else
+          to[i] = value_of<T>(sorted[i]);
+      }
+    });
   }
 }
 
-template <class T>
-constexpr int64_t scratch_bytes(int64_t n) {
-  return is_complex<T> ? 4 * n : 2 * n * int64_t(sizeof(Item<unsigned_of<is_complex<T> ? 4 : sizeof(T)>>));
+// Of a row's items, and as much again; of complex numbers, indices.
+template <bool Arg, class T>
+constexpr int64_t items_bytes(int64_t n) {
+  if constexpr (is_complex<T>)
+    return n * int64_t(sizeof(uint32_t));
+  else
+    return 2 * n * int64_t(sizeof(item_of<Arg, T>));
 }
 
 template <bool Arg>
@@ -161,13 +247,21 @@ void sort(const lz_call& call) {
     using R = std::conditional_t<Arg, uint32_t, T>;
     const T* from = rows_along<T>(call, x, axis);
     R* to = direct ? data<R>(y) : scratch<R>(call, y.size);
-    Leases<char> blocks(call, scratch_bytes<T>(n), rows);
-    parallel(call, rows, 10.0 * double(n), [&](int64_t begin, int64_t end) {
+    // Where rows are few, threads share each.
+    const bool shared = !is_complex<T> && rows < call.ctx->threads && n >= kLong;
+    const int64_t parts = shared ? std::min<int64_t>(call.ctx->threads, n / kPart) : 1;
+    const int64_t counts = std::max<int64_t>(parts, kMostRounds) << (n >= kLong ? kWideDigit : kDigit);
+    Leases<char> blocks(call, counts * int64_t(sizeof(uint32_t)) + items_bytes<Arg, T>(n), shared ? 1 : rows);
+    const auto sort_rows = [&](int64_t begin, int64_t end) {
       const Leases<char>::Lease block(blocks);
-      for (int64_t row = begin; row < end; row++) {
-        sort_row<Arg>(from + row * n, n, block.data(), to + row * n);
-      }
-    });
+      const Row row{call, n, parts, reinterpret_cast<uint32_t*>(block.data())};
+      for (int64_t at = begin; at < end; at++)
+        sort_row<Arg>(row, from + at * n, row.counts + counts, to + at * n);
+    };
+    if (shared)
+      sort_rows(0, rows);
+    else
+      parallel(call, rows, 10.0 * double(n), sort_rows);
     if (!direct) unpack_axis_last(call, y, axis, to);
   });
 }
