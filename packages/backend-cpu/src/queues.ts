@@ -110,7 +110,9 @@ const PAGED_FROM = 16384
 export function blockBytes(nbytes: number): number {
   const units = Math.max(1, Math.ceil(nbytes / UNIT))
   if (units <= 16) return units * UNIT
-  const step = 2 ** (Math.floor(Math.log2(units - 1)) - 3)
+  // Powers and logarithms take longer than the rest of this.
+  const step =
+    units <= 2 ** 31 ? 1 << (28 - Math.clz32(units - 1)) : 2 ** (Math.floor(Math.log2(units - 1)) - 3)
   const bytes = Math.ceil(units / step) * step * UNIT
   return bytes < PAGED_FROM ? bytes : Math.ceil(bytes / PAGE) * PAGE
 }

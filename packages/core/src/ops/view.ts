@@ -3,7 +3,7 @@
  */
 import { type Axes, operation, type StreamOptions } from "../graph/args"
 import { ArgumentError, describe, ShapeError } from "../graph/errors"
-import { type Array, Array as ArrayClass, addNode, type VmapContext, type VmapResult } from "../graph/graph"
+import { type Array, Array as ArrayClass, type VmapContext, type VmapResult } from "../graph/graph"
 import { type Apply, definePrimitive, type NoParams } from "../graph/primitive"
 import {
   format,
