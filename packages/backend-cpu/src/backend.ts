@@ -38,6 +38,7 @@ import {
   writeMapInput,
   writeOperand,
   writeParams,
+  writeRun,
 } from "./encode"
 import "./host-kernels"
 import {
@@ -325,10 +326,16 @@ class KernelEncoder implements Encoder {
     protected readonly fields: readonly Field[],
   ) {}
   encode(node: Node): void {
-    const queue = queueFor(node, node.inputs, recordWords(node, this.fields))
-    beginKernel(queue, this.id, node.inputs, node.outputs ?? [node])
-    writeParams(queue.commands, this.fields, node.params)
-    queue.commands.end()
+    const { inputs, outputs } = node
+    const queue = queueFor(node, inputs, recordWords(node, this.fields))
+    const { commands } = queue
+    if (outputs === null) {
+      ;(node.storage as Storage).ticket = queue.open
+      if (writeRun(commands, this.id, this.fields, node)) return
+    }
+    beginKernel(queue, this.id, inputs, outputs ?? [node])
+    writeParams(commands, this.fields, node.params)
+    commands.end()
   }
 }
 

@@ -15,6 +15,9 @@ const inTrace = (): boolean => tracing.depth + tracing.abstract > 0
 const pendingOf = ({ node, ref }: Array): Node | null =>
   ref === Ref.Counted && isPending(node) ? node : null
 
+/** A list of so many handles is not used again. */
+const MANY_RECENT = 64
+
 export class PendingArrays {
   /** Their weight, as far as they were weighed since the last {@link recount}; what was computed since is in it. */
   private weight = 0
@@ -58,6 +61,8 @@ export class PendingArrays {
       handle.ref = Ref.Fresh
       fresh.push(handle)
     }
+    // A new list: storing young handles in an old one costs a note to the collector for each.
+    if (recentCount > MANY_RECENT) handles.recent = recent.slice(0, recentCount)
     handles.recentCount = 0
     this.weighedCount = 0
     // In a trace its floor goes with the budget, and the weight is asked once it is over.

@@ -264,7 +264,8 @@ const transposeArgs = operation(
     if (axes === undefined || axes === null) return permute([x], reversal(x.ndim))
     if (axes.length !== x.ndim)
       throw new ShapeError("transpose", `expected ${x.ndim} axes, received ${axes.length}`)
-    const order = axes.map((axis) => normalizeAxis("transpose", axis, x.ndim))
+    const order: number[] = []
+    for (let i = 0; i < axes.length; i++) order.push(normalizeAxis("transpose", axes[i], axes.length))
     // It names the axis that is repeated.
     for (let i = 0; i < order.length; i++)
       if (order.indexOf(order[i]) < i) normalizeAxes("transpose", axes, x.ndim)
