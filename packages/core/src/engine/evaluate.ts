@@ -3,37 +3,18 @@
  * and of every intermediate that nothing can read any more.
  * It is long because its steps share the state of one evaluation, which is kept between evaluations so that none allocates it.
  */
-import {
-  type Backend,
-  backendFor,
-  backendOf,
-  countFallback,
-  type Encoder,
-  listBackends,
-  stage,
-} from "../graph/backend"
+import { type Backend, backendFor, backendOf, countFallback, listBackends, stage } from "../graph/backend"
 import type { Stream } from "../graph/device"
 import { DeviceError } from "../graph/errors"
 import { withoutExchanges } from "../graph/exchanges"
-import {
-  type Application,
-  forgetGraph,
-  handles,
-  Mark,
-  Node,
-  type Plan,
-  type Primitive,
-  tracing,
-} from "../graph/graph"
+import { type Application, handles, Mark, Node, type Plan, type Primitive, tracing } from "../graph/graph"
 import { NO_PARAMS } from "../graph/params"
 import { lend, type Storage } from "../graph/storage"
 import { runOnHost, runReference } from "../reference/reference"
 import {
   Crossing,
   crossingTo,
-  donorFor,
   giftFor,
-  isKeptForTrace,
   isStraightened,
   readingOf,
   readsAll,
@@ -44,18 +25,29 @@ import {
   wayOf,
 } from "./assignment"
 import { isDebugging, nameSite } from "./debug"
+import { computeAlone } from "./evaluate-alone"
 import { hostKernel } from "./host-kernels"
 import { lifetimes } from "./memory"
-import { leastBytes, measure, mostBytes, mostOf } from "./memory-budget"
-import { allocate, areReady, assign, failureOf, poison, share } from "./outputs"
+import { leastBytes, measure, mostBytes } from "./memory-budget"
+import {
+  allocate,
+  areReady,
+  assign,
+  assignAll,
+  awaitValue,
+  encoding,
+  failureOf,
+  poison,
+  runEncoder,
+  share,
+} from "./outputs"
+import { detach, releaseIfDead, retain } from "./past-graphs"
 import { schedule } from "./schedule"
 import { Evaluation } from "./undo"
 import { runUpdate } from "./update-in-place"
 
 const NO_INPUTS: readonly Node[] = []
 const NO_ORDER: readonly Application[] = []
-/** True if work is being encoded or run. */
-let running = false
 /** The evaluation under way; null where it is within another one, or somebody else reads arrays meanwhile. */
 let evaluation: Evaluation | null = null
 
@@ -99,7 +91,7 @@ function computePending(pending: readonly Node[]): void {
 const LAST_HANDLES = 4096
 
 handles.overflow = () => {
-  if (running || !handles.tracking) return
+  if (encoding.isUnderWay || !handles.tracking) return
   // A trace ends before its graph is too large, and is asked again.
   if (tracing.depth > 0 || tracing.abstract > 0) {
     lifetimes.watchRecent()
@@ -167,92 +159,17 @@ function compute(roots: readonly Node[]): boolean {
   for (let i = 0; i < roots.length; i++) {
     const { storage } = roots[i]
     if (storage === null) pending = true
-    else {
-      storage.memory.wait?.(storage)
-      if (storage.failure) throw storage.failure
-    }
+    else awaitValue(storage)
   }
   if (!pending) return false
   const used = encode(roots)
   for (let i = 0; i < used.length; i++) used[i].queue.flush()
   for (let i = 0; i < roots.length; i++) {
     const { storage } = roots[i]
-    if (storage === null) continue
     // It may have been under way, on a stream that this evaluation did not need.
-    storage.memory.wait?.(storage)
-    if (storage.failure) throw storage.failure
+    if (storage !== null) awaitValue(storage)
   }
   return true
-}
-
-/**
- * Computes one elementwise application of evaluated arrays, as a loop that evaluates each step asks for, without what only graphs need:
- * an order, and room for intermediates. Returns false, with nothing computed, for all else.
- */
-function computeAlone(node: Node): boolean {
-  const { primitive, inputs } = node
-  if (primitive === null || !primitive.elementwise || node.outputs !== null) return false
-  // Of a trace, within another evaluation, or to be blamed by itself.
-  if (node.mark !== Mark.None || running || isDebugging()) return false
-  for (let i = 0; i < inputs.length; i++) {
-    const input = inputs[i]
-    if (input.storage === null && input.primitive?.facts.immediate !== true) return false
-  }
-  const backend = backendFor(node.stream.device)
-  if (!areReady(backend, inputs)) return false
-  const encoder = backend.queue.lower(node as Application)
-  if (encoder === null) return false
-  const mayShare = backend.queue.isCertain?.(node) === true
-  if (mayShare && lifetimes.place(node, backend.memory)) {
-    runPlaced(node as Application, encoder)
-    if (backend.queue.flushSoon) backend.queue.flushSoon()
-    else backend.queue.flush()
-    return true
-  }
-  lifetimes.relieve(0)
-  const shared = mayShare ? lifetimes.bytesToShare(node) : 0
-  if (!lifetimes.admits(mostOf(Math.max(shared, node.nbytes)))) return false
-  if (shared > 0) {
-    lifetimes.openShared(allocate(backend, node, primitive.name, shared))
-    lifetimes.place(node, backend.memory)
-    runPlaced(node as Application, encoder)
-  } else runWithOwn(node as Application, backend, encoder)
-  backend.queue.flush()
-  const { storage } = node
-  if (storage === null) return true
-  // It may have been under way, on a stream that this evaluation did not need.
-  storage.memory.wait?.(storage)
-  if (storage.failure) throw storage.failure
-  return true
-}
-
-/** Runs a node's encoder with memory of its own. */
-function runWithOwn(node: Application, backend: Backend, encoder: Encoder): void {
-  running = true
-  try {
-    runEncoder(node, backend, encoder)
-    detach(node)
-  } finally {
-    running = false
-    if (node.storage !== null) lifetimes.keep(node)
-  }
-}
-
-/** Runs the encoder of a node that got a part of a storage. */
-function runPlaced(node: Application, encoder: Encoder): void {
-  running = true
-  try {
-    encoder.encode(node)
-    detach(node)
-  } catch (error) {
-    // Others have parts of that storage, and no more get any.
-    lifetimes.closeShared()
-    lifetimes.releaseNode(node)
-    node.offset = 0
-    throw error
-  } finally {
-    running = false
-  }
 }
 
 /** Where results have more bytes than this, together, the roots' order is chosen by the memory that it needs. */
@@ -284,8 +201,8 @@ function encode(roots: readonly Node[], asked: readonly Node[] | null = roots): 
   let order: readonly Application[] = NO_ORDER
   let used: readonly Backend[] = []
   for (let i = 0; i < roots.length; i++) roots[i].handles++
-  const [outer, outerEvaluation] = [running, evaluation]
-  running = true
+  const [outer, outerEvaluation] = [encoding.isUnderWay, evaluation]
+  encoding.isUnderWay = true
   evaluation = null
   try {
     order = schedule(roots)
@@ -311,7 +228,7 @@ function encode(roots: readonly Node[], asked: readonly Node[] | null = roots): 
       else run(node, backend)
     }
   } finally {
-    running = outer
+    encoding.isUnderWay = outer
     evaluation = outerEvaluation
     for (let i = 0; i < roots.length; i++) roots[i].handles--
     retain(order)
@@ -468,47 +385,6 @@ function giveMemory(application: Application, backend: Backend, plan: Plan): voi
     assignAll(outputs, (output, i) => assign(output, giftFor(storages, application, plan, i), backend, name))
 }
 
-/** Gives all outputs of an application memory, or none of them. */
-function assignAll(outputs: readonly Node[], assignOne: (output: Node, i: number) => void): void {
-  let i = 0
-  try {
-    for (; i < outputs.length; i++) assignOne(outputs[i], i)
-  } catch (error) {
-    // Without values they are still to be computed.
-    while (i > 0) lifetimes.releaseNode(outputs[--i])
-    throw error
-  }
-}
-
-/** In a function of its own, so that what it closes over costs applications of one output nothing. */
-function assignSeveral(
-  outputs: readonly Node[],
-  application: Application,
-  encoder: Encoder | null,
-  backend: Backend,
-): void {
-  assignAll(outputs, (output, i) => {
-    const donor = encoder === null ? null : donorFor(storages, encoder, application, output, i)
-    assign(output, donor, backend, application.primitive.name)
-  })
-}
-
-/** Gives the outputs memory, and encodes the kernel if there is one. */
-function runEncoder(application: Application, backend: Backend, encoder: Encoder | null): void {
-  const { outputs, primitive } = application
-  if (outputs === null) {
-    const donor = encoder === null ? null : donorFor(storages, encoder, application, application, 0)
-    assign(application, donor, backend, primitive.name)
-  } else assignSeveral(outputs, application, encoder, backend)
-  if (encoder === null) return
-  try {
-    encoder.encode(application)
-  } catch (error) {
-    for (const output of outputs ?? [application]) (output.storage as Storage).failure = error as Error
-    throw error
-  }
-}
-
 function runKernel(application: Application, backend: Backend, primitive: Primitive): void {
   const encoder = backend.queue.lower(application)
   runEncoder(application, backend, encoder)
@@ -642,55 +518,4 @@ function copyOn(backend: Backend, storage: Storage): Storage {
   copy.original = storage
   storage.copies = [...(storage.copies ?? []), copy]
   return copy
-}
-
-/** Lets go of the graph behind an evaluated application, unless an open trace wants it. */
-function detach(application: Application): void {
-  if (isKeptForTrace(application)) {
-    tracing.kept.push(application)
-    return
-  }
-  const { inputs } = application
-  if (application.outputs === null) forgetGraph(application)
-  else {
-    for (const output of application.outputs) {
-      forgetGraph(output)
-      releaseIfDead(output)
-    }
-  }
-  for (let i = 0; i < inputs.length; i++) {
-    const input = inputs[i]
-    input.uses--
-    releaseIfDead(input)
-  }
-}
-
-/** Lets go of the graphs that evaluation kept for traces, once the last trace is closed. */
-export function releaseKept(): void {
-  const { kept } = tracing
-  if (kept.length === 0) return
-  tracing.kept = []
-  for (const application of kept) if (application.primitive !== null) detach(application)
-  retain(kept)
-}
-
-function releaseIfDead(node: Node): void {
-  if (node.uses === 0 && node.handles === 0 && node.storage !== null) lifetimes.releaseNode(node)
-}
-
-/** Sees to the memory of what was evaluated and may still be read: by a handle, a pending graph, or the engine that asked for it. */
-function retain(order: readonly Application[]): void {
-  for (let i = 0; i < order.length; i++) {
-    const application = order[i]
-    if (application.outputs === null) {
-      if (application.storage !== null) lifetimes.keep(application)
-    } else {
-      const { outputs } = application
-      for (const output of outputs) {
-        if (output.storage !== null) lifetimes.keep(output)
-        // Siblings must not keep each other alive once the application is history.
-        if (output.primitive === null) output.outputs = null
-      }
-    }
-  }
 }
