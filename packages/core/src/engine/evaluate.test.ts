@@ -69,6 +69,23 @@ describe("order", () => {
     expect(runs).toBe(0)
   })
 
+  test("what is pending is computed once it is too much, but for what was disposed", () => {
+    const seen: number[] = []
+    const watched = mx.definePrimitive({
+      name: "@lazuli/test/watched",
+      params: { id: "i64" },
+      infer: ([x]) => x,
+      reference: (_inputs, _outputs, { id }) => void seen.push(id),
+    })
+    const large = mx.zeros([2 ** 14])
+    const kept = watched([large], { id: 1 })
+    watched([large], { id: 2 }).dispose()
+    let x = mx.ones([1])
+    for (let i = 0; i < 70_000; i++) x = x.add(1)
+    expect(seen).toEqual([1])
+    expect(kept.tolist()).toHaveLength(2 ** 14)
+  })
+
   test("a chain of 50,000 applications needs no stack", () => {
     let x = mx.zeros([1])
     for (let i = 0; i < 50_000; i++) x = x.add(1)

@@ -61,6 +61,9 @@ const GROUPED = -2
 const isPending = (node: Node): boolean =>
   node.storage === null && node.primitive !== null && (node.mark & Mark.Abstract) === 0 && !isFormer(node)
 
+/** The nodes of new handles, without those that were disposed meanwhile. */
+const freshNodes = (): Node[] => handles.fresh.filter(({ ref }) => ref === Ref.Fresh).map(({ node }) => node)
+
 /** The knowledge of what lives, and the decision when to look. There is one: {@link lifetimes}. */
 class Lifetimes {
   private readonly limit = new MemoryLimit()
@@ -237,7 +240,7 @@ class Lifetimes {
   pendingNodes(size: "small" | "any"): Node[] {
     const isWanted = (entry: unknown): boolean =>
       entry instanceof Node && isPending(entry) && (size === "any" || !isLarge(entry))
-    const fresh = handles.fresh.map((handle) => handle.node).filter(isWanted)
+    const fresh = freshNodes().filter(isWanted)
     const { references } = this
     if (!references) return fresh
     if (fresh.length === 0 && !references.some(isWanted)) return fresh
@@ -248,7 +251,7 @@ class Lifetimes {
   /** True if pending arrays may have come to too much since they were looked at last. */
   mayPressPending(): boolean {
     if (this.references) this.flush(this.references)
-    else for (const { node } of handles.fresh) this.pending.add(node)
+    else for (const node of freshNodes()) this.pending.add(node)
     return this.pending.weighRecent()
   }
 
