@@ -151,26 +151,6 @@ describe("an update of an array whose handle is alive", () => {
     expect(run((x, i) => mx.putAlongAxis(x, mx.array([[i]], mx.int32), block, 0))).toBeLessThan(1.5)
   })
 
-  test("selections that have made their update keep no former value", () => {
-    const block = filled(1, [2 ** 20])
-    const loop = { x: filled(0, [16, 2 ** 20]) }
-    const selections: object[] = []
-    const step = (i: number): void => {
-      const at = loop.x.at(i)
-      selections.push(at)
-      loop.x = at.add(block)
-    }
-    mx.memoryReport()
-    const before = mx.getActiveMemory()
-    mx.resetPeakMemory()
-    for (let i = 0; i < 16; i++) {
-      step(i)
-      mx.eval(loop.x)
-    }
-    expect((mx.getPeakMemory() - before) / block.nbytes).toBeLessThan(1.5)
-    expect([loop.x.sum().item(), selections.length]).toEqual([2 ** 24, 16])
-  })
-
   test("a loop that drops its handles takes the memory of one array", () => {
     const run = (rounds: number): mx.Array => {
       let x = filled(0, [1024, 1024])
