@@ -52,6 +52,19 @@ test("a failed loss keeps its error for whoever reads it", () => {
   expect(losses[4].item()).toBe(5 * 2 ** 18)
 })
 
+test.each<[string, (x: mx.Array, part: mx.Array) => mx.Array]>([
+  ["sliceUpdate", (x, part) => mx.sliceUpdate(x, part, mx.array([0], mx.int32), [0])],
+  ["at().add", (x, part) => x.at(":").add(part)],
+  ["matmul", (x, part) => mx.matmul(x.reshape([512, 512]), part.reshape([512, 512])).reshape([-1])],
+])("a loop of %s that nobody evaluates is bounded", (_name, step) => {
+  lifetimes.collectGarbage()
+  const before = mx.getActiveMemory()
+  const loop = { x: mx.zeros([2 ** 18]) }
+  for (let i = 0; i < 400; i++) loop.x = step(loop.x, mx.array(new Float32Array(2 ** 18)))
+  expect(mx.getActiveMemory() - before).toBeLessThan(200 * MB)
+  expect(loop.x.sum().item()).toBe(0)
+})
+
 test("tidy gives memory back at once", () => {
   lifetimes.collectGarbage()
   const before = mx.getActiveMemory()

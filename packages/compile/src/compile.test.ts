@@ -379,3 +379,10 @@ test("symbols are constants by identity, registered ones by name", () => {
   expect(calls.map((s) => f(mx.array(0), s).item())).toEqual([1, 1, 1, 1, 2, 2, 1, 1])
   expect(f.stats().traces).toBe(5)
 })
+
+test("a selection made outside is good for every trace", () => {
+  const selection = mx.zeros([3]).at(0)
+  const f = compile((v: mx.Array) => selection.add(v))
+  expect(f(mx.array(1)).tolist()).toEqual([1, 0, 0])
+  expect(f(mx.array([2])).tolist()).toEqual([2, 0, 0])
+})

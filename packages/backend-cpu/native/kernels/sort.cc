@@ -247,9 +247,10 @@ void sort(const lz_call& call) {
     using R = std::conditional_t<Arg, uint32_t, T>;
     const T* from = rows_along<T>(call, x, axis);
     R* to = direct ? data<R>(y) : scratch<R>(call, y.size);
-    // Where rows are few, threads share each.
-    const bool shared = !is_complex<T> && rows < call.ctx->threads && n >= kLong;
-    const int64_t parts = shared ? std::min<int64_t>(call.ctx->threads, n / kPart) : 1;
+    // Where rows are fewer than the threads that could share one, they share each.
+    const int64_t most = is_complex<T> || n < kLong ? 1 : std::min<int64_t>(call.ctx->threads, n / kPart);
+    const bool shared = rows < most;
+    const int64_t parts = shared ? most : 1;
     const int64_t counts = std::max<int64_t>(parts, kMostRounds) << (n >= kLong ? kWideDigit : kDigit);
     Leases<char> blocks(call, counts * int64_t(sizeof(uint32_t)) + items_bytes<Arg, T>(n), shared ? 1 : rows);
     const auto sort_rows = [&](int64_t begin, int64_t end) {

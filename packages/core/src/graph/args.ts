@@ -6,7 +6,7 @@ import { renamed } from "./boundary"
 import { calls, nameCall } from "./calls"
 import { onStream, type StreamLike } from "./device"
 import { ArgumentError, describe, hintFor, nearest, TransformError } from "./errors"
-import { Array, handles } from "./graph"
+import { Array, boundPending, handles } from "./graph"
 import { checkArguments, type Parameter, parametersOf, type Signature } from "./kinds"
 import type { Axes, Scalar, StreamOptions } from "./option-types"
 
@@ -76,6 +76,7 @@ export const composition = <A extends unknown[]>(
 ): ((args: readonly unknown[]) => Array) =>
   operation(op, signature, (...args: A) => {
     // As `composed` does, without a function for each call.
+    boundPending()
     const before = handles.tracking
     handles.tracking = false
     let made: Array

@@ -478,7 +478,11 @@ export function withoutHandles<T>(body: () => T): T {
 }
 
 /** Tracks only the array that `body` returns, so that intermediate arrays do not hold memory. */
-export const composed = (body: () => Array): Array => new Array(withoutHandles(body).node)
+export function composed(body: () => Array): Array {
+  // Nothing is evaluated while handles are not tracked.
+  boundPending()
+  return new Array(withoutHandles(body).node)
+}
 
 /** A node without a primitive: existing memory or, with `Mark.Abstract`, a placeholder. */
 export function sourceNode(

@@ -7,10 +7,10 @@ import { lifetimes } from "../engine/memory"
 import { copyOut } from "../engine/readback"
 import { asArrayArgument, isList, type Operand } from "../graph/args"
 import { under } from "../graph/boundary"
-import { asCall } from "../graph/calls"
+import { asCall, calls } from "../graph/calls"
 import { bool_, int32, isInteger } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, hintFor, IndexError, ShapeError } from "../graph/errors"
-import { Array, composed, withoutHandles } from "../graph/graph"
+import { Array, composed, tracing, withoutHandles } from "../graph/graph"
 import { type ArrayAt, type IndexSpec, Slice } from "../graph/option-types"
 import { broadcastShapes, format, type Shape, sizeOf } from "../graph/shape"
 import { where } from "./binary"
@@ -482,10 +482,13 @@ export class IndexedArray implements ArrayAt<Array> {
     })
   }
 
-  /** Makes the update, and lets go of the array: a caller's stack may still show this object when it could be written over. */
+  /**
+   * Makes the update, and lets go of the array: a caller's stack may still show this object when it could be written over. In a trace,
+   * which may be repeated, nothing is.
+   */
   private update(op: string, value: Operand, mode: UpdateMode, division = false): Array {
     const updated = updateIndex(op, this.array(op), this.specs, value, mode, division)
-    this.x = null
+    if (tracing.depth + tracing.abstract === 0 && calls.recorder === null) this.x = null
     return updated
   }
 }

@@ -9,6 +9,7 @@ import {
   type Array,
   Array as ArrayClass,
   addNode,
+  boundPending,
   type HostArray,
   handles,
   type Node,
@@ -321,6 +322,7 @@ export function timesTransposed(x: Array, weight: Array, bias?: Array): Array {
     const transposed = withoutHandles(() => transpose(weight))
     return bias ? addmm(bias, x, transposed) : matmul(x, transposed)
   }
+  boundPending()
   const before = handles.tracking
   handles.tracking = false
   let made: Array
