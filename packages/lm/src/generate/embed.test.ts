@@ -57,7 +57,8 @@ test("a long text takes no memory for the short ones beside it", async () => {
   }
   const short = Array.from({ length: 15 }, () => textOf(1))
   await peakOf([textOf(4000), ...short])
-  expect(await peakOf([textOf(4000), ...short])).toBeLessThan(1.5 * (await peakOf([textOf(4000)])))
+  // Texts as long as the longest would take 16 times as much; what the collector has not found yet is in both.
+  expect(await peakOf([textOf(4000), ...short])).toBeLessThan(4 * (await peakOf([textOf(4000)])))
 })
 
 test("the keys and values of texts have a limit", async () => {
