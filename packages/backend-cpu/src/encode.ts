@@ -119,6 +119,8 @@ export function writeRun(commands: CommandBuffer, id: number, fields: readonly F
   if (at > 0) at = putOperand(i32, at, node)
   if (at < 0) return false
   i32[start] = Op.Run
+  // Until all of it is written, it is malformed.
+  i32[start + 1] = 0
   i32[start + 2] = id
   i32[start + 3] = inputs.length
   i32[start + 4] = 1

@@ -239,7 +239,7 @@ function permuted(x: Array, axes: readonly number[]): Array {
   return permute([x], { axes })
 }
 
-/** For rules: `x` with all its axes reversed. */
+/** For layers: `x` with all its axes reversed. */
 export const reversed = (x: Array): Array => permute([x], reversal(x.node.shape.length))
 
 /** For rules: `x` with its last two axes swapped. */
