@@ -65,6 +65,25 @@ test.each<[string, (x: mx.Array, part: mx.Array) => mx.Array]>([
   expect(loop.x.sum().item()).toBe(0)
 })
 
+test("selections that have made their update do not keep the array", () => {
+  const selections: object[] = []
+  const step = (): mx.Array => {
+    const x = mx.contiguous(mx.zeros([2 ** 20]))
+    mx.eval(x)
+    const selection = x.at(":")
+    selections.push(selection)
+    const updated = selection.add(1)
+    mx.eval(updated)
+    return updated
+  }
+  lifetimes.collectGarbage()
+  const before = mx.getActiveMemory()
+  const updated = Array.from({ length: 16 }, step)
+  lifetimes.collectGarbage()
+  expect(mx.getActiveMemory() - before).toBeLessThan(1.5 * 16 * updated[0].nbytes)
+  expect([updated[15].sum().item(), selections.length]).toEqual([2 ** 20, 16])
+})
+
 test("tidy gives memory back at once", () => {
   lifetimes.collectGarbage()
   const before = mx.getActiveMemory()

@@ -57,8 +57,10 @@ test("a long text takes no memory for the short ones beside it", async () => {
   }
   const short = Array.from({ length: 15 }, () => textOf(1))
   await peakOf([textOf(4000), ...short])
-  // Texts as long as the longest would take 16 times as much; what the collector has not found yet is in both.
-  expect(await peakOf([textOf(4000), ...short])).toBeLessThan(4 * (await peakOf([textOf(4000)])))
+  // The least of several: at times the collector has not found yet what is dead.
+  const beside: number[] = []
+  for (let i = 0; i < 5; i++) beside.push(await peakOf([textOf(4000), ...short]))
+  expect(Math.min(...beside)).toBeLessThan(1.5 * (await peakOf([textOf(4000)])))
 })
 
 test("the keys and values of texts have a limit", async () => {
