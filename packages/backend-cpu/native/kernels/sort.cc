@@ -1,6 +1,6 @@
 // sort and argsort along one axis: stable, NaN last. Real types become unsigned keys whose order is the order
-// of the values (NaN one largest key), sorted by counting digits from the lowest byte up; short rows and
-// complex numbers by comparison.
+// of the values (NaN one largest key), sorted by counting digits, the lowest first; short rows and complex
+// numbers by comparison.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -71,7 +71,7 @@ U key_in(const U& item) {
 // Long rows pay for the counts of wide digits, which take fewer rounds, and for being cut into parts of at
 // least kPart, which threads sort together.
 constexpr int64_t kLong = 1 << 15, kPart = 1 << 13;
-constexpr int kDigit = 8, kWideDigit = 11, kMostRounds = 8;
+constexpr int kDigit = 8, kWideDigit = 11, kMostRounds = 64 / kDigit;
 
 // A row to sort: in parts, each with its counts, so that they can be counted and moved side by side.
 struct Row {
@@ -97,17 +97,18 @@ class RadixSort {
 
   // Sorts; `other` is as long. Returns where the sorted items are.
   static I* run(const Row& row, I* items, I* other) {
-    // A row that is not cut has the same digits in whatever order.
-    const bool once = row.parts == 1;
-    if (once) count(items, items + row.n, row.counts, kAll());
+    if (counts_once(row)) count(items, items + row.n, row.counts, kAll());
     [&]<int... Round>(std::integer_sequence<int, Round...>) {
-      (sort_by<Round>(row, once, items, other), ...);
+      (sort_by<Round>(row, items, other), ...);
     }(kAll());
     return items;
   }
 
  private:
   using kAll = std::make_integer_sequence<int, kRounds>;
+
+  // A row that is not cut has the same digits in whatever order.
+  static bool counts_once(const Row& row) { return row.parts == 1; }
 
   // Shifts by what the compiler knows: by a variable they take half of the time of a round.
   template <int Round>
@@ -127,7 +128,8 @@ class RadixSort {
   }
 
   template <int Round>
-  static void sort_by(const Row& row, bool once, I*& items, I*& other) {
+  static void sort_by(const Row& row, I*& items, I*& other) {
+    const bool once = counts_once(row);
     uint32_t* const counts = row.counts + (once ? Round * kValues : 0);
     const I* const from = items;
     I* const to = other;
