@@ -36,6 +36,47 @@ const LIMIT = 2 ** 63
 /** The largest number that the low half of a word holds alone. */
 export const MAX_INT = 2147483647
 
+const layoutOf = (code: number, shape: readonly number[], strides: readonly number[] | null): number =>
+  code | (shape.length << 8) | (strides === null ? Flag.Contiguous << 16 : 0)
+
+/**
+ * Writes an operand at once, as operands are most of a record, and gives the place after it; -1, with nothing that counts written, where a
+ * number takes more than half a word.
+ */
+export function putOperand(
+  i32: Int32Array,
+  at: number,
+  id: number,
+  code: number,
+  offset: number,
+  size: number,
+  shape: readonly number[],
+  strides: readonly number[] | null,
+): number {
+  // Sizes whose product is 0 may be as large as they like.
+  if (offset > MAX_INT || size > MAX_INT || size === 0) return -1
+  const ndim = shape.length
+  i32[at] = id
+  i32[at + 1] = layoutOf(code, shape, strides)
+  i32[at + 2] = offset
+  i32[at + 3] = 0
+  i32[at + 4] = size
+  i32[at + 5] = 0
+  let end = at + 6
+  for (let i = 0; i < ndim; i++, end += 2) {
+    i32[end] = shape[i]
+    i32[end + 1] = 0
+  }
+  if (strides !== null)
+    for (let i = 0; i < ndim; i++, end += 2) {
+      const step = strides[i]
+      if (step !== (step | 0)) return -1
+      i32[end] = step
+      i32[end + 1] = step >> 31
+    }
+  return end
+}
+
 /** A growing buffer of 64-bit words. */
 export class CommandBuffer {
   /** The number of words written. */
@@ -142,10 +183,7 @@ export class CommandBuffer {
     this.i32[this.recordStart * 2 + 1] = this.length - this.recordStart
   }
 
-  /**
-   * An operand: see native/PROTOCOL.md. `strides` null means row-major. Everything else is written word by word; operands are most of a
-   * commands, so they are written at once where all numbers fit 32 bits.
-   */
+  /** An operand: see native/PROTOCOL.md. `strides` null means row-major. */
   operand(
     id: number,
     code: number,
@@ -154,30 +192,16 @@ export class CommandBuffer {
     shape: readonly number[],
     strides: readonly number[] | null,
   ): void {
-    const ndim = shape.length
-    const { i32 } = this
-    let at = this.length * 2
-    i32[at] = id
-    i32[at + 1] = code | (ndim << 8) | (strides === null ? Flag.Contiguous << 16 : 0)
-    // Sizes whose product is 0 may be as large as they like.
-    if (offset > MAX_INT || size > MAX_INT || size === 0) {
-      this.length++
-      this.int(offset)
-      this.int(size)
-      for (let i = 0; i < ndim; i++) this.int(shape[i])
-    } else {
-      i32[at + 2] = offset
-      i32[at + 3] = 0
-      i32[at + 4] = size
-      i32[at + 5] = 0
-      at += 6
-      for (let i = 0; i < ndim; i++, at += 2) {
-        i32[at] = shape[i]
-        i32[at + 1] = 0
-      }
-      this.length = at / 2
+    const end = putOperand(this.i32, this.length * 2, id, code, offset, size, shape, strides)
+    if (end > 0) {
+      this.length = end / 2
+      return
     }
-    if (strides !== null) for (let i = 0; i < ndim; i++) this.int(strides[i])
+    this.pair(id, layoutOf(code, shape, strides))
+    this.int(offset)
+    this.int(size)
+    for (let i = 0; i < shape.length; i++) this.int(shape[i])
+    if (strides !== null) for (let i = 0; i < shape.length; i++) this.int(strides[i])
   }
 
   /** A buffer and an offset into it. */

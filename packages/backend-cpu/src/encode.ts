@@ -19,7 +19,7 @@ import {
   sameShape,
   sizeOf,
 } from "@lazuli/core/engine"
-import { CommandBuffer, Flag, MAX_INT, Op } from "./command-buffer"
+import { CommandBuffer, Flag, MAX_INT, Op, putOperand } from "./command-buffer"
 
 /** One array as a kernel takes it. */
 export function writeOperand(commands: CommandBuffer, node: Node): void {
@@ -107,59 +107,25 @@ export function writeDense(commands: CommandBuffer, program: number, node: Node)
 }
 
 /**
- * The record of a kernel of one result, written at once: every call of a method of the buffer stores its length anew. Returns false, and
- * writes nothing, where a number takes more than half a word. There is room for it.
+ * The record of a kernel of one result, with its operands written at once: every call of a method of the buffer stores its length anew.
+ * Returns false, with nothing that counts written, where a number takes more than half a word. There is room for it.
  */
 export function writeRun(commands: CommandBuffer, id: number, fields: readonly Field[], node: Node): boolean {
   const { inputs } = node
   const { i32 } = commands
-  const start = commands.length * 2
-  let at = start + 6
-  for (let k = 0; k < inputs.length && at > 0; k++) at = putOperand(i32, at, inputs[k])
-  if (at > 0) at = putOperand(i32, at, node)
+  let at = commands.length * 2 + 6
+  for (let k = 0; k < inputs.length && at > 0; k++) at = put(i32, at, inputs[k])
+  if (at > 0) at = put(i32, at, node)
   if (at < 0) return false
-  i32[start] = Op.Run
-  // Until all of it is written, it is malformed.
-  i32[start + 1] = 0
-  i32[start + 2] = id
-  i32[start + 3] = inputs.length
-  i32[start + 4] = 1
-  i32[start + 5] = 0
-  const before = commands.length
+  commands.beginCall(Op.Run, id, inputs.length, 1)
   commands.length = at >> 1
   writeParams(commands, fields, node.params)
-  i32[start + 1] = commands.length - before
+  commands.end()
   return true
 }
 
-/** Writes an operand, and gives the place after it; -1 where a number takes more than half a word. */
-function putOperand(i32: Int32Array, at: number, { storage, dtype, offset, shape, strides }: Node): number {
-  const ndim = shape.length
-  const begin = offset * dtype.size
-  let size = 1
-  let end = at + 6
-  for (let i = 0; i < ndim; i++, end += 2) {
-    size *= shape[i]
-    i32[end] = shape[i]
-    i32[end + 1] = 0
-  }
-  if (strides !== null)
-    for (let i = 0; i < ndim; i++, end += 2) {
-      const step = strides[i]
-      if (step !== (step | 0)) return -1
-      i32[end] = step
-      i32[end + 1] = step >> 31
-    }
-  // Sizes whose product is 0 may be as large as they like.
-  if (begin > MAX_INT || size > MAX_INT || size === 0) return -1
-  i32[at] = (storage as Storage).id
-  i32[at + 1] = dtype.code | (ndim << 8) | (strides === null ? Flag.Contiguous << 16 : 0)
-  i32[at + 2] = begin
-  i32[at + 3] = 0
-  i32[at + 4] = size
-  i32[at + 5] = 0
-  return end
-}
+const put = (i32: Int32Array, at: number, { storage, dtype, offset, shape, strides }: Node): number =>
+  putOperand(i32, at, (storage as Storage).id, dtype.code, offset * dtype.size, sizeOf(shape), shape, strides)
 
 /** Input `index` of elementwise work: an immediate, a single element, or an array read with the output's shape. */
 export function writeMapInput(commands: CommandBuffer, node: Node, index: number, out: Shape): void {

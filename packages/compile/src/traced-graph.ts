@@ -15,6 +15,7 @@ import {
   exchanges,
   format,
   hasExchangingDerivatives,
+  inTrace,
   isExchange,
   lifetimes,
   Mark,
@@ -28,7 +29,6 @@ import {
   sameShape,
   sourceNode,
   TransformError,
-  tracing,
   withoutHandles,
 } from "@lazuli/core/engine"
 import { inOrder, isLeaf } from "./order"
@@ -270,7 +270,7 @@ export const tracedCall = definePrimitive({
  * repeat exchanges: what they may look at gets the operations in place of the call.
  */
 export function exchangingCall(graph: TracedGraph, inputs: readonly Node[]): readonly Node[] {
-  if (exchanges.exist && tracing.depth + tracing.abstract > 0)
+  if (exchanges.exist && inTrace())
     return graph.inline(inputs.map((node) => new Array(node))).map(({ node }) => node)
   const made = addNodes(tracedCall.primitive, inputs, { program: graph }, graph.meta)
   if (graph.exchanges) noteExchange(made[0], graph.exchanges)

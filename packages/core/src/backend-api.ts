@@ -141,6 +141,7 @@ export {
   forsake,
   type HostArray,
   handles,
+  inTrace,
   type JvpContext,
   type Layout,
   Mark,

@@ -7,7 +7,16 @@ import { type Backend, backendFor, backendOf, countFallback, listBackends, stage
 import type { Stream } from "../graph/device"
 import { DeviceError } from "../graph/errors"
 import { withoutExchanges } from "../graph/exchanges"
-import { type Application, handles, Mark, Node, type Plan, type Primitive, tracing } from "../graph/graph"
+import {
+  type Application,
+  handles,
+  inTrace,
+  Mark,
+  Node,
+  type Plan,
+  type Primitive,
+  tracing,
+} from "../graph/graph"
 import { NO_PARAMS } from "../graph/params"
 import { lend, type Storage } from "../graph/storage"
 import { runOnHost, runReference } from "../reference/reference"
@@ -93,7 +102,7 @@ const LAST_HANDLES = 4096
 handles.overflow = () => {
   if (encoding.isUnderWay || !handles.tracking) return
   // A trace ends before its graph is too large, and is asked again.
-  if (tracing.depth > 0 || tracing.abstract > 0) {
+  if (inTrace()) {
     lifetimes.watchRecent()
     return
   }
@@ -290,7 +299,7 @@ function runAlias(application: Application): void {
 
 function runView(node: Application, backend: Backend, primitive: Primitive): void {
   const input = node.inputs[0]
-  const layout = showsAsItIs(node, input) ? input : viewOf(storages, node)
+  const layout = viewOf(storages, node)
   if (layout !== null) {
     share(node, input, layout)
     return
@@ -301,10 +310,6 @@ function runView(node: Application, backend: Backend, primitive: Primitive): voi
   share(node, copy, again)
   lifetimes.releaseNode(copy)
 }
-
-/** True if a view lies as its input does, in the same order: most views, whose layout needs no work. */
-const showsAsItIs = ({ primitive }: Application, { strides }: Node): boolean =>
-  strides === null && primitive.facts.keepsOrder === true
 
 /** A row-major copy of an evaluated node, as a node of its own that nothing else knows. */
 function contiguousCopy(source: Node, backend: Backend): Node {

@@ -2,21 +2,17 @@
  * Arrays that nobody has asked for yet: what they weigh together (see pending-weight.ts), and which of their handles must be known. Who
  * computes them is evaluate.ts's to decide.
  */
-import { type Array, handles, LEAST_MADE, Mark, type Node, PENDING_BYTES, Ref, tracing } from "../graph/graph"
+import { type Array, handles, inTrace, LEAST_MADE, Mark, type Node, PENDING_BYTES, Ref } from "../graph/graph"
 import { newRecount, weigh } from "./pending-weight"
 import { isFormer } from "./undo"
 
 /** A node without inputs, such as a number beside an array, keeps nothing alive. */
 const isPending = (node: Node): boolean =>
   node.storage === null && node.inputs.length > 0 && (node.mark & Mark.Abstract) === 0 && !isFormer(node)
-const inTrace = (): boolean => tracing.depth + tracing.abstract > 0
 
 /** The small pending node of a handle; null where there is none. */
 const pendingOf = ({ node, ref }: Array): Node | null =>
   ref === Ref.Counted && isPending(node) ? node : null
-
-/** A list of so many handles is not used again. */
-const MANY_RECENT = 64
 
 export class PendingArrays {
   /** Their weight, as far as they were weighed since the last {@link recount}; what was computed since is in it. */
@@ -61,8 +57,6 @@ export class PendingArrays {
       handle.ref = Ref.Fresh
       fresh.push(handle)
     }
-    // A new list: storing young handles in an old one costs a note to the collector for each.
-    if (recentCount > MANY_RECENT) handles.recent = recent.slice(0, recentCount)
     handles.recentCount = 0
     this.weighedCount = 0
     // In a trace its floor goes with the budget, and the weight is asked once it is over.

@@ -7,7 +7,7 @@
 import type { Backend, Encoder } from "../graph/backend"
 import { calls } from "../graph/calls"
 import type { Stream } from "../graph/device"
-import { type Application, Mark, type Node, tracing, type Undo } from "../graph/graph"
+import { type Application, inTrace, Mark, type Node, type Undo } from "../graph/graph"
 import { isOwn, overlays, storages, type World } from "./assignment"
 
 /** Copying smaller arrays costs less than a look for dead handles. */
@@ -112,8 +112,7 @@ function mayUndo(application: Application, evaluation: Evaluation, history: Hist
   const { primitive, inputs, nbytes, stream } = application
   if (nbytes < LEAST_BYTES || primitive.rules.undo === undefined) return false
   // A trace may want the graphs of both.
-  if (tracing.depth + tracing.abstract > 0 || calls.recorder !== null || application.mark !== Mark.None)
-    return false
+  if (inTrace() || calls.recorder !== null || application.mark !== Mark.None) return false
   const [old] = inputs
   if (!history.owns(old, application) || old.outputs !== null || old.stream !== stream) return false
   const undo = history.formerOf(old)

@@ -229,6 +229,9 @@ export const tracing = {
   kept: [] as Application[],
 }
 
+/** True while there is a trace, with values or without. */
+export const inTrace = (): boolean => tracing.depth + tracing.abstract > 0
+
 /** Recovers a former value of a node's memory: `node` with the overwritten elements restored. See undo.ts. */
 export interface Undo {
   /** Null at the start of the chain. */

@@ -10,7 +10,7 @@ import { under } from "../graph/boundary"
 import { asCall, calls } from "../graph/calls"
 import { bool_, int32, isInteger } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, hintFor, IndexError, ShapeError } from "../graph/errors"
-import { Array, composed, tracing, withoutHandles } from "../graph/graph"
+import { Array, composed, inTrace, withoutHandles } from "../graph/graph"
 import { type ArrayAt, type IndexSpec, Slice } from "../graph/option-types"
 import { broadcastShapes, format, type Shape, sizeOf } from "../graph/shape"
 import { where } from "./binary"
@@ -488,7 +488,7 @@ export class IndexedArray implements ArrayAt<Array> {
    */
   private update(op: string, value: Operand, mode: UpdateMode, division = false): Array {
     const updated = updateIndex(op, this.array(op), this.specs, value, mode, division)
-    if (tracing.depth + tracing.abstract === 0 && calls.recorder === null) this.x = null
+    if (!inTrace() && calls.recorder === null) this.x = null
     return updated
   }
 }

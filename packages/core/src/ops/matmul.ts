@@ -8,10 +8,8 @@ import { DTypeError, ShapeError } from "../graph/errors"
 import {
   type Array,
   Array as ArrayClass,
-  addNode,
-  boundPending,
+  composed,
   type HostArray,
-  handles,
   type Node,
   type VmapContext,
   withoutHandles,
@@ -171,31 +169,14 @@ function byAxes(op: string, x: Array, y: Array, times: (x: Array, y: Array) => A
     return out.squeeze([...(left.length === 1 ? [-2] : []), ...(right.length === 1 ? [-1] : [])])
   }
   // Batches times one matrix: fold the batches into the rows, for a single large product.
-  if (right.length === 2) return unfoldedRows(times(foldedRows(x), y), left)
+  if (right.length === 2) {
+    const rows = flattenAxes([x], { start: 0, end: left.length - 2 })
+    return unflattenAxis([times(rows, y)], { axis: 0, shape: left.slice(0, -1) })
+  }
   const [batchX, batchY]: Shape[] = [left.slice(0, -2), right.slice(0, -2)]
   if (sameShape(batchX, batchY)) return times(x, y)
   const batch = broadcastShapes(op, batchX, batchY)
   return times(x.broadcastTo([...batch, ...left.slice(-2)]), y.broadcastTo([...batch, ...right.slice(-2)]))
-}
-
-/** All rows of an array of three or more axes, as one matrix. */
-function foldedRows(x: Array): Array {
-  const { shape, dtype } = x.node
-  const end = shape.length - 2
-  const matrix = [1, shape[end + 1]]
-  for (let i = 0; i <= end; i++) matrix[0] *= shape[i]
-  return new ArrayClass(addNode(flattenAxes.primitive, [x.node], { start: 0, end }, { shape: matrix, dtype }))
-}
-
-/** A matrix with the rows of {@link foldedRows}, as an array with the axes that they had in the given shape. */
-function unfoldedRows(matrix: Array, before: Shape): Array {
-  const { shape, dtype } = matrix.node
-  const rows = before.slice(0, -1)
-  const after = before.slice()
-  after[rows.length] = shape[1]
-  return new ArrayClass(
-    addNode(unflattenAxis.primitive, [matrix.node], { axis: 0, shape: rows }, { shape: after, dtype }),
-  )
 }
 
 const timesMatrix = (x: Array, y: Array): Array => product([x, y])
@@ -322,15 +303,8 @@ export function timesTransposed(x: Array, weight: Array, bias?: Array): Array {
     const transposed = withoutHandles(() => transpose(weight))
     return bias ? addmm(bias, x, transposed) : matmul(x, transposed)
   }
-  boundPending()
-  const before = handles.tracking
-  handles.tracking = false
-  let made: Array
-  try {
+  return composed(() => {
     const transposed = reversed(weight)
-    made = bias ? addProduct(bias, x, transposed) : inMatrices("matmul", x, transposed, timesMatrix)
-  } finally {
-    handles.tracking = before
-  }
-  return new ArrayClass(made.node)
+    return bias ? addProduct(bias, x, transposed) : inMatrices("matmul", x, transposed, timesMatrix)
+  })
 }

@@ -239,7 +239,7 @@ function permuted(x: Array, axes: readonly number[]): Array {
   return permute([x], { axes })
 }
 
-/** For layers: `x` with all its axes reversed. */
+/** `x` with all its axes reversed. */
 export const reversed = (x: Array): Array => permute([x], reversal(x.node.shape.length))
 
 /** For rules: `x` with its last two axes swapped. */
@@ -261,7 +261,7 @@ const transposeArgs = operation(
   "transpose",
   { a: "array", axes: "integerList?" },
   (x: Array, axes?: readonly number[] | null) => {
-    if (axes === undefined || axes === null) return permute([x], reversal(x.ndim))
+    if (axes === undefined || axes === null) return reversed(x)
     if (axes.length !== x.ndim)
       throw new ShapeError("transpose", `expected ${x.ndim} axes, received ${axes.length}`)
     const order: number[] = []
