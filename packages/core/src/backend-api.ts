@@ -41,6 +41,7 @@ export {
   asArrayArgument,
   checkFunction,
   checkOptions,
+  composition,
   isList,
   isPlainObject,
   operation,

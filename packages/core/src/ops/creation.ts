@@ -6,6 +6,7 @@ import { lifetimes } from "../engine/memory"
 import { bytesIn } from "../engine/memory-budget"
 import {
   checkOptions,
+  composition,
   isList,
   isPlainObject,
   type Operand,
@@ -309,7 +310,7 @@ export function asarray(...args: unknown[]): Array {
 }
 setArrayConstructor((data, dtype) => array(data as ArrayData, dtype))
 
-const fullArgs = operation(
+const fullArgs = composition(
   "full",
   { shape: "shape", vals: "operand", dtype: "dtype?" },
   (shape: unknown, vals: Operand, dtype?: Dtype | null): Array => {
@@ -439,7 +440,7 @@ const banded = (
   op: string,
   isOne: (row: Array, column: Array) => Array,
 ): ((args: readonly unknown[]) => Array) =>
-  operation(
+  composition(
     op,
     { n: "integer", m: "integer?", k: "integer?", dtype: "dtype?" },
     (n: number, m?: number | null, k: number = 0, dtype?: Dtype | null) => {

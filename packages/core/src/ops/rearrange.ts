@@ -4,17 +4,17 @@
 import {
   type Axes,
   asArrayArgument,
+  composition,
   isList,
   isPlainObject,
   operation,
   type StreamOptions,
-  withOwnHandles,
 } from "../graph/args"
 import { under } from "../graph/boundary"
 import { asCall } from "../graph/calls"
 import { onStream, type StreamLike } from "../graph/device"
 import { ArgumentError, describe, ShapeError } from "../graph/errors"
-import type { Array } from "../graph/graph"
+import { type Array, Array as ArrayClass, boundPending, withoutHandles } from "../graph/graph"
 import {
   asShape,
   broadcastShapes as broadcastTwo,
@@ -84,7 +84,7 @@ export function split(...args: unknown[]): Array[] {
   return splitArgs(args)
 }
 
-const unstackArgs = operation(
+const unstackArgs = composition(
   "unstack",
   { x: "array", axis: "axis?" },
   (x: Array, axis: number = 0): Array[] => {
@@ -106,7 +106,7 @@ export function unstack(...args: unknown[]): Array[] {
   return unstackArgs(args)
 }
 
-const tileArgs = operation(
+const tileArgs = composition(
   "tile",
   { a: "array", reps: "integers" },
   (x: Array, reps: number | readonly number[]): Array => {
@@ -227,7 +227,7 @@ export function repeat(...args: unknown[]): Array {
   return repeatArgs(args)
 }
 
-const rollArgs = operation(
+const rollArgs = composition(
   "roll",
   { a: "array", shift: "integers", axis: "axes?" },
   (given: Array, shift: number | readonly number[], axis?: Axes): Array => {
@@ -317,14 +317,15 @@ const streamed = (
   options: Record<string, unknown>,
   body: (arrays: readonly Array[]) => Array[],
 ): Array[] =>
-  under(op, () =>
-    withOwnHandles(
+  under(op, () => {
+    boundPending()
+    const made = withoutHandles(() =>
       options.stream === undefined
         ? body(arrays)
         : onStream(options.stream as StreamLike, () => body(arrays), op),
-      arrays,
-    ),
-  )
+    )
+    return made.map(({ node }) => new ArrayClass(node))
+  })
 
 /**
  * Coordinate arrays of a grid, from the coordinates along each of its axes. `'xy'` (the default) swaps the first two axes, as in images;
@@ -427,7 +428,7 @@ export function atleast3d(...args: unknown[]): Array | Array[] {
   return atLeast("atleast3d", args, third)
 }
 
-const diffArgs = operation(
+const diffArgs = composition(
   "diff",
   { a: "array", n: "size?", axis: "axis?" },
   (a: Array, n: number = 1, axis: number = -1): Array => {

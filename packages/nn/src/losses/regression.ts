@@ -2,7 +2,7 @@
  * Regression losses.
  */
 import * as mx from "@lazuli/core"
-import { operation } from "../operation"
+import { composition } from "../operation"
 import { checkShapes, type Loss, pairwise, type Reduction, reduce, reductions } from "./reduction"
 
 /**
@@ -25,7 +25,7 @@ export const mseLoss: Loss = pairwise("mseLoss", ["predictions", "targets"], "me
   p.subtract(t).square(),
 )
 
-const gaussianNllLossArgs = operation(
+const gaussianNllLossArgs = composition(
   "gaussianNllLoss",
   {
     inputs: "array",
@@ -83,7 +83,7 @@ export function gaussianNllLoss(...args: unknown[]): mx.Array {
   return gaussianNllLossArgs(args)
 }
 
-const smoothL1LossArgs = operation(
+const smoothL1LossArgs = composition(
   "smoothL1Loss",
   { predictions: "array", targets: "array", beta: "positive?", reduction: reductions },
   (predictions: mx.Array, targets: mx.Array, beta: number = 1, reduction: Reduction = "mean") => {
@@ -121,7 +121,7 @@ export function smoothL1Loss(...args: unknown[]): mx.Array {
   return smoothL1LossArgs(args)
 }
 
-const huberLossArgs = operation(
+const huberLossArgs = composition(
   "huberLoss",
   { inputs: "array", targets: "array", delta: "positive?", reduction: reductions },
   (inputs: mx.Array, targets: mx.Array, delta: number = 1, reduction: Reduction = "none") => {
@@ -158,7 +158,7 @@ export function huberLoss(...args: unknown[]): mx.Array {
   return huberLossArgs(args)
 }
 
-const logCoshLossArgs = operation(
+const logCoshLossArgs = composition(
   "logCoshLoss",
   { inputs: "array", targets: "array", reduction: reductions },
   (inputs: mx.Array, targets: mx.Array, reduction: Reduction = "none") => {

@@ -1,7 +1,7 @@
 /**
  * Linear systems with general matrices, and inverses.
  */
-import { operation, type StreamOptions } from "../../graph/args"
+import { composition, operation, type StreamOptions } from "../../graph/args"
 import type { Array } from "../../graph/graph"
 import { type Apply, definePrimitive, type NoParams } from "../../graph/primitive"
 import { Dense, eachMatrix } from "./dense"
@@ -41,7 +41,7 @@ const solvePrimitive: Apply<NoParams> = definePrimitive({
   vmap: (c) => batchedPair(c, solvePrimitive),
 })
 
-const solveArgs = operation(
+const solveArgs = composition(
   "linalg.solve",
   { a: "array", b: "array" },
   (first: Array, second: Array): Array => {
