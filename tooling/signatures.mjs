@@ -205,7 +205,7 @@ function declarationReturning(source, name) {
   return call && more.length === 0 ? { call, types: new Map() } : undefined
 }
 
-const operationsIn = (node) => [...MAKERS].flatMap((maker) => callsIn(node, maker))
+const operationsIn = (node) => callsIn(node, "operation")
 
 function callsIn(node, name) {
   const found = []

@@ -41,7 +41,6 @@ export {
   asArrayArgument,
   checkFunction,
   checkOptions,
-  composition,
   isList,
   isPlainObject,
   operation,

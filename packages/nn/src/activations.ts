@@ -15,7 +15,7 @@ import {
   ShapeError,
 } from "@lazuli/core/engine"
 import { belowMaximum } from "./below-maximum"
-import { composition, operation } from "./operation"
+import { operation } from "./operation"
 
 /** An elementwise function of an array. */
 export type Activation = (x: mx.Array, options?: mx.StreamOptions) => mx.Array
@@ -46,7 +46,7 @@ function activation(name: string, apply: (inputs: readonly mx.Array[]) => mx.Arr
 
 /** A public function of one array of any dtype. */
 function ofArray(name: string, apply: (x: mx.Array) => mx.Array): Activation {
-  const args = composition(name, { x: "array" }, apply)
+  const args = operation(name, { x: "array" }, apply)
   return (...rest) => args(rest)
 }
 
@@ -291,7 +291,7 @@ export function softshrink(...args: unknown[]): mx.Array {
   return softshrinkArgs(args)
 }
 
-const hardShrinkArgs = composition(
+const hardShrinkArgs = operation(
   "hardShrink",
   { x: "array", lambd: "nonNegative?" },
   (x: mx.Array, lambd: number = 0.5) => mx.where(mx.abs(x).greater(lambd), x, 0),
@@ -478,7 +478,7 @@ export const geluFastApprox: Activation = activation(
   ),
 )
 
-const preluArgs = composition("prelu", { x: "array", alpha: "operand" }, (x: mx.Array, alpha: mx.Operand) =>
+const preluArgs = operation("prelu", { x: "array", alpha: "operand" }, (x: mx.Array, alpha: mx.Operand) =>
   mx.maximum(0, x).add(mx.multiply(alpha, mx.minimum(0, x))),
 )
 /**
@@ -491,7 +491,7 @@ export function prelu(...args: unknown[]): mx.Array {
   return preluArgs(args)
 }
 
-const stepArgs = composition(
+const stepArgs = operation(
   "step",
   { x: "array", threshold: "number?" },
   (x: mx.Array, threshold: number = 0) => mx.greaterEqual(x, threshold).astype(mx.int32),
@@ -513,7 +513,7 @@ export interface AxisActivation {
   (x: mx.Array, options: { axis?: number } & mx.StreamOptions): mx.Array
 }
 function alongAxis(name: string, body: (x: mx.Array, axis: number) => mx.Array): AxisActivation {
-  const args = composition(name, { x: "array", axis: "axis?" }, (x: mx.Array, axis: number = -1) =>
+  const args = operation(name, { x: "array", axis: "axis?" }, (x: mx.Array, axis: number = -1) =>
     body(floating(name, x), axis),
   )
   return (...rest: unknown[]) => args(rest)

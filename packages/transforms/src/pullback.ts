@@ -24,7 +24,7 @@ import {
   toDtype,
 } from "@lazuli/core/engine"
 import { areNodes, areSeeds, isIndex, stored } from "./stored-calls"
-import { collect, type Given, newEpoch, release, type Subgraph, variesIn, WalkTracking } from "./trace"
+import { collect, newEpoch, release, type Subgraph, variesIn, WalkTracking } from "./trace"
 
 /** Converts a cotangent to the shape and dtype of its input. */
 export function fit(primitive: Primitive, x: Node, g: Array): Array {
@@ -86,14 +86,12 @@ export function inputCotangents(
   // By its decomposition, on the same inputs.
   const epoch = newEpoch()
   const parts = decompose(primitive, inputs, application.params)
-  const found = pullback(
-    application.inputs.filter((_, i) => wanted[i]),
+  return pullback(
+    application.inputs,
     parts.map((part) => part.node),
     cotangents,
     epoch,
   )
-  let next = 0
-  return wanted.map((isWanted) => (isWanted ? found[next++] : null))
 }
 
 /**
@@ -130,6 +128,9 @@ const MAX_PARTS = 64
 
 const isPart = ({ primitive, params }: Node): boolean =>
   primitive?.facts.places === true && params.mode === "set"
+
+/** The arrays that a rule gave and got. */
+type Given = readonly (Array | null)[]
 
 /**
  * If g is the cotangent of a slice, with zeros elsewhere: adds it only to that slice of a sum. Otherwise null. The graph lets go of g where
@@ -192,12 +193,10 @@ function walkBack(
       const { inputs: sources, primitive } = application
       const wanted = new globalThis.Array<boolean>(sources.length)
       for (let k = 0; k < sources.length; k++) wanted[k] = variesIn(subgraph, sources[k])
-      const given = tracking.withTracking(application, () =>
-        inputCotangents(application, cotangents, wanted).map((g, k) => (wanted[k] ? g : null)),
-      )
+      const given = tracking.withTracking(application, () => inputCotangents(application, cotangents, wanted))
       for (let k = 0; k < wanted.length; k++) {
         const g = given[k]
-        if (!g) continue
+        if (!wanted[k] || !g) continue
         const input = sources[k]
         accumulate(input, tracking.kept(fit(primitive, input, g)), given, cotangents)
       }

@@ -10,13 +10,10 @@ import {
   applyNodes,
   asCall,
   boundTrace,
-  building,
   currentStream,
   definePrimitive,
   exchangesOutOfOrder,
-  forsake,
   handles,
-  isExchange,
   isInexact,
   lifetimes,
   Mark,
@@ -28,7 +25,6 @@ import {
   releaseKept,
   sourceNode,
   tracing,
-  type VmapResult,
 } from "@lazuli/core/engine"
 import { visibleInputs } from "./custom-primitive"
 import { areNodes, isArray, isIndex, isLike, stored } from "./stored-calls"
@@ -234,17 +230,12 @@ export function onStreamOf<T>(application: Application, rule: () => T): T {
   return application.stream === currentStream() ? rule() : onStream(application.stream, rule)
 }
 
-/** The arrays that a rule gave. */
-export type Given = readonly (Array | null)[]
-
 /**
  * The handles of a traversal. They are only needed for nodes that foreign code may evaluate, which must not be released in the meantime.
  */
 export class WalkTracking {
   private readonly before = handles.tracking
   private readonly own: boolean
-  /** Nodes made so far by the rule that runs. */
-  private readonly made: Node[] = []
 
   constructor(subgraph: Subgraph) {
     this.own = this.before && subgraph.foreign
@@ -252,38 +243,20 @@ export class WalkTracking {
 
   /** Runs the traversal. */
   within<T>(walk: () => T): T {
-    const { made } = building
     handles.tracking = this.own
-    building.made = null
     try {
       return walk()
     } finally {
       handles.tracking = this.before
-      building.made = made
     }
   }
 
-  /**
-   * Runs a rule of a primitive, on the stream of its application. What the rule made on the way to nothing, as a cotangent that is not
-   * wanted or the results of a decomposition, is taken out of the graph: it would keep what it reads. Foreign code may have kept it.
-   */
-  withTracking<T extends Given | VmapResult>(application: Application, rule: () => T): T {
-    const isForeignRule = runsForeignCode(application.primitive)
-    handles.tracking = this.before && isForeignRule
-    building.made = isForeignRule ? null : this.made
+  /** Runs a rule of a primitive, on the stream of its application. */
+  withTracking<T>(application: Application, rule: () => T): T {
+    handles.tracking = this.before && runsForeignCode(application.primitive)
     const result = onStreamOf(application, rule)
     handles.tracking = this.own
-    building.made = null
-    if (this.made.length > 0) this.forsakeUnread("outputs" in result ? result.outputs : result)
     return result
-  }
-
-  private forsakeUnread(given: Given): void {
-    const { made } = this
-    for (let i = 0; i < given.length; i++) if (given[i]) (given[i] as Array).node.handles++
-    for (let i = made.length - 1; i >= 0; i--) if (!isExchange(applicationOf(made[i]))) forsake(made[i])
-    for (let i = 0; i < given.length; i++) if (given[i]) (given[i] as Array).node.handles--
-    made.length = 0
   }
 
   /** An array kept by the traversal, with a handle if needed. */

@@ -3,7 +3,7 @@
  * Results are complex64; those of inverse real transforms are float32. Lengths with small prime factors are fastest. The primitive is in
  * ops/fft.ts.
  */
-import { asArrayArgument, composition, isList, operation, type StreamOptions } from "../graph/args"
+import { asArrayArgument, isList, operation, type StreamOptions } from "../graph/args"
 import { complex64, float32, float64 } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, ShapeError } from "../graph/errors"
 import type { Array } from "../graph/graph"
@@ -154,7 +154,7 @@ const NORMS = ["backward", "ortho", "forward"]
 /** A public transform along one axis. */
 function alongOne(name: string, kind: Kind): Fft {
   const op = `fft.${name}`
-  const call = composition(
+  const call = operation(
     op,
     { a: "array", n: "integer?", axis: "axis?", norm: NORMS },
     (a: unknown, n?: number | null, axis: number = -1, norm: unknown = "backward") =>
@@ -166,7 +166,7 @@ function alongOne(name: string, kind: Kind): Fft {
 /** A public transform along several axes, `defaultAxes` by default. */
 function alongMany(name: string, kind: Kind, defaultAxes: readonly number[] | null): Fftn {
   const op = `fft.${name}`
-  const call = composition(
+  const call = operation(
     op,
     { a: "array", s: "integerList?", axes: "integerListOrNone?", norm: NORMS },
     (
@@ -343,7 +343,7 @@ export function rfftfreq(...args: unknown[]): Array {
 
 function shift(name: string, by: (n: number) => number) {
   const op = `fft.${name}`
-  const call = composition(op, { a: "array", axes: "axes?" }, (x: Array, axes?: Axes) => {
+  const call = operation(op, { a: "array", axes: "axes?" }, (x: Array, axes?: Axes) => {
     const list =
       axes === undefined || axes === null
         ? x.shape.map((_, i) => i)

@@ -5,7 +5,7 @@ import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
 import { implicitState } from "../graph/calls"
 import { uint32 } from "../graph/dtype"
 import { ArgumentError, describe, ShapeError } from "../graph/errors"
-import { type Array, handles, withoutHandles } from "../graph/graph"
+import type { Array } from "../graph/graph"
 import { asShape, format } from "../graph/shape"
 import { scalarArray } from "../ops/constant"
 import { arrayFromStore } from "../ops/creation"
@@ -86,20 +86,7 @@ export function split(...args: unknown[]): Array {
 /** The given key, or one split off the global state: row 0 becomes the new state, row 1 is used. */
 export function keyOrNext(op: string, given: unknown): Array {
   if (given !== undefined && given !== null) return asArrayArgument(op, "key", given)
-  const pair = withoutHandles(() => split(state[0], 2))
-  state[0] = lasting(() => take(pair, 0, 0))
+  const pair = split(state[0], 2)
+  state[0] = take(pair, 0, 0)
   return take(pair, 1, 0)
-}
-
-/** An array with a handle of its own, also in a function whose parts have none, or that gives back what it made. */
-function lasting(body: () => Array): Array {
-  const { tracking, scope } = handles
-  handles.tracking = true
-  handles.scope = null
-  try {
-    return body()
-  } finally {
-    handles.tracking = tracking
-    handles.scope = scope
-  }
 }

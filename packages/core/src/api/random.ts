@@ -2,7 +2,7 @@
  * `mx.random`: distributions, drawn by the keys of random-keys.ts. It is long because there are many distributions, each readable on its
  * own.
  */
-import { composition, type Operand, operation, type StreamOptions } from "../graph/args"
+import { type Operand, operation, type StreamOptions } from "../graph/args"
 import {
   asDtype,
   bfloat16,
@@ -112,7 +112,7 @@ function checkFits(op: string, bounds: Array, shape: readonly number[]): void {
     )
 }
 
-const uniformArgs = composition(
+const uniformArgs = operation(
   "random.uniform",
   { low: "numbers?", high: "numbers?", shape: "shape?", dtype: "dtype?", key: "array?" },
   (
@@ -152,7 +152,7 @@ export function uniform(...args: unknown[]): Array {
 const symmetric = (op: string, shape: readonly number[], dtype: Dtype, k: Array): Array =>
   uniformOn(op, -1 + (dtype === float64 ? 2 ** -24 : spacing(dtype)), 1, shape, dtype, k)
 
-const normalArgs = composition(
+const normalArgs = operation(
   "random.normal",
   { shape: "shape?", dtype: "dtype?", loc: "numbers?", scale: "numbers?", key: "array?" },
   (
@@ -205,7 +205,7 @@ const I = { re: 0, im: 1 }
 const joinParts = (re: Array, im: Array): Array =>
   toDtype(re, complex64).add(toDtype(im, complex64).multiply(scalarArray(I, complex64)))
 
-const bernoulliArgs = composition(
+const bernoulliArgs = operation(
   "random.bernoulli",
   { p: "probabilities?", shape: "shape?", key: "array?" },
   (p: Operand = 0.5, shape?: ShapeArgument | null, k?: Array | null) => {
@@ -251,7 +251,7 @@ function boundOf(op: string, bound: Operand, below: number, dtype: Dtype): Array
   return dtype === bool_ ? scalarArray(Number(value) === 0 ? 0 : 1, bool_) : scalarOf(op, value, dtype)
 }
 
-const randintArgs = composition(
+const randintArgs = operation(
   "random.randint",
   { low: "operand", high: "operand", shape: "shape?", dtype: "dtype?", key: "array?" },
   (low: Operand, high: Operand, shape: ShapeArgument = [], dtype?: Dtype | null, k?: Array | null) => {
@@ -288,7 +288,7 @@ export function randint(...args: unknown[]): Array {
   return randintArgs(args)
 }
 
-const truncatedNormalArgs = composition(
+const truncatedNormalArgs = operation(
   "random.truncatedNormal",
   { lower: "numbers", upper: "numbers", shape: "shape?", dtype: "dtype?", key: "array?" },
   (lower: Operand, upper: Operand, shape?: ShapeArgument | null, dtype?: Dtype | null, k?: Array | null) => {
@@ -334,7 +334,7 @@ export function truncatedNormal(...args: unknown[]): Array {
 const gumbelOf = (op: string, shape: readonly number[], dtype: Dtype, k: Array): Array =>
   uniformOn(op, 0, 1, shape, dtype, k).log().negative().log().negative()
 
-const gumbelArgs = composition(
+const gumbelArgs = operation(
   "random.gumbel",
   { shape: "shape?", dtype: "dtype?", key: "array?" },
   (shape: ShapeArgument = [], dtype?: Dtype | null, k?: Array | null) => {
@@ -361,7 +361,7 @@ export function gumbel(...args: unknown[]): Array {
   return gumbelArgs(args)
 }
 
-const categoricalArgs = composition(
+const categoricalArgs = operation(
   "random.categorical",
   { logits: "array", axis: "axis?", shape: "shape?", numSamples: "size?", key: "array?" },
   (
@@ -441,7 +441,7 @@ export function categorical(...args: unknown[]): Array {
   return categoricalArgs(args)
 }
 
-const laplaceArgs = composition(
+const laplaceArgs = operation(
   "random.laplace",
   { shape: "shape?", dtype: "dtype?", loc: "number?", scale: "number?", key: "array?" },
   (shape: ShapeArgument = [], dtype?: Dtype | null, loc: number = 0, scale: number = 1, k?: Array | null) => {
@@ -476,7 +476,7 @@ export function laplace(...args: unknown[]): Array {
   return laplaceArgs(args)
 }
 
-const multivariateNormalArgs = composition(
+const multivariateNormalArgs = operation(
   "random.multivariateNormal",
   { mean: "array", cov: "array", shape: "shape?", dtype: "dtype?", key: "array?" },
   (mean: Array, cov: Array, shape: ShapeArgument = [], dtype?: Dtype | null, k?: Array | null) => {
@@ -534,7 +534,7 @@ export function multivariateNormal(...args: unknown[]): Array {
   return multivariateNormalArgs(args)
 }
 
-const permutationArgs = composition(
+const permutationArgs = operation(
   "random.permutation",
   { x: "any", axis: "axis?", key: "array?" },
   (x: number | Array, axis: number = 0, k?: Array | null) => {

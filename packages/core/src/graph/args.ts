@@ -66,33 +66,27 @@ export function operation<A extends unknown[], R>(
 }
 
 /**
- * The same for a body that makes arrays on the way and reads no values: only results have handles. One on a part would keep the part's
- * memory until it is found dead.
+ * The same for a body that makes arrays on the way: only the result has a handle. One on a part would keep the part's memory until it is
+ * found dead.
  */
-export const composition = <A extends unknown[], R extends Array | readonly Array[]>(
+export const composition = <A extends unknown[]>(
   op: string,
-  signature: Signature | readonly string[],
-  body: (...args: A) => R,
-  call: string | null = op,
-): ((args: readonly unknown[]) => R) =>
-  operation(
-    op,
-    signature,
-    (...args: A) => {
-      // As `composed` does, without a function for each call.
-      boundPending()
-      const before = handles.tracking
-      handles.tracking = false
-      let made: R
-      try {
-        made = body(...args)
-      } finally {
-        handles.tracking = before
-      }
-      return (made instanceof Array ? new Array(made.node) : made.map(({ node }) => new Array(node))) as R
-    },
-    call,
-  )
+  signature: Signature,
+  body: (...args: A) => Array,
+): ((args: readonly unknown[]) => Array) =>
+  operation(op, signature, (...args: A) => {
+    // As `composed` does, without a function for each call.
+    boundPending()
+    const before = handles.tracking
+    handles.tracking = false
+    let made: Array
+    try {
+      made = body(...args)
+    } finally {
+      handles.tracking = before
+    }
+    return new Array(made.node)
+  })
 
 function refuseExtra(op: string, parameters: readonly Parameter[], args: readonly unknown[]): void {
   const count = parameters.length

@@ -362,8 +362,8 @@ const MANY_FRESH = 1024
 /** The approximate size of a node in bytes. */
 export const GRAPH_BYTES = 1024
 
-/** Told of every new node: the debug mode's hook, and the list of those that a rule makes. */
-export const building = { note: null as ((node: Node) => void) | null, made: null as Node[] | null }
+/** The debug mode's hook: called with every new node. */
+export const building = { note: null as ((node: Node) => void) | null }
 
 /** The values of a handle's `ref` other than the id of a weak reference. */
 export enum Ref {
@@ -550,7 +550,6 @@ export function addNode(
     node.mark |= input.mark
   }
   if (building.note !== null) building.note(node)
-  if (building.made !== null) building.made.push(node)
   return node
 }
 
@@ -586,6 +585,5 @@ export function addNodes(
   }
   if (primitive.facts.exchanges) noteExchange(outputs[0], primitive.facts.exchanges)
   if (building.note !== null) for (const node of outputs) building.note(node)
-  if (building.made !== null) building.made.push(...outputs)
   return outputs
 }

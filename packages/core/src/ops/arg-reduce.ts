@@ -1,7 +1,7 @@
 /**
  * `argmax` and `argmin`.
  */
-import { composition, type StreamOptions } from "../graph/args"
+import { operation, type StreamOptions } from "../graph/args"
 import { complex64, uint32 } from "../graph/dtype"
 import { ShapeError } from "../graph/errors"
 import type { Array, HostArray } from "../graph/graph"
@@ -61,7 +61,7 @@ const argminAlong = argReduction("argmin", (a, b) => a < b)
 
 /** The public body: over one axis, or over the flattened array. */
 function search(name: string, apply: Apply<{ axis: number }>): (args: readonly unknown[]) => Array {
-  return composition(
+  return operation(
     name,
     { a: "operand", axis: "axis?", keepdims: "bool?" },
     (a: Array, axis?: number | null, keepdims: boolean = false) => {

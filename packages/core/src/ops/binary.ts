@@ -1,11 +1,11 @@
 /**
  * Elementwise binary functions with broadcasting, and `where`. Each is one scalar instruction, defined together with its derivatives.
  */
-import { composition, type Operand, type StreamOptions } from "../graph/args"
+import { type Operand, operation, type StreamOptions } from "../graph/args"
 import { calls } from "../graph/calls"
 import { bool_, complex64, type Dtype, float32, isInexact, uint8 } from "../graph/dtype"
 import { DTypeError } from "../graph/errors"
-import { Array, applyNode, composed, type Meta, type Partial } from "../graph/graph"
+import { Array, applyNode, type Meta, type Partial } from "../graph/graph"
 import { NO_PARAMS } from "../graph/params"
 import { definePrimitive } from "../graph/primitive"
 import type { BinaryOp } from "../graph/scalar-program"
@@ -60,12 +60,10 @@ function binary(
     }
     return new Array(applyNode(primitive, [x.node, y.node], NO_PARAMS))
   }
-  const general = composition(name, { a: "operand", b: "operand" }, apply)
+  const general = operation(name, { a: "operand", b: "operand" }, apply)
   return (a: unknown, b: unknown, ...rest: unknown[]) => {
     if (rest.length > 0 || !(b instanceof Array) || calls.recorder !== null) return general([a, b, ...rest])
-    if (!(a instanceof Array)) return general([a, b])
-    const { dtype } = a.node
-    if (dtype !== b.node.dtype || (convert && convert(dtype) !== dtype)) return composed(() => apply(a, b))
+    if (convert || !(a instanceof Array) || a.node.dtype !== b.node.dtype) return apply(a, b)
     return new Array(applyNode(primitive, [a.node, b.node], NO_PARAMS))
   }
 }
@@ -323,7 +321,7 @@ function select(condition: Array, x: Array, y: Array): Array {
   return select_([condition, x, y])
 }
 
-const whereArgs = composition(
+const whereArgs = operation(
   "where",
   { condition: "operand", x: "operand", y: "operand" },
   (condition: Operand, a: Operand, b: Operand) => {

@@ -2,7 +2,7 @@
  * Convolutions and transposed convolutions over one, two and three spatial axes, channels last; and the convolution of sequences. It is
  * long because there are many overloads.
  */
-import { asArrayArgument, composition, isList, operation, type StreamOptions } from "../graph/args"
+import { asArrayArgument, isList, operation, type StreamOptions } from "../graph/args"
 import { promote } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, ShapeError } from "../graph/errors"
 import type { Array } from "../graph/graph"
@@ -463,7 +463,7 @@ export function convGeneral(...args: unknown[]): Array {
   return convGeneralArgs(args)
 }
 
-const convolveArgs = composition(
+const convolveArgs = operation(
   "convolve",
   { a: "array", v: "array", mode: ["full", "valid", "same"] },
   (first: Array, second: Array, mode: "full" | "valid" | "same" = "full"): Array => {

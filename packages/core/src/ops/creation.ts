@@ -6,7 +6,6 @@ import { lifetimes } from "../engine/memory"
 import { bytesIn } from "../engine/memory-budget"
 import {
   checkOptions,
-  composition,
   isList,
   isPlainObject,
   type Operand,
@@ -310,7 +309,7 @@ export function asarray(...args: unknown[]): Array {
 }
 setArrayConstructor((data, dtype) => array(data as ArrayData, dtype))
 
-const fullArgs = composition(
+const fullArgs = operation(
   "full",
   { shape: "shape", vals: "operand", dtype: "dtype?" },
   (shape: unknown, vals: Operand, dtype?: Dtype | null): Array => {
@@ -440,7 +439,7 @@ const banded = (
   op: string,
   isOne: (row: Array, column: Array) => Array,
 ): ((args: readonly unknown[]) => Array) =>
-  composition(
+  operation(
     op,
     { n: "integer", m: "integer?", k: "integer?", dtype: "dtype?" },
     (n: number, m?: number | null, k: number = 0, dtype?: Dtype | null) => {

@@ -1,7 +1,7 @@
 /**
  * Diagonals and triangles of matrices.
  */
-import { asArrayArgument, composition, type StreamOptions } from "../graph/args"
+import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
 import { asDtype, type Dtype } from "../graph/dtype"
 import { ArgumentError, describe, ShapeError } from "../graph/errors"
 import type { Array } from "../graph/graph"
@@ -33,7 +33,7 @@ function diagonalOf(op: string, x: Array, offset: number, axis1: number, axis2: 
   return take(flat, positions, -1)
 }
 
-const diagonalArgs = composition(
+const diagonalArgs = operation(
   "diagonal",
   { a: "array", offset: "integer?", axis1: "axis?", axis2: "axis?" },
   (a: Array, offset: number = 0, axis1: number = 0, axis2: number = 1): Array =>
@@ -66,7 +66,7 @@ export function diagonal(...args: unknown[]): Array {
   return diagonalArgs(args)
 }
 
-const diagArgs = composition("diag", { a: "array", k: "integer?" }, (x: Array, k: number = 0): Array => {
+const diagArgs = operation("diag", { a: "array", k: "integer?" }, (x: Array, k: number = 0): Array => {
   if (x.ndim === 2) return diagonalOf("diag", x, k, 0, 1)
   if (x.ndim !== 1) throw new ShapeError("diag", `needs 1 or 2 dimensions, received shape ${format(x.shape)}`)
   if (!Number.isInteger(k)) throw new ArgumentError("diag", `k must be an integer, received ${describe(k)}`)
@@ -95,7 +95,7 @@ export function diag(...args: unknown[]): Array {
   return diagArgs(args)
 }
 
-const traceArgs = composition(
+const traceArgs = operation(
   "trace",
   { a: "array", offset: "integer?", axis1: "axis?", axis2: "axis?", dtype: "dtype?" },
   (a: Array, offset: number = 0, axis1: number = 0, axis2: number = 1, dtype?: Dtype | null): Array => {
@@ -140,7 +140,7 @@ function triangle(op: string, a: unknown, k: number, keep: (difference: Array) =
   return where(keep(difference), x, zeros([], x.dtype))
 }
 
-const trilArgs = composition("tril", { x: "array", k: "integer?" }, (x: Array, k: number = 0) =>
+const trilArgs = operation("tril", { x: "array", k: "integer?" }, (x: Array, k: number = 0) =>
   triangle("tril", x, k, (difference) => difference.lessEqual(k)),
 )
 /**
@@ -155,7 +155,7 @@ export function tril(...args: unknown[]): Array {
   return trilArgs(args)
 }
 
-const triuArgs = composition("triu", { x: "array", k: "integer?" }, (x: Array, k: number = 0) =>
+const triuArgs = operation("triu", { x: "array", k: "integer?" }, (x: Array, k: number = 0) =>
   triangle("triu", x, k, (difference) => difference.greaterEqual(k)),
 )
 /**

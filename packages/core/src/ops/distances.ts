@@ -1,7 +1,7 @@
 /**
  * Distances between the rows of two matrices.
  */
-import { composition, type StreamOptions } from "../graph/args"
+import { operation, type StreamOptions } from "../graph/args"
 import { complex64, promote } from "../graph/dtype"
 import { ArgumentError, DTypeError, ShapeError } from "../graph/errors"
 import type { Array } from "../graph/graph"
@@ -74,7 +74,7 @@ const distances: Apply<{ p: number }> = definePrimitive({
   },
 })
 
-const cdistArgs = composition(
+const cdistArgs = operation(
   "cdist",
   { a: "array", b: "array", p: "number?" },
   (a: Array, b: Array, p: number = 2): Array => {

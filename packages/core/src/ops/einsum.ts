@@ -1,7 +1,7 @@
 /**
  * einsum and einsumPath, in terms of transposes, products and sums. Parsing and the order of contraction are in einsum-path.ts.
  */
-import { asArrayArgument, composition, isPlainObject, type StreamOptions } from "../graph/args"
+import { asArrayArgument, isPlainObject, operation, type StreamOptions } from "../graph/args"
 import type { Array } from "../graph/graph"
 import { multiply } from "./binary"
 import { diagonal } from "./diagonal"
@@ -130,7 +130,7 @@ const contractionOf = (op: string, subscripts: unknown, arrays: readonly Array[]
     arrays.map((x) => x.shape),
   )
 
-const einsumOf = composition(
+const einsumOf = operation(
   "einsum",
   ["subscripts", "operands"],
   (subscripts: unknown, operands: readonly Array[]) =>

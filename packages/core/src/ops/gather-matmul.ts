@@ -1,7 +1,7 @@
 /**
  * gatherMm, segmentedMm and blockMaskedMm, and what they share with quantized-matmul.ts: matrix indices and their batching.
  */
-import { asArrayArgument, composition, type StreamOptions } from "../graph/args"
+import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
 import { bool_, int32, isInexact, isInteger, promote } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, ShapeError } from "../graph/errors"
 import type { Array, Meta } from "../graph/graph"
@@ -149,7 +149,7 @@ function operands(
 /** A stack of matrices with one axis in front. @internal */
 export const asStack = (x: Array): Array => (x.ndim === 2 ? x.expandDims(0) : x.flatten(0, -3))
 
-const gatherMmArgs = composition(
+const gatherMmArgs = operation(
   "gatherMm",
   { a: "array", b: "array", lhsIndices: "any?", rhsIndices: "any?", sortedIndices: "bool?" },
   (
@@ -235,7 +235,7 @@ const segmentedProduct: Apply<NoParams> = definePrimitive({
   },
 })
 
-const segmentedMmArgs = composition(
+const segmentedMmArgs = operation(
   "segmentedMm",
   { a: "array", b: "array", segments: "any" },
   (a: Array, b: Array, segments: Array): Array => {
@@ -311,7 +311,7 @@ const blockProduct: Apply<BlockParams> = definePrimitive({
   },
 })
 
-const blockMaskedMmArgs = composition(
+const blockMaskedMmArgs = operation(
   "blockMaskedMm",
   { a: "array", b: "array", blockSize: "integer?", maskOut: "array?", maskLhs: "array?", maskRhs: "array?" },
   (

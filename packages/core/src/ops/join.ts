@@ -1,7 +1,7 @@
 /**
  * Joining arrays: concatenate and stack.
  */
-import { asArrayArgument, composition, isList, type StreamOptions } from "../graph/args"
+import { asArrayArgument, isList, operation, type StreamOptions } from "../graph/args"
 import { promote, storeWidth } from "../graph/dtype"
 import { ArgumentError, describe, ShapeError } from "../graph/errors"
 import type { Array } from "../graph/graph"
@@ -81,7 +81,7 @@ function listOf(op: string, arrays: unknown): Array[] {
   return globalThis.Array.from(arrays, (x, i) => asArrayArgument(op, `arrays[${i}]`, x))
 }
 
-const concatenateArgs = composition(
+const concatenateArgs = operation(
   "concatenate",
   { arrays: "any", axis: "axisOrNone?" },
   (arrays: readonly Array[], axis: number | null = 0) => {
@@ -110,7 +110,7 @@ export function concatenate(...args: unknown[]): Array {
 }
 export { concatenate as concat }
 
-const stackArgs = composition(
+const stackArgs = operation(
   "stack",
   { arrays: "any", axis: "axis?" },
   (arrays: readonly Array[], axis: number = 0) => {

@@ -1,7 +1,7 @@
 /**
  * view, asStrided and depends.
  */
-import { asArrayArgument, composition, isList, operation, type StreamOptions } from "../graph/args"
+import { asArrayArgument, isList, operation, type StreamOptions } from "../graph/args"
 import { asCall } from "../graph/calls"
 import { asDtype, bool_, type Dtype } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, IndexError, ShapeError } from "../graph/errors"
@@ -59,7 +59,7 @@ export function view(...args: unknown[]): Array {
   return viewArgs(args)
 }
 
-const asStridedArgs = composition(
+const asStridedArgs = operation(
   "asStrided",
   { a: "array", shape: "shape?", strides: "integerList?", offset: "integer?" },
   (

@@ -2,7 +2,7 @@
  * The `mx.fast` functions behind nn's normalization and positional layers. All operate on the last axis, and compute 16-bit floats in
  * float32.
  */
-import { asArrayArgument, composition, type StreamOptions } from "../graph/args"
+import { asArrayArgument, composition, operation, type StreamOptions } from "../graph/args"
 import { float32, float64, int32, isInteger, promote } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, ShapeError } from "../graph/errors"
 import type { Array, Meta } from "../graph/graph"
@@ -202,7 +202,7 @@ function checkEps(op: string, eps: unknown): number {
   throw new ArgumentError(op, `eps must be a number, received ${describe(eps)}`)
 }
 
-const layerNormArgs = composition(
+const layerNormArgs = operation(
   "layerNorm",
   { x: "array", weight: "array?", bias: "array?", eps: "number" },
   (x: Array, weight: Array | null, bias: Array | null, eps: number): Array => {
@@ -242,7 +242,7 @@ export function layerNorm(...args: unknown[]): Array {
   return layerNormArgs(args)
 }
 
-const rmsNormArgs = composition(
+const rmsNormArgs = operation(
   "rmsNorm",
   { x: "array", weight: "array?", eps: "number" },
   (x: Array, weight: Array | null, eps: number): Array => {

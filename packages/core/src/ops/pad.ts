@@ -1,7 +1,7 @@
 /**
  * Padding with a constant, or with values of the array.
  */
-import { composition, isList, type Operand, type StreamOptions } from "../graph/args"
+import { isList, type Operand, operation, type StreamOptions } from "../graph/args"
 import { storeWidth } from "../graph/dtype"
 import { ArgumentError, describe, ShapeError } from "../graph/errors"
 import { Array } from "../graph/graph"
@@ -105,7 +105,7 @@ function sources(mode: string, n: number, low: number, high: number): Array {
   return minimum(phase, subtract(mode === "reflect" ? period : period - 1, phase))
 }
 
-const padArgs = composition(
+const padArgs = operation(
   "pad",
   {
     a: "array",

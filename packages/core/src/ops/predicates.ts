@@ -3,10 +3,10 @@
  */
 
 import { largest } from "../api/dtype-info"
-import { type Axes, composition, type Operand, type StreamOptions } from "../graph/args"
+import { type Axes, type Operand, operation, type StreamOptions } from "../graph/args"
 import { bool_, complex64, float32 as FLOAT, isInexact } from "../graph/dtype"
 import { ArgumentError } from "../graph/errors"
-import { type Array, composed } from "../graph/graph"
+import type { Array } from "../graph/graph"
 import { sameShape } from "../graph/shape"
 import { type BinaryFunction, where } from "./binary"
 import { asOperand, promoteOperands, scalarArray, toDtype } from "./constant"
@@ -18,7 +18,7 @@ const never = (x: Array): Array => broadcastTo(scalarArray(false, bool_), x.shap
 
 /** An elementwise predicate; true for complex numbers if it is for either part, and false for integers. */
 function question(name: string, ask: (x: Array) => Array): UnaryFunction {
-  const args = composition(name, { a: "operand" }, (a: unknown) => {
+  const args = operation(name, { a: "operand" }, (a: unknown) => {
     const x = asOperand(name, a)
     if (!isInexact(x.dtype)) return never(x)
     return x.dtype === complex64 ? ask(x.real).logicalOr(ask(x.imag)) : ask(x)
@@ -60,10 +60,9 @@ const isUnbounded: UnaryFunction = question("isfinite", (x) => x.subtract(x).not
  * @example
  * mx.isfinite(mx.array([1, NaN, Infinity])).tolist() // => [true, false, false]
  */
-export const isfinite: UnaryFunction = (a, options) =>
-  composed(() => isUnbounded(a, options).logicalNot(options))
+export const isfinite: UnaryFunction = (a, options) => isUnbounded(a, options).logicalNot(options)
 
-const logicalXorArgs = composition("logicalXor", { a: "operand", b: "operand" }, (a: unknown, b: unknown) =>
+const logicalXorArgs = operation("logicalXor", { a: "operand", b: "operand" }, (a: unknown, b: unknown) =>
   toDtype(asOperand("logicalXor", a), bool_).notEqual(toDtype(asOperand("logicalXor", b), bool_)),
 )
 /**
@@ -83,7 +82,7 @@ function near(op: string, a: unknown, b: unknown, rtol: number, atol: number, eq
   return equalNan ? answer.logicalOr(isnan(x).logicalAnd(isnan(y))) : answer
 }
 
-const iscloseArgs = composition(
+const iscloseArgs = operation(
   "isclose",
   { a: "operand", b: "operand", rtol: "number?", atol: "number?", equalNan: "bool?" },
   (a: Operand, b: Operand, rtol: number = 1e-5, atol: number = 1e-8, equalNan: boolean = false) =>
@@ -117,7 +116,7 @@ export function isclose(...args: unknown[]): Array {
   return iscloseArgs(args)
 }
 
-const allcloseArgs = composition(
+const allcloseArgs = operation(
   "allclose",
   { a: "operand", b: "operand", rtol: "number?", atol: "number?", equalNan: "bool?" },
   (a: Operand, b: Operand, rtol: number = 1e-5, atol: number = 1e-8, equalNan: boolean = false) =>
@@ -151,7 +150,7 @@ export function allclose(...args: unknown[]): Array {
   return allcloseArgs(args)
 }
 
-const arrayEqualArgs = composition(
+const arrayEqualArgs = operation(
   "arrayEqual",
   { a: "operand", b: "operand", equalNan: "bool?" },
   (a: Operand, b: Operand, equalNan: boolean = false) => {
@@ -172,7 +171,7 @@ export function arrayEqual(...args: unknown[]): Array {
   return arrayEqualArgs(args)
 }
 
-const countNonzeroArgs = composition(
+const countNonzeroArgs = operation(
   "countNonzero",
   { a: "operand", axis: "axes?", keepdims: "bool?" },
   (a: Array, axis?: Axes, keepdims: boolean = false) => {
@@ -191,7 +190,7 @@ export function countNonzero(...args: unknown[]): Array {
   return countNonzeroArgs(args)
 }
 
-const nanToNumArgs = composition(
+const nanToNumArgs = operation(
   "nanToNum",
   { a: "operand", nan: "number?", posinf: "number?", neginf: "number?" },
   (a: Operand, nan: number = 0, posinf?: number | null, neginf?: number | null): Array => {
@@ -234,7 +233,7 @@ export function nanToNum(...args: unknown[]): Array {
   return nanToNumArgs(args)
 }
 
-const clipArgs = composition(
+const clipArgs = operation(
   "clip",
   { a: "operand", aMin: "operand?", aMax: "operand?" },
   (a: Operand, low?: Operand | null, high?: Operand | null): Array => {

@@ -1,7 +1,7 @@
 /**
  * inner, outer, tensordot, vecdot and kron, in terms of matmul and multiply.
  */
-import { composition, isList, type StreamOptions } from "../graph/args"
+import { isList, operation, type StreamOptions } from "../graph/args"
 import { promote } from "../graph/dtype"
 import { ArgumentError, describe, ShapeError } from "../graph/errors"
 import type { Array } from "../graph/graph"
@@ -35,7 +35,7 @@ function contract(op: string, x: Array, y: Array, axesX: readonly number[], axes
   return matmul(a, b).reshape([...shapeX, ...shapeY])
 }
 
-const innerArgs = composition("inner", { a: "array", b: "array" }, (a: Array, b: Array): Array => {
+const innerArgs = operation("inner", { a: "array", b: "array" }, (a: Array, b: Array): Array => {
   const [x, y] = [a, b]
   if (x.ndim === 0 || y.ndim === 0) return x.multiply(y)
   return contract("inner", x, y, [-1], [-1])
@@ -51,7 +51,7 @@ export function inner(...args: unknown[]): Array {
   return innerArgs(args)
 }
 
-const outerArgs = composition("outer", { a: "array", b: "array" }, (a: Array, b: Array): Array => {
+const outerArgs = operation("outer", { a: "array", b: "array" }, (a: Array, b: Array): Array => {
   const [x, y] = [a, b]
   return x.flatten().reshape([-1, 1]).multiply(y.flatten())
 })
@@ -65,7 +65,7 @@ export function outer(...args: unknown[]): Array {
   return outerArgs(args)
 }
 
-const tensordotArgs = composition(
+const tensordotArgs = operation(
   "tensordot",
   { a: "array", b: "array", axes: "any?" },
   (a: Array, b: Array, axes: number | readonly (number | readonly number[])[] = 2): Array => {
@@ -118,7 +118,7 @@ export function tensordot(...args: unknown[]): Array {
   return tensordotArgs(args)
 }
 
-const vecdotArgs = composition(
+const vecdotArgs = operation(
   "vecdot",
   { a: "array", b: "array", axis: "axis?" },
   (a: Array, b: Array, axis: number = -1): Array => {
@@ -145,7 +145,7 @@ export function vecdot(...args: unknown[]): Array {
   return vecdotArgs(args)
 }
 
-const kronArgs = composition("kron", { a: "array", b: "array" }, (a: Array, b: Array): Array => {
+const kronArgs = operation("kron", { a: "array", b: "array" }, (a: Array, b: Array): Array => {
   const [x, y] = [a, b]
   const rank = Math.max(x.ndim, y.ndim)
   const pad = (shape: readonly number[]): number[] => [

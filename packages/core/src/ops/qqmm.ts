@@ -2,7 +2,7 @@
  * Matrix products with both operands quantized: the input on the fly, the weights in advance or on the fly. For products of unquantized
  * inputs see quantized-matmul.ts.
  */
-import { asArrayArgument, composition, type StreamOptions } from "../graph/args"
+import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
 import { float32, promote, uint32 } from "../graph/dtype"
 import { ArgumentError, DTypeError } from "../graph/errors"
 import type { Array } from "../graph/graph"
@@ -78,7 +78,7 @@ function scaled(y: Array, global: Array | undefined): Array {
   return toDtype(toDtype(y, promote(y.dtype, float32)).multiply(factor), y.dtype)
 }
 
-const qqmmArgs = composition(
+const qqmmArgs = operation(
   "qqmm",
   {
     x: "array",
@@ -153,7 +153,7 @@ export function qqmm(...args: unknown[]): Array {
   return qqmmArgs(args)
 }
 
-const gatherQqmmArgs = composition(
+const gatherQqmmArgs = operation(
   "gatherQqmm",
   {
     x: "array",

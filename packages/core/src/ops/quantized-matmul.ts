@@ -2,7 +2,7 @@
  * Products with packed weights. The formats are in quantize.ts, products of two quantized operands in qqmm.ts. Products are defined as
  * computed in at least float32, from weights without intermediate rounding.
  */
-import { asArrayArgument, composition, type StreamOptions } from "../graph/args"
+import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
 import { type Dtype, int32, promote } from "../graph/dtype"
 import { ArgumentError, DTypeError, ShapeError } from "../graph/errors"
 import type { Array, Meta } from "../graph/graph"
@@ -191,7 +191,7 @@ export function multiplyPacked(op: string, a: Array, packed: Array[], params: Pr
   return a.ndim === 1 ? out.squeeze(-2) : out
 }
 
-const quantizedMatmulArgs = composition(
+const quantizedMatmulArgs = operation(
   "quantizedMatmul",
   {
     x: "array",
@@ -355,7 +355,7 @@ export function multiplyGathered(
   return out.reshape([...shape, ...out.shape.slice(1)])
 }
 
-const gatherQmmArgs = composition(
+const gatherQmmArgs = operation(
   "gatherQmm",
   {
     x: "array",

@@ -4,17 +4,17 @@
 import {
   type Axes,
   asArrayArgument,
-  composition,
   isList,
   isPlainObject,
   operation,
   type StreamOptions,
+  withOwnHandles,
 } from "../graph/args"
 import { under } from "../graph/boundary"
 import { asCall } from "../graph/calls"
 import { onStream, type StreamLike } from "../graph/device"
 import { ArgumentError, describe, ShapeError } from "../graph/errors"
-import { type Array, Array as ArrayClass, boundPending, withoutHandles } from "../graph/graph"
+import type { Array } from "../graph/graph"
 import {
   asShape,
   broadcastShapes as broadcastTwo,
@@ -84,7 +84,7 @@ export function split(...args: unknown[]): Array[] {
   return splitArgs(args)
 }
 
-const unstackArgs = composition(
+const unstackArgs = operation(
   "unstack",
   { x: "array", axis: "axis?" },
   (x: Array, axis: number = 0): Array[] => {
@@ -106,7 +106,7 @@ export function unstack(...args: unknown[]): Array[] {
   return unstackArgs(args)
 }
 
-const tileArgs = composition(
+const tileArgs = operation(
   "tile",
   { a: "array", reps: "integers" },
   (x: Array, reps: number | readonly number[]): Array => {
@@ -227,7 +227,7 @@ export function repeat(...args: unknown[]): Array {
   return repeatArgs(args)
 }
 
-const rollArgs = composition(
+const rollArgs = operation(
   "roll",
   { a: "array", shift: "integers", axis: "axes?" },
   (given: Array, shift: number | readonly number[], axis?: Axes): Array => {
@@ -317,15 +317,14 @@ const streamed = (
   options: Record<string, unknown>,
   body: (arrays: readonly Array[]) => Array[],
 ): Array[] =>
-  under(op, () => {
-    boundPending()
-    const made = withoutHandles(() =>
+  under(op, () =>
+    withOwnHandles(
       options.stream === undefined
         ? body(arrays)
         : onStream(options.stream as StreamLike, () => body(arrays), op),
-    )
-    return made.map(({ node }) => new ArrayClass(node))
-  })
+      arrays,
+    ),
+  )
 
 /**
  * Coordinate arrays of a grid, from the coordinates along each of its axes. `'xy'` (the default) swaps the first two axes, as in images;
@@ -428,7 +427,7 @@ export function atleast3d(...args: unknown[]): Array | Array[] {
   return atLeast("atleast3d", args, third)
 }
 
-const diffArgs = composition(
+const diffArgs = operation(
   "diff",
   { a: "array", n: "size?", axis: "axis?" },
   (a: Array, n: number = 1, axis: number = -1): Array => {

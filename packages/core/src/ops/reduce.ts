@@ -2,7 +2,7 @@
  * Broadcasting and its transpose: reductions over axes (sum, mean, max, …). A reduction's primitive keeps the reduced axes with size 1; the
  * public function removes them unless `keepdims` is set. It is long because reductions and broadcasting are each other's transposes.
  */
-import { type Axes, composition, type Operand, operation, type StreamOptions } from "../graph/args"
+import { type Axes, type Operand, operation, type StreamOptions } from "../graph/args"
 import { bool_, complex64, type Dtype, int32, isInexact, uint32 } from "../graph/dtype"
 import { DTypeError, ShapeError } from "../graph/errors"
 import type { Array, HostArray, Meta, VmapContext, VmapResult } from "../graph/graph"
@@ -360,7 +360,7 @@ export interface Reduction {
 }
 
 function reduction(name: string, body: (x: Array, axes: number[]) => Array): Reduction {
-  const args = composition(
+  const args = operation(
     name,
     { a: "operand", axis: "axes?", keepdims: "bool?" },
     (a: Operand, axis?: Axes, keepdims = false): Array => {
@@ -481,7 +481,7 @@ const varianceAxes: Apply<{ axes: readonly number[]; ddof: number }> = definePri
 })
 
 function deviation(name: string, body: (variance: Array) => Array): Deviation {
-  const args = composition(
+  const args = operation(
     name,
     { a: "array", axis: "axes?", keepdims: "bool?", ddof: "number?" },
     (a: Operand, axis?: Axes, keepdims = false, ddof: number = 0): Array => {

@@ -1,7 +1,7 @@
 /**
  * Rounding to decimals and towards zero, and division with remainder.
  */
-import { composition, type Operand, operation, type StreamOptions } from "../graph/args"
+import { type Operand, operation, type StreamOptions } from "../graph/args"
 import { complex64, isInexact } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe } from "../graph/errors"
 import type { Array } from "../graph/graph"
@@ -9,7 +9,7 @@ import { floorDivide, remainder, subtract, where } from "./binary"
 import { asOperand } from "./constant"
 import type { UnaryFunction } from "./unary"
 
-const roundArgs = composition(
+const roundArgs = operation(
   "round",
   { a: "operand", decimals: "integer?" },
   (a: Array, decimals: number = 0): Array => {
@@ -36,7 +36,7 @@ export function round(...args: unknown[]): Array {
   return roundArgs(args)
 }
 
-const truncArgs = composition("trunc", { a: "operand" }, (a: unknown): Array => {
+const truncArgs = operation("trunc", { a: "operand" }, (a: unknown): Array => {
   const x = asOperand("trunc", a)
   if (x.dtype === complex64) throw new DTypeError("trunc", "is not defined for complex64")
   return isInexact(x.dtype) ? where(x.less(0), x.ceil(), x.floor()) : x
@@ -57,7 +57,7 @@ const positiveArgs = operation("positive", { a: "operand" }, (a: unknown): Array
  */
 export const positive: UnaryFunction = (...args) => positiveArgs(args)
 
-const divmodArgs = composition(
+const divmodArgs = operation(
   "divmod",
   { a: "operand", b: "operand" },
   (a: Operand, b: Operand): [Array, Array] => {

@@ -2,7 +2,7 @@
  * Cumulative sums, products, extremes and logsumexp along an axis, and the linear recurrence of which their derivatives consist. It is long
  * because the scans, each short, share that recurrence.
  */
-import { composition, type StreamOptions } from "../graph/args"
+import { operation, type StreamOptions } from "../graph/args"
 import { asDtype, complex64, type Dtype, int32, isInexact, uint32 } from "../graph/dtype"
 import type { Array, HostArray, Meta } from "../graph/graph"
 import { type Apply, definePrimitive } from "../graph/primitive"
@@ -325,7 +325,7 @@ const decay = (y: Array, params: Params): Array => share(previous(y, params, Num
 
 /** The public body: along one axis, or over the flattened array. */
 function scan(name: string, apply: Apply<Params>): (args: readonly unknown[]) => Array {
-  return composition(
+  return operation(
     name,
     { a: "array", axis: "axis?", reverse: "bool?", inclusive: "bool?" },
     (a: Array, axis?: number | null, reverse: boolean = false, inclusive: boolean = true) =>
@@ -335,7 +335,7 @@ function scan(name: string, apply: Apply<Params>): (args: readonly unknown[]) =>
 
 /** The same with a `dtype` argument. */
 function scanIn(name: string, apply: Apply<Params>): (args: readonly unknown[]) => Array {
-  return composition(
+  return operation(
     name,
     { a: "array", axis: "axis?", reverse: "bool?", inclusive: "bool?", dtype: "dtype?" },
     (

@@ -1,5 +1,5 @@
 /** The public function `scatter`. The primitive is in gather.ts. */
-import { composition, type Operand, type StreamOptions } from "../graph/args"
+import { type Operand, operation, type StreamOptions } from "../graph/args"
 import { int32 } from "../graph/dtype"
 import { IndexError } from "../graph/errors"
 import { Array } from "../graph/graph"
@@ -12,7 +12,7 @@ import { broadcastTo } from "./reduce"
 
 const modes = { set: "set", sum: "add", prod: "multiply", max: "maximum", min: "minimum" } as const
 
-const scatterArgs = composition(
+const scatterArgs = operation(
   "scatter",
   {
     a: "array",

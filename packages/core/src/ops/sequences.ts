@@ -1,7 +1,7 @@
 /**
  * Arrays by formula: linspace, identity, fullLike and window functions.
  */
-import { composition, type Operand, operation, type StreamOptions } from "../graph/args"
+import { type Operand, operation, type StreamOptions } from "../graph/args"
 import { asDtype, type Dtype, float32, float64 } from "../graph/dtype"
 import { ArgumentError, describe } from "../graph/errors"
 import type { Array, ArrayOf } from "../graph/graph"
@@ -11,7 +11,7 @@ import { isScalar, scalarArray, toDtype } from "./constant"
 import { array, eye, full } from "./creation"
 import { broadcastTo } from "./reduce"
 
-const linspaceArgs = composition(
+const linspaceArgs = operation(
   "linspace",
   { start: "number", stop: "number", num: "integer?", endpoint: "any?", dtype: "dtype?" },
   (
@@ -67,7 +67,7 @@ export function linspace(...args: unknown[]): Array {
   return linspaceArgs(args)
 }
 
-const identityArgs = composition(
+const identityArgs = operation(
   "identity",
   { n: "size", dtype: "dtype?" },
   (n: number, dtype?: Dtype | null): Array => eye(n, { dtype: dtype ?? null }),
@@ -91,7 +91,7 @@ export function identity(...args: unknown[]): Array {
   return identityArgs(args)
 }
 
-const fullLikeArgs = composition(
+const fullLikeArgs = operation(
   "fullLike",
   { a: "array", vals: "operand", dtype: "dtype?" },
   (x: Array, vals: Operand, dtype?: Dtype | null): Array => {

@@ -1,7 +1,7 @@
 /**
  * softmax and logsumexp. Their primitives operate on one axis; several axes are merged first.
  */
-import { type Axes, composition, type StreamOptions } from "../graph/args"
+import { type Axes, operation, type StreamOptions } from "../graph/args"
 import { float32, isInexact } from "../graph/dtype"
 import { ShapeError } from "../graph/errors"
 import type { Array } from "../graph/graph"
@@ -87,7 +87,7 @@ function mergeAxes(
   }
 }
 
-const softmaxArgs = composition(
+const softmaxArgs = operation(
   "softmax",
   { a: "operand", axis: "axes?", precise: "bool?" },
   (a: Array, axis?: Axes, precise: boolean = false): Array => {
@@ -120,7 +120,7 @@ export function softmax(...args: unknown[]): Array {
   return softmaxArgs(args)
 }
 
-const logsumexpArgs = composition(
+const logsumexpArgs = operation(
   "logsumexp",
   { a: "operand", axis: "axes?", keepdims: "bool?" },
   (a: Array, axis?: Axes, keepdims: boolean = false): Array => {

@@ -1,7 +1,7 @@
 /**
  * sort and argsort, what is derived from them (partition, topk, median), and searchsorted. Sorting is stable, and NaN comes last.
  */
-import { type Axes, asArrayArgument, composition, operation, type StreamOptions } from "../graph/args"
+import { type Axes, asArrayArgument, operation, type StreamOptions } from "../graph/args"
 import { bool_, complex64, int32, promote, uint32 } from "../graph/dtype"
 import { ArgumentError, describe, ShapeError } from "../graph/errors"
 import type { Array, HostArray } from "../graph/graph"
@@ -100,7 +100,7 @@ function lineUp(op: string, a: unknown, axis: number | null): { x: Array; along:
   return { x, along: normalizeAxis(op, axis, x.ndim) }
 }
 
-const sortArgs = composition(
+const sortArgs = operation(
   "sort",
   { a: "operand", axis: "axisOrNone?" },
   (a: Array, axis: number | null = -1) => {
@@ -121,7 +121,7 @@ export function sort(...args: unknown[]): Array {
   return sortArgs(args)
 }
 
-const argsortArgs = composition(
+const argsortArgs = operation(
   "argsort",
   { a: "operand", axis: "axisOrNone?" },
   (a: Array, axis: number | null = -1) => {
@@ -146,7 +146,7 @@ function checkKth(op: string, kth: number, n: number): void {
   if (kth < -n || kth >= n) throw new ShapeError(op, `kth ${kth} is out of bounds for an axis of size ${n}`)
 }
 
-const partitionArgs = composition(
+const partitionArgs = operation(
   "partition",
   { a: "operand", kth: "integer", axis: "axisOrNone?" },
   (a: Array, kth: number, axis: number | null = -1) => {
@@ -168,7 +168,7 @@ export function partition(...args: unknown[]): Array {
   return partitionArgs(args)
 }
 
-const argpartitionArgs = composition(
+const argpartitionArgs = operation(
   "argpartition",
   { a: "operand", kth: "integer", axis: "axisOrNone?" },
   (a: Array, kth: number, axis: number | null = -1) => {
@@ -189,7 +189,7 @@ export function argpartition(...args: unknown[]): Array {
   return argpartitionArgs(args)
 }
 
-const topkArgs = composition(
+const topkArgs = operation(
   "topk",
   { a: "operand", k: "integer", axis: "axisOrNone?", returnIndices: "bool?" },
   (
@@ -232,7 +232,7 @@ export function topk(...args: unknown[]): Array | [values: Array, indices: Array
   return topkArgs(args)
 }
 
-const medianArgs = composition(
+const medianArgs = operation(
   "median",
   { a: "operand", axis: "axes?", keepdims: "bool?" },
   (a: Array, axis?: Axes, keepdims: boolean = false): Array => {

@@ -2,7 +2,7 @@
  * Products of sparse matrices with dense ones. Sparse matrices are values with their rows and columns (COO) or, with sorted rows, row
  * offsets (CSR). The two primitives are each other's derivatives.
  */
-import { asArrayArgument, composition, isList, type StreamOptions } from "../graph/args"
+import { asArrayArgument, isList, operation, type StreamOptions } from "../graph/args"
 import { complex64, int32, isInexact, isInteger, promote } from "../graph/dtype"
 import { DTypeError, IndexError, ShapeError } from "../graph/errors"
 import type { Array, HostArray, Meta } from "../graph/graph"
@@ -227,7 +227,7 @@ function lineOf(op: string, name: string, given: unknown, count: number | null, 
   return line
 }
 
-const csrArgs = composition(
+const csrArgs = operation(
   "csrMatmul",
   { values: "array", columns: "indices", offsets: "indices", dense: "array" },
   (
@@ -269,7 +269,7 @@ export function csrMatmul(...args: unknown[]): Array {
   return csrArgs(args)
 }
 
-const cooArgs = composition(
+const cooArgs = operation(
   "cooMatmul",
   {
     values: "array",
@@ -318,7 +318,7 @@ export function cooMatmul(...args: unknown[]): Array {
   return cooArgs(args)
 }
 
-const sampledArgs = composition(
+const sampledArgs = operation(
   "sampledMatmul",
   { a: "array", b: "array", rows: "indices", columns: "indices", sorted: "bool?" },
   (

@@ -1,5 +1,5 @@
 /** take, takeAlongAxis, putAlongAxis, and slices with dynamic starts. */
-import { asArrayArgument, composition, isList, type StreamOptions } from "../graph/args"
+import { asArrayArgument, composition, isList, operation, type StreamOptions } from "../graph/args"
 import { IndexError, ShapeError } from "../graph/errors"
 import { type Array, composed } from "../graph/graph"
 import { broadcastShapes, format, normalizeAxis, SCALAR, type Shape, sameShape, sizeOf } from "../graph/shape"
@@ -12,7 +12,7 @@ import { broadcastTo } from "./reduce"
 import { type Range, sliceRange, updateRange } from "./slice"
 import { reshapeLike } from "./view"
 
-const takeArgs = composition(
+const takeArgs = operation(
   "take",
   { a: "array", indices: "indices", axis: "axis?" },
   (given: Array, indices: Array | readonly number[] | number, axis?: number | null): Array => {
@@ -92,7 +92,7 @@ function alignAlong(
   }
 }
 
-const takeAlongAxisArgs = composition(
+const takeAlongAxisArgs = operation(
   "takeAlongAxis",
   { a: "array", indices: "indices", axis: "axis?" },
   (a: Array, indices: Array | readonly number[], axis?: number | null): Array => {
@@ -122,7 +122,7 @@ export function takeAlongAxis(...args: unknown[]): Array {
   return takeAlongAxisArgs(args)
 }
 
-const putAlongAxisArgs = composition(
+const putAlongAxisArgs = operation(
   "putAlongAxis",
   { a: "array", indices: "indices", values: "any", axis: "axis?" },
   (x: Array, indices: Array | readonly number[], values: Array | number, axis?: number | null): Array => {

@@ -2,12 +2,12 @@
  * Elementwise unary functions. Each is one scalar instruction, defined together with its derivative, except `degrees` and `radians`, which
  * multiply.
  */
-import { composition, type Operand, operation, type StreamOptions } from "../graph/args"
+import { type Operand, operation, type StreamOptions } from "../graph/args"
 import { calls } from "../graph/calls"
 import { Complex } from "../graph/complex-number"
 import { bool_, complex64, type Dtype, float32, isInexact } from "../graph/dtype"
 import { DTypeError } from "../graph/errors"
-import { Array, applyNode, composed, type Meta, type Partial } from "../graph/graph"
+import { Array, applyNode, type Meta, type Partial } from "../graph/graph"
 import { NO_PARAMS } from "../graph/params"
 import { definePrimitive } from "../graph/primitive"
 import type { UnaryOp } from "../graph/scalar-program"
@@ -55,15 +55,9 @@ function unary(
     if (convert) x = toDtype(x, convert(x.node.dtype))
     return new Array(applyNode(primitive, [x.node], NO_PARAMS))
   }
-  const general = composition(call ?? name, { a: "operand" }, apply)
-  return (...args: unknown[]) => {
-    const [a] = args
-    if (args.length !== 1 || !(a instanceof Array) || calls.recorder !== null) return general(args)
-    const { dtype } = a.node
-    return convert && convert(dtype) !== dtype
-      ? composed(() => apply(a))
-      : new Array(applyNode(primitive, [a.node], NO_PARAMS))
-  }
+  const general = operation(call ?? name, { a: "operand" }, apply)
+  return (...args: unknown[]) =>
+    args.length === 1 && args[0] instanceof Array && calls.recorder === null ? apply(args[0]) : general(args)
 }
 
 /** Floating-point functions: bool and integers become float32. */
@@ -418,7 +412,7 @@ const imagOf = operation("imag", { a: "operand" }, (a: unknown) => {
 export const imag: UnaryFunction = (...args) => imagOf(args)
 
 function scaled(name: string, factor: number): UnaryFunction {
-  const args = composition(name, { a: "operand" }, (a: Operand): Array => asOperand(name, a).multiply(factor))
+  const args = operation(name, { a: "operand" }, (a: Operand): Array => asOperand(name, a).multiply(factor))
   return (...rest: unknown[]) => args(rest)
 }
 

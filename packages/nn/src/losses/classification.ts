@@ -5,7 +5,7 @@ import * as mx from "@lazuli/core"
 import { format, normalizeAxis, ShapeError, sameShape } from "@lazuli/core/engine"
 import { belowOne, optional } from "../arguments"
 import { belowMaximum } from "../below-maximum"
-import { composition } from "../operation"
+import { operation } from "../operation"
 import { checkShapes, type Loss, type Reduction, reduce, reductions, weighted } from "./reduction"
 
 /** Checks that class indices have the shape of the predictions without the class axis. @throws ShapeError */
@@ -31,7 +31,7 @@ function pick(x: mx.Array, targets: mx.Array, axis: number): mx.Array {
   return mx.takeAlongAxis(x, targets.expandDims(axis), axis).squeeze(axis)
 }
 
-const crossEntropyArgs = composition(
+const crossEntropyArgs = operation(
   "crossEntropy",
   {
     logits: "array",
@@ -120,7 +120,7 @@ export function crossEntropy(...args: unknown[]): mx.Array {
   return crossEntropyArgs(args)
 }
 
-const binaryCrossEntropyArgs = composition(
+const binaryCrossEntropyArgs = operation(
   "binaryCrossEntropy",
   { inputs: "array", targets: "array", weights: "array?", withLogits: "bool?", reduction: reductions },
   (
@@ -180,7 +180,7 @@ export function binaryCrossEntropy(...args: unknown[]): mx.Array {
   return binaryCrossEntropyArgs(args)
 }
 
-const nllLossArgs = composition(
+const nllLossArgs = operation(
   "nllLoss",
   { inputs: "array", targets: "array", axis: "axis?", reduction: reductions },
   (inputs: mx.Array, targets: mx.Array, axis: number = -1, reduction: Reduction = "none") => {
@@ -215,7 +215,7 @@ export function nllLoss(...args: unknown[]): mx.Array {
   return nllLossArgs(args)
 }
 
-const klDivLossArgs = composition(
+const klDivLossArgs = operation(
   "klDivLoss",
   { inputs: "array", targets: "array", axis: "axis?", reduction: reductions },
   (inputs: mx.Array, targets: mx.Array, axis: number = -1, reduction: Reduction = "none") =>
@@ -248,7 +248,7 @@ export function klDivLoss(...args: unknown[]): mx.Array {
   return klDivLossArgs(args)
 }
 
-const hingeLossArgs = composition(
+const hingeLossArgs = operation(
   "hingeLoss",
   { inputs: "array", targets: "array", reduction: reductions },
   (inputs: mx.Array, targets: mx.Array, reduction: Reduction = "none") =>

@@ -3,7 +3,7 @@
  */
 import type * as mx from "@lazuli/core"
 import { format, ShapeError, sameShape } from "@lazuli/core/engine"
-import { composition } from "../operation"
+import { operation } from "../operation"
 
 export const reductions = ["none", "mean", "sum"] as const
 /** The reduction of a loss over examples. */
@@ -55,7 +55,7 @@ export function pairwise(
   initial: Reduction,
   body: (predictions: mx.Array, targets: mx.Array) => mx.Array,
 ): Loss {
-  const args = composition(
+  const args = operation(
     op,
     { [names[0]]: "array", [names[1]]: "array", reduction: reductions },
     (predictions: mx.Array, targets: mx.Array, reduction?: Reduction) => {

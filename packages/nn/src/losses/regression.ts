@@ -2,7 +2,7 @@
  * Regression losses.
  */
 import * as mx from "@lazuli/core"
-import { composition } from "../operation"
+import { operation } from "../operation"
 import { checkShapes, type Loss, pairwise, type Reduction, reduce, reductions } from "./reduction"
 
 /**
@@ -25,7 +25,7 @@ export const mseLoss: Loss = pairwise("mseLoss", ["predictions", "targets"], "me
   p.subtract(t).square(),
 )
 
-const gaussianNllLossArgs = composition(
+const gaussianNllLossArgs = operation(
   "gaussianNllLoss",
   {
     inputs: "array",
@@ -83,7 +83,7 @@ export function gaussianNllLoss(...args: unknown[]): mx.Array {
   return gaussianNllLossArgs(args)
 }
 
-const smoothL1LossArgs = composition(
+const smoothL1LossArgs = operation(
   "smoothL1Loss",
   { predictions: "array", targets: "array", beta: "positive?", reduction: reductions },
   (predictions: mx.Array, targets: mx.Array, beta: number = 1, reduction: Reduction = "mean") => {
@@ -121,7 +121,7 @@ export function smoothL1Loss(...args: unknown[]): mx.Array {
   return smoothL1LossArgs(args)
 }
 
-const huberLossArgs = composition(
+const huberLossArgs = operation(
   "huberLoss",
   { inputs: "array", targets: "array", delta: "positive?", reduction: reductions },
   (inputs: mx.Array, targets: mx.Array, delta: number = 1, reduction: Reduction = "none") => {
@@ -158,7 +158,7 @@ export function huberLoss(...args: unknown[]): mx.Array {
   return huberLossArgs(args)
 }
 
-const logCoshLossArgs = composition(
+const logCoshLossArgs = operation(
   "logCoshLoss",
   { inputs: "array", targets: "array", reduction: reductions },
   (inputs: mx.Array, targets: mx.Array, reduction: Reduction = "none") => {

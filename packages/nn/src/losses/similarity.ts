@@ -2,7 +2,7 @@
  * Losses of similarity, distance and ranking.
  */
 import * as mx from "@lazuli/core"
-import { composition } from "../operation"
+import { operation } from "../operation"
 import { checkShapes, type Reduction, reduce, reductions } from "./reduction"
 
 /** Squares of float16 overflow before their roots would. */
@@ -10,7 +10,7 @@ const wide = (x: mx.Array): mx.Array => (x.dtype === mx.float16 ? x.astype(mx.fl
 /** Converts the result of {@link wide} inputs back to their dtype. */
 const narrow = (y: mx.Array, dtype: mx.Dtype): mx.Array => (dtype === mx.float16 ? y.astype(dtype) : y)
 
-const tripletLossArgs = composition(
+const tripletLossArgs = operation(
   "tripletLoss",
   {
     anchors: "array",
@@ -86,7 +86,7 @@ export function tripletLoss(...args: unknown[]): mx.Array {
   return tripletLossArgs(args)
 }
 
-const cosineSimilarityLossArgs = composition(
+const cosineSimilarityLossArgs = operation(
   "cosineSimilarityLoss",
   { x1: "array", x2: "array", axis: "axis?", eps: "nonNegative?", reduction: reductions },
   (x1: mx.Array, x2: mx.Array, axis: number = 1, eps: number = 1e-8, reduction: Reduction = "none") => {
@@ -127,7 +127,7 @@ export function cosineSimilarityLoss(...args: unknown[]): mx.Array {
   return cosineSimilarityLossArgs(args)
 }
 
-const marginRankingLossArgs = composition(
+const marginRankingLossArgs = operation(
   "marginRankingLoss",
   { inputs1: "array", inputs2: "array", targets: "array", margin: "number?", reduction: reductions },
   (

@@ -1,7 +1,7 @@
 /**
  * Cholesky factorization of positive definite matrices, and inverses from their factors.
  */
-import { composition, operation, type StreamOptions } from "../../graph/args"
+import { operation, type StreamOptions } from "../../graph/args"
 import { NumericError } from "../../graph/errors"
 import type { Array } from "../../graph/graph"
 import { type Apply, definePrimitive } from "../../graph/primitive"
@@ -89,7 +89,7 @@ export function cholesky(...args: unknown[]): Array {
   return choleskyArgs(args)
 }
 
-const choleskyInvArgs = composition(
+const choleskyInvArgs = operation(
   "linalg.choleskyInv",
   { a: "array", upper: "bool?" },
   (a: Array, upper: boolean = false): Array => {

@@ -1,7 +1,7 @@
 /**
  * Cross products.
  */
-import { composition, type StreamOptions } from "../../graph/args"
+import { operation, type StreamOptions } from "../../graph/args"
 import { promote } from "../../graph/dtype"
 import { ShapeError } from "../../graph/errors"
 import type { Array } from "../../graph/graph"
@@ -12,7 +12,7 @@ import { concatenate } from "../join"
 import { broadcastTo } from "../reduce"
 import { sliceRange } from "../slice"
 
-const crossArgs = composition(
+const crossArgs = operation(
   "linalg.cross",
   { a: "array", b: "array", axis: "axis?" },
   (a: Array, b: Array, axis: number = -1): Array => {

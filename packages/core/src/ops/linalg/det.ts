@@ -1,7 +1,7 @@
 /**
  * Determinants.
  */
-import { asArrayArgument, composition, operation, type StreamOptions } from "../../graph/args"
+import { asArrayArgument, operation, type StreamOptions } from "../../graph/args"
 import { atLeastFloat, complex64 } from "../../graph/dtype"
 import type { Array } from "../../graph/graph"
 import { type Apply, definePrimitive, type NoParams } from "../../graph/primitive"
@@ -110,7 +110,7 @@ const floats = (op: string, a: unknown): Array => {
   return y
 }
 
-const detArgs = composition(
+const detArgs = operation(
   "linalg.det",
   { a: "array" },
   (a: Array): Array => determinants(floats("linalg.det", a)),

@@ -1,7 +1,7 @@
 /**
  * LU factorization with partial pivoting.
  */
-import { composition, type StreamOptions } from "../../graph/args"
+import { operation, type StreamOptions } from "../../graph/args"
 import { uint32 } from "../../graph/dtype"
 import type { Array } from "../../graph/graph"
 import { type Apply, definePrimitive, type NoParams } from "../../graph/primitive"
@@ -167,7 +167,7 @@ function pullLu(packed: Array, permutation: Array, g: Array): Array {
   return takeRows(out, permutation)
 }
 
-const luFactorArgs = composition("linalg.luFactor", { a: "array" }, (a: Array): [Array, Array] => {
+const luFactorArgs = operation("linalg.luFactor", { a: "array" }, (a: Array): [Array, Array] => {
   const [packed, pivots] = luPrimitive.all([a])
   return [packed, pivots]
 })
@@ -187,7 +187,7 @@ export function luFactor(...args: unknown[]): [packed: Array, pivots: Array] {
   return luFactorArgs(args)
 }
 
-const luArgs = composition("linalg.lu", { a: "array" }, (a: Array): [Array, Array, Array] => {
+const luArgs = operation("linalg.lu", { a: "array" }, (a: Array): [Array, Array, Array] => {
   const [packed, , permutation] = luPrimitive.all([a])
   const { low, up } = unpack(packed)
   return [permutation, low, up]

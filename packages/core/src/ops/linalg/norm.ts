@@ -1,7 +1,7 @@
 /**
  * Norms of vectors and matrices.
  */
-import { type Axes, composition, type StreamOptions } from "../../graph/args"
+import { type Axes, operation, type StreamOptions } from "../../graph/args"
 import { atLeastFloat, complex64, float16, float32 } from "../../graph/dtype"
 import { ArgumentError, describe, ShapeError } from "../../graph/errors"
 import type { Array } from "../../graph/graph"
@@ -71,7 +71,7 @@ function matrixNormOf(
   }
 }
 
-const normArgs = composition(
+const normArgs = operation(
   "linalg.norm",
   { a: "array", ord: "any?", axis: "axes?", keepdims: "bool?" },
   (given: Array, order: NormOrder = null, axis: Axes = null, keepdims: boolean = false): Array => {

@@ -1,7 +1,7 @@
 /**
  * Linear systems with general matrices, and inverses.
  */
-import { composition, operation, type StreamOptions } from "../../graph/args"
+import { operation, type StreamOptions } from "../../graph/args"
 import type { Array } from "../../graph/graph"
 import { type Apply, definePrimitive, type NoParams } from "../../graph/primitive"
 import { Dense, eachMatrix } from "./dense"
@@ -41,7 +41,7 @@ const solvePrimitive: Apply<NoParams> = definePrimitive({
   vmap: (c) => batchedPair(c, solvePrimitive),
 })
 
-const solveArgs = composition(
+const solveArgs = operation(
   "linalg.solve",
   { a: "array", b: "array" },
   (first: Array, second: Array): Array => {

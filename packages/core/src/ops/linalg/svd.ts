@@ -1,7 +1,7 @@
 /**
  * Singular value decomposition by one-sided Jacobi rotations, and pseudo-inverses.
  */
-import { composition, operation, type StreamOptions } from "../../graph/args"
+import { operation, type StreamOptions } from "../../graph/args"
 import { float64 } from "../../graph/dtype"
 import type { Array } from "../../graph/graph"
 import { type Apply, definePrimitive, type NoParams } from "../../graph/primitive"
@@ -248,7 +248,7 @@ function pullSvd(u: Array, s: Array, vt: Array, gu: Array, gs: Array, gvt: Array
   return main.add(left).add(right)
 }
 
-const svdArgs = composition(
+const svdArgs = operation(
   "linalg.svd",
   { a: "array", computeUv: "bool?" },
   (x: Array, computeUv: boolean = true) => {

@@ -1,7 +1,7 @@
 /**
  * Triangular linear systems and inverses.
  */
-import { composition, operation, type StreamOptions } from "../../graph/args"
+import { operation, type StreamOptions } from "../../graph/args"
 import { NumericError } from "../../graph/errors"
 import type { Array } from "../../graph/graph"
 import { type Apply, definePrimitive } from "../../graph/primitive"
@@ -96,7 +96,7 @@ export function inverseOfTriangle(op: string, a: Array, upper: boolean): Array {
   return solveTriangularPrimitive([a, full], { upper })
 }
 
-const triInvArgs = composition(
+const triInvArgs = operation(
   "linalg.triInv",
   { a: "array", upper: "bool?" },
   (a: Array, upper: boolean = false): Array => inverseOfTriangle("linalg.triInv", a, Boolean(upper)),
