@@ -1,33 +1,39 @@
 /**
- * The evaluation of one node by itself, as loops that evaluate each step ask for: small elementwise work on evaluated arrays, which may
- * share storages and wait (docs/decisions/0021). All else is evaluate.ts's.
+ * The evaluation of one node by itself, as loops that evaluate each step ask for: one kernel on evaluated arrays. Small elementwise work
+ * may share storages and wait (docs/decisions/0021). All else is evaluate.ts's.
  */
 import { type Backend, backendFor, type Encoder } from "../graph/backend"
-import { type Application, Mark, type Node } from "../graph/graph"
+import { type Application, Mark, type Node, type Primitive } from "../graph/graph"
 import { isDebugging } from "./debug"
 import { lifetimes } from "./memory"
 import { mostOf } from "./memory-budget"
 import { allocate, areReady, awaitValue, encoding, runEncoder } from "./outputs"
 import { detach } from "./past-graphs"
 
+/** True if a kernel always runs for a primitive where there is one. */
+const isWork = ({ rules, facts }: Primitive): boolean =>
+  rules.view === undefined && rules.undo === undefined && rules.plan === undefined && !facts.exchanges
+
 /**
- * Computes one elementwise application of evaluated arrays, as a loop that evaluates each step asks for, without what only graphs need:
- * an order, and room for intermediates. Returns false, with nothing computed, for all else.
+ * Computes one application of evaluated arrays, as a loop that evaluates each step asks for, without what only graphs need: an order, and
+ * room for intermediates. Returns false, with nothing computed, where it takes more than a kernel.
  */
 export function computeAlone(node: Node): boolean {
   const { primitive, inputs } = node
-  if (primitive === null || !primitive.elementwise || node.outputs !== null) return false
+  if (primitive === null || node.outputs !== null || node.alias !== null) return false
+  const { elementwise } = primitive
+  if (!elementwise && !isWork(primitive)) return false
   // Of a trace, within another evaluation, or to be blamed by itself.
   if (node.mark !== Mark.None || encoding.isUnderWay || isDebugging()) return false
   for (let i = 0; i < inputs.length; i++) {
     const input = inputs[i]
-    if (input.storage === null && input.primitive?.facts.immediate !== true) return false
+    if (input.storage === null && !(elementwise && input.primitive?.facts.immediate === true)) return false
   }
   const backend = backendFor(node.stream.device)
   if (!areReady(backend, inputs)) return false
   const encoder = backend.queue.lower(node as Application)
-  if (encoder === null) return false
-  const mayShare = backend.queue.isCertain?.(node) === true
+  if (encoder === null || encoder.overwrites !== undefined) return false
+  const mayShare = elementwise && backend.queue.isCertain?.(node) === true
   if (mayShare && lifetimes.place(node, backend.memory)) {
     runPlaced(node as Application, encoder)
     if (backend.queue.flushSoon) backend.queue.flushSoon()
