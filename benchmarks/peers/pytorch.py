@@ -10,7 +10,8 @@ import torch.nn.functional as F
 
 from serve import numbers, serve
 
-torch.set_num_threads(int(os.environ.get("BENCH_THREADS", os.cpu_count())))
+# As many as the process may use, which can be fewer than the machine has.
+torch.set_num_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
 
 
 def make(*shape):

@@ -52,7 +52,7 @@ def show(program, threads, size, pytorch):
 if __name__ == "__main__":
     program, threads, sizes = sys.argv[1], int(sys.argv[2]), [int(size) for size in sys.argv[3:]]
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
-    os.environ["BENCH_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(threads)
+    os.environ["OMP_NUM_THREADS"] = str(threads)
     pytorch = Contestant(sys.executable, str(Path(__file__).with_name("pytorch.py")))
     for size in sizes:
         show(program, threads, size, pytorch)
