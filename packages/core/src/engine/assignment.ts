@@ -205,9 +205,12 @@ export function crossingTo(memory: Memory, held: Held): Crossing {
 export const isKeptForTrace = (application: Application): boolean =>
   (application.mark & Mark.Traced) !== 0 && tracing.depth > 0
 
-/** True if one node alone shows a storage, JavaScript does not, and the application's stream made it and may write to it. */
-export const isOwn = (storage: Storage, { stream }: Application): boolean =>
-  storage.refs === 1 &&
+/**
+ * True if one node alone shows a storage, besides so many views, JavaScript does not, and the application's stream made it and may write to
+ * it.
+ */
+export const isOwn = (storage: Storage, { stream }: Application, views = 0): boolean =>
+  storage.refs === 1 + views &&
   !storage.isExposed &&
   storage.lender === null &&
   // Another stream's memory is that stream's to give back.

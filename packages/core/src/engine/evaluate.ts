@@ -52,7 +52,7 @@ import {
 } from "./outputs"
 import { detach, releaseIfDead, retain } from "./past-graphs"
 import { schedule } from "./schedule"
-import { Evaluation } from "./undo"
+import { Evaluation, isWorthParting, viewsInTheWay } from "./undo"
 import { runUpdate } from "./update-in-place"
 
 const NO_INPUTS: readonly Node[] = []
@@ -274,6 +274,9 @@ function run(application: Application, backend: Backend): void {
 
 /** In a function of its own, as a function made in {@link run} would cost every application. */
 function runChange(application: Application, backend: Backend, primitive: Primitive): void {
+  if (evaluation !== null && evaluation.views !== null && areReady(backend, application.inputs))
+    for (const view of viewsInTheWay(application, backend, evaluation, evaluation.views))
+      straighten(view, backend)
   runUpdate(application, backend, evaluation, () => {
     if (areReady(backend, application.inputs)) runWork(application, backend, primitive)
     else runUnready(application, backend, primitive)
@@ -302,6 +305,7 @@ function runView(node: Application, backend: Backend, primitive: Primitive): voi
   const layout = viewOf(storages, node)
   if (layout !== null) {
     share(node, input, layout)
+    if (evaluation !== null && isWorthParting(input.storage as Storage)) evaluation.noteView(node)
     return
   }
   const copy = contiguousCopy(input, backend)
@@ -324,7 +328,7 @@ function contiguousCopy(source: Node, backend: Backend): Node {
   return copy
 }
 
-/** Gives a strided node row-major memory of its own. */
+/** Gives a node row-major memory of its own. */
 function straighten(node: Node, backend: Backend): void {
   const storage = contiguousCopy(node, backend).storage as Storage
   replaceStorage(node, storage)

@@ -14,7 +14,6 @@ import {
   crossingTo,
   donorFor,
   giftFor,
-  type Held,
   isKeptForTrace,
   isStraightened,
   offsetIn,
@@ -29,7 +28,19 @@ import {
   type World,
   wayOf,
 } from "./assignment"
-import { bytesBeside, type Evaluation, type Former, type History, isFull, undoOf, writesOver } from "./undo"
+import { Block } from "./memory-block"
+import {
+  arePartsOf,
+  bytesBeside,
+  type Evaluation,
+  type Former,
+  type History,
+  isFull,
+  isWorthParting,
+  undoOf,
+  viewsInTheWay,
+  writesOver,
+} from "./undo"
 
 /** Bytes of several memories. */
 export type Bytes = ReadonlyMap<Memory, number>
@@ -123,8 +134,10 @@ function largeBytes(application: Application, extent: Extent, evaluation: Evalua
   if (primitive.facts.exchanges === true) return resultBytes(application)
   const before = undoOf(first)
   // Where an update cannot be written over its first input, no poll saves the copy.
-  if (first.uses !== (before === null ? 1 : 2) || !overlays(storages, application, first))
+  if (first.uses !== (before === null ? 1 : 2) || !overlays(storages, application, first)) {
+    if (primitive.rules.undo !== undefined && evaluation !== null) noteViews(first, extent, evaluation)
     return resultBytes(application)
+  }
   const backend = backendFor(stream.device)
   const encoder = backend.queue.lower(application)
   if (!encoder?.overwrites?.(application, 0).includes(0)) return resultBytes(application)
@@ -145,6 +158,18 @@ function largeBytes(application: Application, extent: Extent, evaluation: Evalua
     extent.shared += bytes
   } else extent.copied += nbytes
   return resultBytes(application)
+}
+
+/** Notes what views that an evaluation makes of an array will cost an update of it, if their handles are alive. */
+function noteViews(node: Node, extent: Extent, { order }: Evaluation): void {
+  const views = order.filter((each) => each.handles > 0 && wayOf(each) === Way.View && shownBy(each) === node)
+  let bytes = 0
+  for (const view of views) bytes += view.nbytes
+  if (!arePartsOf(node.nbytes, views)) extent.copied += node.nbytes
+  else if (bytes >= LARGE_PART) {
+    extent.copied += MANY_VALUES
+    extent.shared += MANY_VALUES
+  }
 }
 
 /** Measures a schedule that takes memory of one device; the answer is good until the next call. For `wanted` see {@link writesOver}. */
@@ -207,30 +232,6 @@ function shownBy(node: Node): Node {
   return shown
 }
 
-/** Memory that nodes share. */
-class Block implements Held {
-  /** See {@link Evaluation.kept}. */
-  static readonly kept = new Block({} as Memory, 0, null, 0, null)
-
-  readonly lender: Held | null
-  readonly original: Held | null
-  copies: readonly Held[] | null
-  constructor(
-    readonly memory: Memory,
-    readonly nbytes: number,
-    /** The stream that made it. */
-    readonly stream: Stream | null,
-    /** The number of nodes that show it. */
-    public shown: number,
-    /** The storage, of what is there already. */
-    readonly storage: Storage | null,
-  ) {
-    this.lender = storage?.lender ?? null
-    this.original = storage?.original ?? null
-    this.copies = storage?.copies ?? null
-  }
-}
-
 const ROW_MAJOR: Layout = { offset: 0, strides: null }
 
 /** An evaluation without its work: who would show which memory, how, and how many bytes that comes to. */
@@ -250,6 +251,8 @@ class Estimate implements History {
   private readonly grouped = new Set<Node>()
   /** The former values of what was written over. */
   private readonly formers = new Map<Node, Former>()
+  /** Views of large arrays. */
+  private readonly views: Node[] = []
 
   constructor(
     roots: readonly Node[],
@@ -267,13 +270,14 @@ class Estimate implements History {
     return this.isLast(input) && this.owns(input, application) && !isKeptForTrace(application)
   }
 
-  owns(node: Node, application: Application): boolean {
+  owns(node: Node, application: Application, views = 0): boolean {
     const block = this.blockOf(node)
-    if (block === null || block.shown !== 1 || block.memory !== memoryOf(application)) return false
+    if (block === null || block.shown !== 1 + views || block.memory !== memoryOf(application)) return false
     if (block.stream !== application.stream || block.lender !== null) return false
     return block.storage === null || (block.storage.uses === null && !block.storage.isExposed)
   }
 
+  shareMemory = (a: Node, b: Node): boolean => this.blockOf(a) === this.blockOf(b)
   usesOf = (node: Node): number => this.readers.get(node) ?? node.uses
   formerOf = (node: Node): Former | null => this.formers.get(node) ?? undoOf(node)
 
@@ -294,6 +298,9 @@ class Estimate implements History {
   private work(application: Application, outputs: readonly Node[], backend: Backend): void {
     const { memory } = backend
     for (const input of application.inputs) this.reach(memory, input)
+    if (this.views.length > 0 && this.evaluation !== null)
+      for (const view of viewsInTheWay(application, backend, this.evaluation, this.views, this))
+        this.straighten(view, memory)
     const plan = planOf(application)
     if (plan === null) {
       const encoder = backend.queue.lower(application)
@@ -342,6 +349,8 @@ class Estimate implements History {
     if (layout !== null) {
       this.share(application, input)
       this.lay(application, layout)
+      const block = this.blockOf(input)
+      if (block !== null && isWorthParting(block)) this.views.push(application)
       return
     }
     const memory = memoryOf(application)

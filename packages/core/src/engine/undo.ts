@@ -2,13 +2,14 @@
  * Writes in place where the old handle may be alive. Whether it is, only a garbage collection tells, which costs more than a small update.
  * So the update writes at once, and what it overwrites is kept: the old node is pending again, as the new one with that put back. Whoever
  * reads it computes it like any other pending node, and once its handle is found dead it is forgotten. Here is who may be written over, and
- * how much is kept; update-in-place.ts does it, memory.ts forgets.
+ * how much is kept; update-in-place.ts does it, memory.ts forgets. Views that the same evaluation made, as of the part that a new one of it
+ * was computed from, have handles that may be as dead: they get memory of their own before.
  */
 import type { Backend, Encoder } from "../graph/backend"
 import { calls } from "../graph/calls"
 import type { Stream } from "../graph/device"
 import { type Application, inTrace, Mark, type Node, type Undo } from "../graph/graph"
-import { isOwn, overlays, storages, type World } from "./assignment"
+import { isKeptForTrace, isOwn, overlays, storages, type World } from "./assignment"
 
 /** Copying smaller arrays costs less than a look for dead handles. */
 const LEAST_BYTES = 2 ** 20
@@ -48,8 +49,10 @@ export interface History extends World {
   usesOf(node: Node): number
   /** The former value of a node's memory, as {@link undoOf} gives it. */
   formerOf(node: Node): Former | null
-  /** True if a node's memory is its own, as {@link isOwn} says. */
-  owns(node: Node, application: Application): boolean
+  /** True if a node's memory is its own and that of so many views, as {@link isOwn} says. */
+  owns(node: Node, application: Application, views: number): boolean
+  /** True if two nodes show the same memory. */
+  shareMemory(a: Node, b: Node): boolean
 }
 
 /** The history of evaluation. */
@@ -57,10 +60,11 @@ const evaluated: History = {
   ...storages,
   usesOf: (node) => node.uses,
   formerOf: undoOf,
-  owns({ storage, primitive, mark }, application) {
-    if (storage === null || !isOwn(storage, application)) return false
+  owns({ storage, primitive, mark }, application, views) {
+    if (storage === null || !isOwn(storage, application, views)) return false
     return primitive === null && mark === Mark.None
   },
+  shareMemory: (a, b) => a.storage === b.storage,
 }
 
 /** An evaluation under way, whose updates may write over what nothing in it reads. */
@@ -72,12 +76,19 @@ export class Evaluation {
   static readonly kept = new Evaluation([], [])
 
   private readsFormers: boolean | null = null
+  /** The views that it made of large arrays so far; null for none. */
+  views: Node[] | null = null
   constructor(
     /** The nodes that it was asked for. */
     readonly roots: readonly Node[],
     /** All that it computes. */
-    private readonly order: readonly Application[],
+    readonly order: readonly Application[],
   ) {}
+
+  noteView(view: Node): void {
+    if (this.views === null) this.views = [view]
+    else this.views.push(view)
+  }
 
   /**
    * True if it gives a node or a former value of it, or reads a former value: that may run after an update, and finds its memory taken.
@@ -108,13 +119,13 @@ export function bytesBeside({ inputs }: Node): number {
 }
 
 /** True if nothing but a handle, or a former value, can still read an update's first input. */
-function mayUndo(application: Application, evaluation: Evaluation, history: History): boolean {
+function mayUndo(application: Application, evaluation: Evaluation, history: History, views: number): boolean {
   const { primitive, inputs, nbytes, stream } = application
   if (nbytes < LEAST_BYTES || primitive.rules.undo === undefined) return false
   // A trace may want the graphs of both.
   if (inTrace() || calls.recorder !== null || application.mark !== Mark.None) return false
   const [old] = inputs
-  if (!history.owns(old, application) || old.outputs !== null || old.stream !== stream) return false
+  if (!history.owns(old, application, views) || old.outputs !== null || old.stream !== stream) return false
   const undo = history.formerOf(old)
   if (undo?.node === application || history.usesOf(old) !== (undo === null ? 1 : 2) || old.handles > 1)
     return false
@@ -137,12 +148,63 @@ export function writesOver(
   encoder: Encoder | null,
   evaluation: Evaluation | null,
   history: History = evaluated,
+  views = 0,
 ): boolean {
   if (evaluation === null || queue.isIdle?.(application.stream) !== true) return false
-  if (!encoder?.overwrites?.(application, 0).includes(0) || !mayUndo(application, evaluation, history))
+  if (!encoder?.overwrites?.(application, 0).includes(0) || !mayUndo(application, evaluation, history, views))
     return false
   const { inputs } = application
   return isOfStream(inputs, application.stream)
+}
+
+/** True if an array is so large that copying it costs more than copying a part of it first. */
+export const isWorthParting = ({ nbytes }: { readonly nbytes: number }): boolean => nbytes >= LEAST_BYTES
+
+/** True if views of an array of so many bytes are so small that they rather get memory of their own. */
+export const arePartsOf = (nbytes: number, views: readonly Node[]): boolean => {
+  let bytes = 0
+  for (const view of views) bytes += view.nbytes
+  return bytes <= nbytes * SHARE
+}
+
+/**
+ * The views, of those that the evaluation has `made`, that alone keep an update from being written over its first input, and get memory of
+ * their own before it.
+ */
+export function viewsInTheWay(
+  application: Application,
+  backend: Backend,
+  evaluation: Evaluation,
+  made: readonly Node[],
+  history: History = evaluated,
+): readonly Node[] {
+  const { inputs, nbytes, primitive, stream } = application
+  if (!isWorthParting(application) || primitive.rules.undo === undefined) return NO_VIEWS
+  const [old] = inputs
+  if (history.owns(old, application, 0)) return NO_VIEWS
+  const views = made.filter((view) => view !== old && history.shareMemory(view, old))
+  if (views.length === 0 || !arePartsOf(nbytes, views) || views.some((view) => view.stream !== stream))
+    return NO_VIEWS
+  const encoder = backend.queue.lower(application)
+  const isWritten = isSpentBut(views.length, application, encoder, history)
+  return isWritten || writesOver(application, backend, encoder, evaluation, history, views.length)
+    ? views
+    : NO_VIEWS
+}
+
+const NO_VIEWS: readonly Node[] = []
+
+/** True if an update would be given its first input but for so many views of that. */
+function isSpentBut(
+  views: number,
+  application: Application,
+  encoder: Encoder | null,
+  history: History,
+): boolean {
+  const [old] = application.inputs
+  if (old.handles > 0 || history.usesOf(old) !== 1 || isKeptForTrace(application)) return false
+  if (!history.owns(old, application, views) || !overlays(history, application, old)) return false
+  return encoder?.overwrites?.(application, 0).includes(0) === true
 }
 
 /** True if what fails to make the inputs is known to fail once the stream's work has run. */
