@@ -69,12 +69,20 @@ HWY_INLINE void finish(V (&sum)[Rows][Vectors], const GemmSliver& s, const float
   }
 }
 
-// `Lines`: a's rows are contiguous. Three rows share a pointer, so that a tile's addresses fit into
-// registers. `Fetches`: what the next steps hold, and so many lines from `next` on for four
-// steps, come into the caches meanwhile. `Packs`: b is packed, which memory has not given yet.
-template <int Rows, int Vectors, bool Lines, int Fetches, bool Packs>
+enum class Operands {
+  columns,       // those of a are contiguous
+  lines,         // rows of a are
+  packed,        // both are packed for wide tiles, whose steps the compiler then knows
+  packing_wide,  // as lines, and b is packed, which memory has not given yet
+};
+
+// Three rows of a share a pointer, so that a tile's addresses fit into registers. `Fetches`: so many lines
+// from `next` on come into the caches for four steps.
+template <int Rows, int Vectors, Operands Are, int Fetches>
 HWY_NOINLINE void tile_of(const GemmSliver& s, const float* a, const float* addend, const float* next,
                           float* c) {
+  constexpr bool Packed = Are == Operands::packed, Packs = Are == Operands::packing_wide;
+  constexpr bool Lines = Packs || Are == Operands::lines;
   const Floats d;
   const int64_t N = lanes();
   V sum[Rows][Vectors];
@@ -82,7 +90,8 @@ HWY_NOINLINE void tile_of(const GemmSliver& s, const float* a, const float* adde
     LZ_UNROLL for (int v = 0; v < Vectors; v++) sum[r][v] = hn::Zero(d);
   }
   const float* b = s.b;
-  const int64_t a_step = s.a_step, b_step = s.b_step, row = s.a_row;
+  const int64_t a_step = Packed ? kWideHeight : s.a_step, b_step = Packed ? kWideVectors * N : s.b_step;
+  const int64_t row = s.a_row;
   constexpr int kGroups = (Rows + 2) / 3;
   const float* x[kGroups];
   LZ_UNROLL for (int g = 0; g < kGroups; g++) x[g] = Lines ? a + 3 * g * row : nullptr;
@@ -99,7 +108,6 @@ HWY_NOINLINE void tile_of(const GemmSliver& s, const float* a, const float* adde
       const auto value = hn::Set(d, Lines ? x[r / 3][r % 3 * row] : a[r]);
       LZ_UNROLL for (int v = 0; v < Vectors; v++) sum[r][v] = hn::MulAdd(value, weight[v], sum[r][v]);
     }
-    if constexpr (Fetches > 0 && !Lines) __builtin_prefetch(a + 16 * Rows);
     if constexpr (Lines) {
       LZ_UNROLL for (int g = 0; g < kGroups; g++) x[g]++;
     } else {
@@ -107,42 +115,42 @@ HWY_NOINLINE void tile_of(const GemmSliver& s, const float* a, const float* adde
     }
     b += b_step;
   };
-  // Memory that nobody has used for a while arrives while the sums run.
-  const auto fetch_c = [&]() HWY_ATTR LZ_INLINE_LAMBDA {
-    LZ_UNROLL for (int v = 0; v < Vectors; v += Fetches > 0 ? 1 : Vectors > 1 ? Vectors - 1 : 1) {
-      LZ_UNROLL for (int r = 0; r < Rows; r++) __builtin_prefetch(c + r * s.c_row + v * N, 1);
-    }
-  };
+  // Memory of c that nobody has used for a while arrives while the sums run.
+  int64_t k = s.depth;
   if constexpr (Fetches > 0) {
-    // Not so early that it is gone again.
-    constexpr int64_t kLast = 32, kUnrolled = 4;
-    const int64_t last = s.depth > kLast ? kLast : 0;
-    int64_t k = s.depth - last;
-    for (int part = 0;; part++) {
-      for (; k >= kUnrolled; k -= kUnrolled, next += 16 * Fetches) {
+    // Not so early that it is gone again, and a row at a time: all at once would keep a and b waiting.
+    constexpr int64_t kUnrolled = 4, kLast = kUnrolled * Rows;
+    const float* row_of_c = c;
+    const auto steps = [&](int64_t last, bool fetch_c) HWY_ATTR LZ_INLINE_LAMBDA {
+      for (; k >= last + kUnrolled; k -= kUnrolled, next += 16 * Fetches) {
         LZ_UNROLL for (int i = 0; i < Fetches; i++) __builtin_prefetch(next + 16 * i, 0, 2);
+        if (fetch_c) {
+          LZ_UNROLL for (int v = 0; v < Vectors; v++) __builtin_prefetch(row_of_c + v * N, 1);
+          row_of_c += s.c_row;
+        }
         LZ_UNROLL for (int i = 0; i < kUnrolled; i++) step();
       }
-      for (; k > 0; k--) step();
-      if (part == 1) break;
-      fetch_c();
-      k = last;
-    }
+      for (; k > last; k--) step();
+    };
+    steps(k > kLast ? kLast : k, false);
+    steps(0, true);
   } else {
-    fetch_c();
-    for (int64_t k = s.depth; k > 0; k--) step();
+    LZ_UNROLL for (int v = 0; v < Vectors; v += Vectors > 1 ? Vectors - 1 : 1) {
+      LZ_UNROLL for (int r = 0; r < Rows; r++) __builtin_prefetch(c + r * s.c_row + v * N, 1);
+    }
+    for (; k > 0; k--) step();
   }
   finish<Rows, Vectors>(sum, s, addend, c);
 }
 
 using Tile = void (*)(const GemmSliver&, const float* a, const float* addend, const float* next, float* c);
 
-template <int Rows, int Vectors, bool Lines, int Fetches = 0>
+template <int Rows, int Vectors, Operands Are, int Fetches = 0>
 Tile tile_for(int64_t rows) {
   if constexpr (Rows > 1) {
-    if (rows < Rows) return tile_for<Rows - 1, Vectors, Lines, Fetches>(rows);
+    if (rows < Rows) return tile_for<Rows - 1, Vectors, Are, Fetches>(rows);
   }
-  return tile_of<Rows, Vectors, Lines, Fetches, false>;
+  return tile_of<Rows, Vectors, Are, Fetches>;
 }
 
 // The tiles of a sliver, each by choose(its rows).
@@ -162,20 +170,21 @@ HWY_INLINE void tiles(const GemmSliver& s, F choose) {
 
 void sliver(const GemmSliver& s) {
   if (s.next && s.a_step == 1 && s.columns > lanes())
-    return tiles(s, [](int64_t rows) { return tile_for<kHeight, 2, true, kGemmAhead>(rows); });
+    return tiles(s, [](int64_t rows) { return tile_for<kHeight, 2, Operands::lines, kGemmAhead>(rows); });
   tiles(s, [wide = s.columns > lanes(), lines = s.a_step == 1](int64_t rows) {
-    return wide    ? lines ? tile_for<kHeight, 2, true>(rows) : tile_for<kHeight, 2, false>(rows)
-           : lines ? tile_for<kHeight, 1, true>(rows)
-                   : tile_for<kHeight, 1, false>(rows);
+    return wide    ? lines ? tile_for<kHeight, 2, Operands::lines>(rows)
+                           : tile_for<kHeight, 2, Operands::columns>(rows)
+           : lines ? tile_for<kHeight, 1, Operands::lines>(rows)
+                   : tile_for<kHeight, 1, Operands::columns>(rows);
   });
 }
 
-template <int Vectors, bool Lines>
+template <int Vectors, Operands Are>
 Tile wide_tile_for(int64_t columns, int64_t rows) {
   if constexpr (Vectors > 1) {
-    if (columns <= (Vectors - 1) * lanes()) return wide_tile_for<Vectors - 1, Lines>(columns, rows);
+    if (columns <= (Vectors - 1) * lanes()) return wide_tile_for<Vectors - 1, Are>(columns, rows);
   }
-  return tile_for<kWideHeight, Vectors, Lines, kFetches>(rows);
+  return tile_for<kWideHeight, Vectors, Are, kFetches>(rows);
 }
 
 template <int Vectors>
@@ -183,7 +192,7 @@ Tile packing_tile_for(int64_t columns) {
   if constexpr (Vectors > 1) {
     if (columns <= (Vectors - 1) * lanes()) return packing_tile_for<Vectors - 1>(columns);
   }
-  return tile_of<kWideHeight, Vectors, true, 0, true>;
+  return tile_of<kWideHeight, Vectors, Operands::packing_wide, 0>;
 }
 
 void wide_sliver(const GemmSliver& s) {
@@ -198,8 +207,8 @@ void wide_sliver(const GemmSliver& s) {
     return wide_sliver(rest);
   }
   tiles(s, [&s](int64_t rows) {
-    return s.a_step == 1 ? wide_tile_for<kWideVectors, true>(s.columns, rows)
-                         : wide_tile_for<kWideVectors, false>(s.columns, rows);
+    return s.a_step == 1 ? wide_tile_for<kWideVectors, Operands::lines>(s.columns, rows)
+                         : wide_tile_for<kWideVectors, Operands::packed>(s.columns, rows);
   });
 }
 
