@@ -11,7 +11,7 @@
 #include "kernels/attention.h"
 #include "kernels/blas.h"
 #include "kernels/families.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm_tiles.h"
 #include "kernels/source.h"
 #include "simd/attention.h"
 #include "simd/halves.h"
@@ -19,7 +19,8 @@
 namespace lazuli {
 namespace {
 
-constexpr int64_t kRows = 64, kColumns = kAttentionColumns;
+// Queries of a block at most, and where there would be fewer blocks than many threads have work for.
+constexpr int64_t kRows = 96, kFewerRows = 60, kManyBlocks = 32, kColumns = kAttentionColumns;
 
 struct Matrix {
   const float* data;
@@ -136,17 +137,22 @@ void attention(const lz_call& call) {
   if (attention_of_few(call, p, out)) return finish(call, o, out);
   const Source q = float_rows(call, call.in[0]), k = float_rows(call, call.in[1]),
                v = float_rows(call, call.in[2]);
-  const int64_t blocks = (p.rows + kRows - 1) / kRows;
+  const int64_t heads = p.batch * p.heads;
+  const int64_t most = heads * parts(p.rows, kRows) < kManyBlocks ? kFewerRows : kRows;
+  // Whole tiles.
+  const int64_t height = gemm_height(),
+                rows = std::min(most, parts(even_part(p.rows, most), height) * height);
+  const int64_t blocks = parts(p.rows, rows);
   const double price =
-      double(std::min(p.rows, kRows)) * double(p.columns) * (1.2 + 0.02 * double(p.depth + p.width));
-  parallel(call, p.batch * p.heads * blocks, price, [&](int64_t begin, int64_t end) {
+      double(std::min(p.rows, rows)) * double(p.columns) * (1.2 + 0.02 * double(p.depth + p.width));
+  parallel(call, heads * blocks, price, [&](int64_t begin, int64_t end) {
     const AttentionTable& table = attention_table();
     alignas(64) float block[kRows * kColumns];
     float max[kRows], sum[kRows], factor[kRows];
     for (int64_t item = begin; item < end; item++) {
       const int64_t head = item / blocks, b = head / p.heads, h = head % p.heads,
                     kv = h / (p.heads / p.kv_heads);
-      const int64_t row = item % blocks * kRows, m = std::min(kRows, p.rows - row);
+      const int64_t row = item % blocks * rows, m = std::min(rows, p.rows - row);
       const Matrix qm = matrix(q, b, h), km = matrix(k, b, kv), vm = matrix(v, b, kv);
       float* to = out + (head * p.rows + row) * p.width;
       std::fill_n(max, m, -INFINITY);

@@ -49,15 +49,27 @@ void online_softmax(float* scores, int64_t rows, int64_t n, int64_t stride, floa
                     float* rescale) {
   const Floats d;
   const int64_t N = int64_t(hn::Lanes(d));
-  for (int64_t row = 0; row < rows; row++, scores += stride) {
+  const auto raise = [&](int64_t row) HWY_ATTR LZ_INLINE_LAMBDA {
+    const float* x = scores + row * stride;
     V top = hn::Set(d, max[row]);
-    for (int64_t i = 0; i < n; i += N) top = hn::Max(take(scores, i, n, -INFINITY), top);
-    const float high = hn::GetLane(hn::MaxOfLanes(d, top));
-    // Where nothing but −∞ has been seen there is no maximum to subtract; every exponential is 0.
-    const float shift = high == -INFINITY ? 0 : high;
-    rescale[row] = expf(max[row] - shift);
-    sum[row] = sum[row] * rescale[row] + exponentials(scores, n, shift);
-    max[row] = high;
+    for (int64_t i = 0; i < n; i += N) top = hn::Max(take(x, i, n, -INFINITY), top);
+    return hn::GetLane(hn::MaxOfLanes(d, top));
+  };
+  for (int64_t first = 0; first < rows; first += N) {
+    const int64_t count = rows - first < N ? rows - first : N;
+    HWY_ALIGN float high[hn::MaxLanes(d)], shift[hn::MaxLanes(d)];
+    for (int64_t i = 0; i < count; i++) {
+      high[i] = raise(first + i);
+      // Where nothing but −∞ has been seen there is no maximum to subtract; every exponential is 0.
+      shift[i] = high[i] == -INFINITY ? 0 : high[i];
+    }
+    const V fall = hn::Sub(take(max + first, 0, count, -INFINITY), hn::Load(d, shift));
+    put(exp_nonpositive(d, fall), rescale + first, 0, count);
+    for (int64_t i = 0; i < count; i++) {
+      const int64_t row = first + i;
+      sum[row] = sum[row] * rescale[row] + exponentials(scores + row * stride, n, shift[i]);
+      max[row] = high[i];
+    }
   }
 }
 
