@@ -8,8 +8,12 @@ import { DeviceError } from "../graph/errors"
 import type { Memory, MemoryStats } from "../graph/storage"
 import { type Bytes, bytesIn } from "./memory-budget"
 
-/** The limit is looked at after so many allocated bytes at the latest: another thread may have changed it. */
+/**
+ * The limit is looked at after so many allocated bytes, or this part of what was free, at the latest: other threads take memory, too, and
+ * may have changed it.
+ */
 const LOOK_AFTER = 4 * 2 ** 20
+const PART_OF_FREE = 1 / 64
 
 /** A collection before dead arrays are looked for: none, of what is young, or of all. */
 export type Collection = "none" | "young" | "all"
@@ -117,8 +121,9 @@ export class MemoryLimit {
     const free = limit - (active - scratch)
     if (memory !== this.home) return free
     if (wait) this.uncounted = 0
-    this.free = Math.min(LOOK_AFTER, free - this.uncounted)
+    const certain = free - this.uncounted
+    this.free = Math.min(Math.max(LOOK_AFTER, certain * PART_OF_FREE), certain)
     this.taken = 0
-    return free - this.uncounted
+    return certain
   }
 }

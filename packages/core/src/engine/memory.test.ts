@@ -143,6 +143,19 @@ describe("a memory limit", () => {
     expect(limit.admits(0)).toBe(false)
   })
 
+  test("is looked at again before more than a part of what was free is taken: others take memory, too", () => {
+    const limit = limited(0)
+    state.limit = 64 * 2 ** 30
+    reserve(limit, 100)
+    expect(limit.admits(2 ** 30)).toBe(true)
+    expect(limit.admits(2 ** 30 + 1)).toBe(false)
+    state.limit = 8 * 2 ** 20
+    limit.forget()
+    reserve(limit, 100)
+    expect(limit.admits(4 * 2 ** 20)).toBe(true)
+    expect(limit.admits(4 * 2 ** 20 + 1)).toBe(false)
+  })
+
   test("counts what was allocated since work was waited for as well as what is in use", () => {
     const limit = limited(400)
     limit.note(memory, 500)
