@@ -29,8 +29,11 @@ export interface Located {
 export interface World extends Located {
   /** Bytes of that memory. */
   bytesOf(node: Node): number
-  /** True if nothing but the application, which runs now, can read that memory any more, and that its stream may write to it. */
-  isSpent(input: Node, application: Application): boolean
+  /**
+   * True if nothing but the application, which runs now, and so many views (0) can read that memory any more, and that its stream may write
+   * to it.
+   */
+  isSpent(input: Node, application: Application, views?: number): boolean
 }
 
 /** The ways in which an application is evaluated. */
@@ -222,9 +225,9 @@ export const storages: World = {
   offsetOf: (node) => node.offset,
   stridesOf: (node) => node.strides,
   bytesOf: (node) => node.storage?.nbytes ?? 0,
-  isSpent(input, application) {
+  isSpent(input, application, views) {
     if (input.handles !== 0 || input.uses !== 1) return false
     const { storage } = input
-    return storage !== null && isOwn(storage, application) && !isKeptForTrace(application)
+    return storage !== null && isOwn(storage, application, views) && !isKeptForTrace(application)
   },
 }

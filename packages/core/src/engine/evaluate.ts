@@ -52,8 +52,9 @@ import {
 } from "./outputs"
 import { detach, releaseIfDead, retain } from "./past-graphs"
 import { schedule } from "./schedule"
-import { Evaluation, isWorthParting, viewsInTheWay } from "./undo"
+import { Evaluation, isWorthParting } from "./undo"
 import { runUpdate } from "./update-in-place"
+import { viewsInTheWay } from "./views-in-the-way"
 
 const NO_INPUTS: readonly Node[] = []
 const NO_ORDER: readonly Application[] = []

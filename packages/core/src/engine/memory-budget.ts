@@ -30,17 +30,17 @@ import {
 } from "./assignment"
 import { Block } from "./memory-block"
 import {
-  arePartsOf,
   bytesBeside,
   type Evaluation,
   type Former,
   type History,
   isFull,
   isWorthParting,
+  overwritesFirst,
   undoOf,
-  viewsInTheWay,
   writesOver,
 } from "./undo"
+import { arePartsOf, bytesOfViews, viewsInTheWay } from "./views-in-the-way"
 
 /** Bytes of several memories. */
 export type Bytes = ReadonlyMap<Memory, number>
@@ -140,7 +140,7 @@ function largeBytes(application: Application, extent: Extent, evaluation: Evalua
   }
   const backend = backendFor(stream.device)
   const encoder = backend.queue.lower(application)
-  if (!encoder?.overwrites?.(application, 0).includes(0)) return resultBytes(application)
+  if (!overwritesFirst(encoder, application)) return resultBytes(application)
   if (storages.isSpent(first, application)) return bytesBeside(application)
   if (writesOver(application, backend, encoder, evaluation)) {
     const part = bytesBeside(application)
@@ -163,10 +163,8 @@ function largeBytes(application: Application, extent: Extent, evaluation: Evalua
 /** Notes what views that an evaluation makes of an array will cost an update of it, if their handles are alive. */
 function noteViews(node: Node, extent: Extent, { order }: Evaluation): void {
   const views = order.filter((each) => each.handles > 0 && wayOf(each) === Way.View && shownBy(each) === node)
-  let bytes = 0
-  for (const view of views) bytes += view.nbytes
   if (!arePartsOf(node.nbytes, views)) extent.copied += node.nbytes
-  else if (bytes >= LARGE_PART) {
+  else if (bytesOfViews(views) >= LARGE_PART) {
     extent.copied += MANY_VALUES
     extent.shared += MANY_VALUES
   }
@@ -266,8 +264,8 @@ class Estimate implements History {
   stridesOf = (node: Node): Strides | null => this.layoutOf(node).strides
   bytesOf = (node: Node): number => this.blockOf(node)?.nbytes ?? 0
 
-  isSpent(input: Node, application: Application): boolean {
-    return this.isLast(input) && this.owns(input, application) && !isKeptForTrace(application)
+  isSpent(input: Node, application: Application, views = 0): boolean {
+    return this.isLast(input) && this.owns(input, application, views) && !isKeptForTrace(application)
   }
 
   owns(node: Node, application: Application, views = 0): boolean {

@@ -2,21 +2,20 @@
  * Writes in place where the old handle may be alive. Whether it is, only a garbage collection tells, which costs more than a small update.
  * So the update writes at once, and what it overwrites is kept: the old node is pending again, as the new one with that put back. Whoever
  * reads it computes it like any other pending node, and once its handle is found dead it is forgotten. Here is who may be written over, and
- * how much is kept; update-in-place.ts does it, memory.ts forgets. Views that the same evaluation made, as of the part that a new one of it
- * was computed from, have handles that may be as dead: they get memory of their own before.
+ * how much is kept; update-in-place.ts does it, memory.ts forgets, and views-in-the-way.ts tells what else has to give way.
  */
 import type { Backend, Encoder } from "../graph/backend"
 import { calls } from "../graph/calls"
 import type { Stream } from "../graph/device"
 import { type Application, inTrace, Mark, type Node, type Undo } from "../graph/graph"
-import { isKeptForTrace, isOwn, overlays, storages, type World } from "./assignment"
+import { isOwn, overlays, storages, type World } from "./assignment"
 
 /** Copying smaller arrays costs less than a look for dead handles. */
 const LEAST_BYTES = 2 ** 20
 /** Former values of one memory, which share a look for dead handles. */
 const MOST_VALUES = 256
 /** The part of the array's bytes that may be kept for all of them, besides a few bytes of indices. */
-const SHARE = 1 / 8
+export const SHARE = 1 / 8
 const INDICES = 4096
 
 /** A former value. */
@@ -56,7 +55,7 @@ export interface History extends World {
 }
 
 /** The history of evaluation. */
-const evaluated: History = {
+export const evaluated: History = {
   ...storages,
   usesOf: (node) => node.uses,
   formerOf: undoOf,
@@ -118,10 +117,13 @@ export function bytesBeside({ inputs }: Node): number {
   return bytes
 }
 
+/** True if an array is so large that copying it costs more than copying a part of it first. */
+export const isWorthParting = ({ nbytes }: { readonly nbytes: number }): boolean => nbytes >= LEAST_BYTES
+
 /** True if nothing but a handle, or a former value, can still read an update's first input. */
 function mayUndo(application: Application, evaluation: Evaluation, history: History, views: number): boolean {
-  const { primitive, inputs, nbytes, stream } = application
-  if (nbytes < LEAST_BYTES || primitive.rules.undo === undefined) return false
+  const { primitive, inputs, stream } = application
+  if (!isWorthParting(application) || primitive.rules.undo === undefined) return false
   // A trace may want the graphs of both.
   if (inTrace() || calls.recorder !== null || application.mark !== Mark.None) return false
   const [old] = inputs
@@ -138,6 +140,10 @@ function mayUndo(application: Application, evaluation: Evaluation, history: Hist
   )
 }
 
+/** True if an encoder may write an update's result over its first input. */
+export const overwritesFirst = (encoder: Encoder | null, application: Application): boolean =>
+  encoder?.overwrites?.(application, 0).includes(0) === true
+
 /**
  * True if a backend writes an update over its first input, though that has a handle, or a former value. `evaluation` is null where
  * somebody else reads arrays meanwhile.
@@ -151,60 +157,9 @@ export function writesOver(
   views = 0,
 ): boolean {
   if (evaluation === null || queue.isIdle?.(application.stream) !== true) return false
-  if (!encoder?.overwrites?.(application, 0).includes(0) || !mayUndo(application, evaluation, history, views))
+  if (!overwritesFirst(encoder, application) || !mayUndo(application, evaluation, history, views))
     return false
-  const { inputs } = application
-  return isOfStream(inputs, application.stream)
-}
-
-/** True if an array is so large that copying it costs more than copying a part of it first. */
-export const isWorthParting = ({ nbytes }: { readonly nbytes: number }): boolean => nbytes >= LEAST_BYTES
-
-/** True if views of an array of so many bytes are so small that they rather get memory of their own. */
-export const arePartsOf = (nbytes: number, views: readonly Node[]): boolean => {
-  let bytes = 0
-  for (const view of views) bytes += view.nbytes
-  return bytes <= nbytes * SHARE
-}
-
-/**
- * The views, of those that the evaluation has `made`, that alone keep an update from being written over its first input, and get memory of
- * their own before it.
- */
-export function viewsInTheWay(
-  application: Application,
-  backend: Backend,
-  evaluation: Evaluation,
-  made: readonly Node[],
-  history: History = evaluated,
-): readonly Node[] {
-  const { inputs, nbytes, primitive, stream } = application
-  if (!isWorthParting(application) || primitive.rules.undo === undefined) return NO_VIEWS
-  const [old] = inputs
-  if (history.owns(old, application, 0)) return NO_VIEWS
-  const views = made.filter((view) => view !== old && history.shareMemory(view, old))
-  if (views.length === 0 || !arePartsOf(nbytes, views) || views.some((view) => view.stream !== stream))
-    return NO_VIEWS
-  const encoder = backend.queue.lower(application)
-  const isWritten = isSpentBut(views.length, application, encoder, history)
-  return isWritten || writesOver(application, backend, encoder, evaluation, history, views.length)
-    ? views
-    : NO_VIEWS
-}
-
-const NO_VIEWS: readonly Node[] = []
-
-/** True if an update would be given its first input but for so many views of that. */
-function isSpentBut(
-  views: number,
-  application: Application,
-  encoder: Encoder | null,
-  history: History,
-): boolean {
-  const [old] = application.inputs
-  if (old.handles > 0 || history.usesOf(old) !== 1 || isKeptForTrace(application)) return false
-  if (!history.owns(old, application, views) || !overlays(history, application, old)) return false
-  return encoder?.overwrites?.(application, 0).includes(0) === true
+  return isOfStream(application.inputs, application.stream)
 }
 
 /** True if what fails to make the inputs is known to fail once the stream's work has run. */
