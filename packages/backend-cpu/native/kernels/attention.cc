@@ -21,6 +21,8 @@ namespace {
 
 // Queries of a block at most, and where there would be fewer blocks than many threads have work for.
 constexpr int64_t kRows = 96, kFewerRows = 60, kManyBlocks = 32, kColumns = kAttentionColumns;
+// The gradient has two blocks in the caches.
+constexpr int64_t kGradientRows = 64;
 
 struct Matrix {
   const float* data;
@@ -205,8 +207,8 @@ void attention_vjp(const lz_call& call) {
       100;
   parallel(call, p.batch * p.kv_heads, price, [&](int64_t begin, int64_t end) {
     const AttentionTable& table = attention_table();
-    alignas(64) float block[kRows * kColumns], gradient[kRows * kColumns];
-    float delta[kRows];
+    alignas(64) float block[kGradientRows * kColumns], gradient[kGradientRows * kColumns];
+    float delta[kGradientRows];
     for (int64_t item = begin; item < end; item++) {
       const int64_t b = item / p.kv_heads, kv = item % p.kv_heads;
       const Matrix km = matrix(k, b, kv), vm = matrix(v, b, kv);
@@ -216,8 +218,8 @@ void attention_vjp(const lz_call& call) {
       for (int64_t h = kv * group; h < (kv + 1) * group; h++) {
         const Matrix qm = matrix(q, b, h), om = matrix(o, b, h), gm = matrix(g, b, h);
         const int64_t head = b * p.heads + h;
-        for (int64_t row = 0; row < p.rows; row += kRows) {
-          const int64_t m = std::min(kRows, p.rows - row), columns = p.visible(row + m);
+        for (int64_t row = 0; row < p.rows; row += kGradientRows) {
+          const int64_t m = std::min(kGradientRows, p.rows - row), columns = p.visible(row + m);
           float* query = to_q + (head * p.rows + row) * p.depth;
           if (columns == 0 || p.width == 0 || p.depth == 0) {
             std::fill_n(query, m * p.depth, 0.0f);
