@@ -302,6 +302,10 @@ const memory: Memory = {
     const { limit, cacheLimit, ...counts } = native.memory()
     return { ...counts, limit: boundOf(limit), cacheLimit: boundOf(cacheLimit) }
   },
+  free() {
+    runIdle()
+    return native.freeMemory()
+  },
   *storages() {
     for (const storage of storages) if (storage.refs > 0) yield storage
   },

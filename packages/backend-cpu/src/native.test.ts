@@ -97,6 +97,8 @@ describe("memory", () => {
     native.allocate(s, 1 << 22)
     expect(native.memory().active - before.active).toBe(1 << 22)
     expect(native.memory().buffers - before.buffers).toBe(1)
+    const { limit, active, scratch } = native.memory()
+    expect(native.freeMemory()).toBe(limit - (active - scratch))
     expect(native.address(s) % 4096n).toBe(0n)
     const at = native.address(s)
     native.free(s)

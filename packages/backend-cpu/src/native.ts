@@ -117,6 +117,8 @@ export interface Native {
   pressCollector(): void
 
   memory(): NativeMemory
+  /** The limit without what is in use, scratch apart; see {@link memory}. */
+  freeMemory(): number
   setMemoryLimit(bytes: number): void
   setCacheLimit(bytes: number): void
   clearCache(): void

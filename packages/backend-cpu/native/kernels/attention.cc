@@ -19,10 +19,8 @@
 namespace lazuli {
 namespace {
 
-// Queries of a block at most, and where there would be fewer blocks than many threads have work for.
-constexpr int64_t kRows = 96, kFewerRows = 60, kManyBlocks = 32, kColumns = kAttentionColumns;
-// The gradient has two blocks in the caches.
-constexpr int64_t kGradientRows = 64;
+// Queries of a block, at most. The gradient keeps two blocks of scores in the caches, which are smaller.
+constexpr int64_t kRows = 96, kGradientRows = 64, kColumns = kAttentionColumns;
 
 struct Matrix {
   const float* data;
@@ -139,15 +137,13 @@ void attention(const lz_call& call) {
   if (attention_of_few(call, p, out)) return finish(call, o, out);
   const Source q = float_rows(call, call.in[0]), k = float_rows(call, call.in[1]),
                v = float_rows(call, call.in[2]);
-  const int64_t heads = p.batch * p.heads;
-  const int64_t most = heads * parts(p.rows, kRows) < kManyBlocks ? kFewerRows : kRows;
-  // Whole tiles.
-  const int64_t height = gemm_height(),
-                rows = std::min(most, parts(even_part(p.rows, most), height) * height);
+  // Whole tiles but for the last one's. How many heads there are changes no block, and so no rounding.
+  const int64_t height = gemm_height();
+  const int64_t rows = std::min(kRows, parts(even_part(p.rows, kRows), height) * height);
   const int64_t blocks = parts(p.rows, rows);
   const double price =
       double(std::min(p.rows, rows)) * double(p.columns) * (1.2 + 0.02 * double(p.depth + p.width));
-  parallel(call, heads * blocks, price, [&](int64_t begin, int64_t end) {
+  parallel(call, p.batch * p.heads * blocks, price, [&](int64_t begin, int64_t end) {
     const AttentionTable& table = attention_table();
     alignas(64) float block[kRows * kColumns];
     float max[kRows], sum[kRows], factor[kRows];

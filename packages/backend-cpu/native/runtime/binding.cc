@@ -455,6 +455,12 @@ napi_value memory_stats(Call& call) {
                       {"cacheLimit", number(now.cache_limit)}});
 }
 
+// Asked before each evaluation of much memory, where an object would take longer than the answer.
+napi_value free_memory(Call& call) {
+  const MemoryStats now = memory().stats();
+  return call.number(double(now.limit) - double(now.active - now.scratch));
+}
+
 napi_value set_memory_limit(Call& call) {
   return memory().set_limit(size_t(call.integer(0, "bytes"))), nullptr;
 }
@@ -514,6 +520,7 @@ constexpr Function kFunctions[] = {
     {"poll", poll},
     {"pressCollector", press_collector},
     {"memory", memory_stats},
+    {"freeMemory", free_memory},
     {"setMemoryLimit", set_memory_limit},
     {"setCacheLimit", set_cache_limit},
     {"clearCache", clear_cache},

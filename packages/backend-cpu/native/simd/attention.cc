@@ -57,7 +57,7 @@ void online_softmax(float* scores, int64_t rows, int64_t n, int64_t stride, floa
   };
   for (int64_t first = 0; first < rows; first += N) {
     const int64_t count = rows - first < N ? rows - first : N;
-    HWY_ALIGN float high[hn::MaxLanes(d)], shift[hn::MaxLanes(d)];
+    HWY_ALIGN float high[hn::MaxLanes(d)], shift[hn::MaxLanes(d)] = {};
     for (int64_t i = 0; i < count; i++) {
       high[i] = raise(first + i);
       // Where nothing but −∞ has been seen there is no maximum to subtract; every exponential is 0.

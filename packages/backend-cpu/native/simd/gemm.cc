@@ -70,14 +70,14 @@ HWY_INLINE void finish(V (&sum)[Rows][Vectors], const GemmSliver& s, const float
 }
 
 enum class Operands {
-  columns,       // those of a are contiguous
-  lines,         // rows of a are
+  columns,       // a's columns are contiguous
+  lines,         // a's rows are contiguous
   packed,        // both are packed for wide tiles, whose steps the compiler then knows
-  packing_wide,  // as lines, and b is packed, which memory has not given yet
+  packing_wide,  // as `lines`, and b, which memory has not given yet, is packed on the way
 };
 
 // Three rows of a share a pointer, so that a tile's addresses fit into registers. `Fetches`: so many lines
-// from `next` on come into the caches for four steps.
+// from `next` on come into the caches for every four steps.
 template <int Rows, int Vectors, Operands Are, int Fetches>
 HWY_NOINLINE void tile_of(const GemmSliver& s, const float* a, const float* addend, const float* next,
                           float* c) {

@@ -30,8 +30,8 @@ export interface World extends Located {
   /** Bytes of that memory. */
   bytesOf(node: Node): number
   /**
-   * True if nothing but the application, which runs now, and so many views (0) can read that memory any more, and that its stream may write
-   * to it.
+   * True if nothing but the application, which runs now, and that many `views` of it, none by default, can read that memory any more, and
+   * if the application's stream may write to it.
    */
   isSpent(input: Node, application: Application, views?: number): boolean
 }

@@ -8,12 +8,8 @@ import { DeviceError } from "../graph/errors"
 import type { Memory, MemoryStats } from "../graph/storage"
 import { type Bytes, bytesIn } from "./memory-budget"
 
-/**
- * The limit is looked at after so many allocated bytes, or this part of what was free, at the latest: other threads take memory, too, and
- * may have changed it.
- */
+/** The limit is looked at after so many allocated bytes at the latest: another thread may have changed it. */
 const LOOK_AFTER = 4 * 2 ** 20
-const PART_OF_FREE = 1 / 64
 
 /** A collection before dead arrays are looked for: none, of what is young, or of all. */
 export type Collection = "none" | "young" | "all"
@@ -23,6 +19,8 @@ type Lacking = readonly [memory: Memory, bytes: number]
 
 /** A backend's account of its memory. Released memory is only counted once the work before it is done. */
 export const statsOf = ({ memory }: Backend): MemoryStats => (memory.stats as () => MemoryStats)()
+
+const freeOf = ({ active, scratch = 0, limit }: MemoryStats): number => limit - (active - scratch)
 
 /** Waits for all work of a backend. */
 export function drain({ queue }: Backend): void {
@@ -117,13 +115,11 @@ export class MemoryLimit {
   private freeBytes(memory: Memory, wait: boolean): number {
     if (memory.stats === undefined) return Infinity
     if (wait) drain(backendOf(memory))
-    const { active, scratch = 0, limit } = memory.stats()
-    const free = limit - (active - scratch)
+    const free = memory.free?.() ?? freeOf(memory.stats())
     if (memory !== this.home) return free
     if (wait) this.uncounted = 0
-    const certain = free - this.uncounted
-    this.free = Math.min(Math.max(LOOK_AFTER, certain * PART_OF_FREE), certain)
+    this.free = Math.min(LOOK_AFTER, free - this.uncounted)
     this.taken = 0
-    return certain
+    return free - this.uncounted
   }
 }

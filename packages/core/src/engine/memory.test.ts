@@ -143,17 +143,14 @@ describe("a memory limit", () => {
     expect(limit.admits(0)).toBe(false)
   })
 
-  test("is looked at again before more than a part of what was free is taken: others take memory, too", () => {
-    const limit = limited(0)
-    state.limit = 64 * 2 ** 30
-    reserve(limit, 100)
-    expect(limit.admits(2 ** 30)).toBe(true)
-    expect(limit.admits(2 ** 30 + 1)).toBe(false)
-    state.limit = 8 * 2 ** 20
-    limit.forget()
-    reserve(limit, 100)
-    expect(limit.admits(4 * 2 ** 20)).toBe(true)
-    expect(limit.admits(4 * 2 ** 20 + 1)).toBe(false)
+  test("is asked of a memory that tells free bytes alone", () => {
+    const limit = new MemoryLimit()
+    const told = { ...memory, free: () => 300 }
+    limit.home = told
+    const needed = new Map([[told, 200]])
+    limit.reserve("eval", needed, () => needed, null)
+    expect(limit.admits(300)).toBe(true)
+    expect(limit.admits(301)).toBe(false)
   })
 
   test("counts what was allocated since work was waited for as well as what is in use", () => {

@@ -75,6 +75,8 @@ export interface Memory {
   /** Weak references, if supported. */
   readonly tracker?: Tracker
   stats?(): MemoryStats
+  /** The limit without what {@link stats} counts as active, scratch apart, where that is found faster. */
+  free?(): number
   /** The blocks in use, for `mx.memoryReport()`. */
   storages?(): Iterable<Storage>
   /** The bytes that an allocation of `nbytes` counts towards the limit, if more. */
