@@ -115,8 +115,8 @@ HWY_NOINLINE void tile_of(const GemmSliver& s, const float* a, const float* adde
     }
     b += b_step;
   };
-  // Memory of c that nobody has used for a while arrives while the sums run.
   int64_t k = s.depth;
+  // Memory of c that nobody has used for a while arrives while the sums run.
   if constexpr (Fetches > 0) {
     // Not so early that it is gone again, and a row at a time: all at once would keep a and b waiting.
     constexpr int64_t kUnrolled = 4, kLast = kUnrolled * Rows;

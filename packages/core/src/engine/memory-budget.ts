@@ -170,7 +170,7 @@ function noteViews(node: Node, extent: Extent, { order }: Evaluation): void {
   }
 }
 
-/** Measures a schedule that takes memory of one device; the answer is good until the next call. For `wanted` see {@link writesOver}. */
+/** Measures a schedule that takes memory of one device; the answer is good until the next call. For `evaluation` see {@link writesOver}. */
 export function measure(
   order: readonly Application[],
   roots: readonly Node[],

@@ -75,7 +75,7 @@ export interface Memory {
   /** Weak references, if supported. */
   readonly tracker?: Tracker
   stats?(): MemoryStats
-  /** The limit without what {@link stats} counts as active, scratch apart, where that is found faster. */
+  /** The bytes that are free under the limit, scratch counted as free, for backends that tell them faster than all of {@link stats}. */
   free?(): number
   /** The blocks in use, for `mx.memoryReport()`. */
   storages?(): Iterable<Storage>
