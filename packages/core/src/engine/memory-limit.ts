@@ -55,12 +55,7 @@ export class MemoryLimit {
 
   /** True if so many bytes are certainly free under the limit, where all is allocated in one memory. */
   admits(most: number): boolean {
-    return (
-      this.home !== null &&
-      !this.isMixed &&
-      streamsAreOnCpu() &&
-      (this.taken + most <= this.free || this.home.stats === undefined)
-    )
+    return this.home !== null && !this.isMixed && streamsAreOnCpu() && this.isSurelyFree(this.home, most)
   }
 
   /**
@@ -107,9 +102,13 @@ export class MemoryLimit {
 
   /** The same, without waiting where that can be. */
   private readonly admitsSurely = (memory: Memory, bytes: number): boolean =>
-    (memory === this.home && this.taken + bytes <= this.free) ||
-    this.freeBytes(memory, false) >= bytes ||
-    this.hasFree(memory, bytes)
+    this.isSurelyFree(memory, bytes) || this.hasFree(memory, bytes)
+
+  /** True if so many bytes are free, whatever the work under way still takes. */
+  private isSurelyFree(memory: Memory, bytes: number): boolean {
+    if (memory === this.home && this.taken + bytes <= this.free) return true
+    return this.freeBytes(memory, false) >= bytes
+  }
 
   /** Free bytes under a memory's limit: certainly so many, or, once all work is waited for, exactly. */
   private freeBytes(memory: Memory, wait: boolean): number {

@@ -109,8 +109,11 @@ test("small storages go in groups, which are used again", () => {
 })
 
 describe("a memory limit", () => {
-  const state = { active: 0, drained: 0, limit: 1000 }
-  const stats = () => ({ active: state.active, peak: 0, cache: 0, buffers: 0, limit: state.limit })
+  const state = { active: 0, drained: 0, looks: 0, limit: 1000 }
+  const stats = () => {
+    state.looks++
+    return { active: state.active, peak: 0, cache: 0, buffers: 0, limit: state.limit }
+  }
   const memory: Memory = { ...reference.memory, name: "counted", stats }
   registerBackend({
     ...reference,
@@ -120,7 +123,7 @@ describe("a memory limit", () => {
     queue: { ...reference.queue, drain: () => state.drained++ },
   })
   const limited = (active: number): MemoryLimit => {
-    Object.assign(state, { active, drained: 0, limit: 1000 })
+    Object.assign(state, { active, drained: 0, looks: 0, limit: 1000 })
     const limit = new MemoryLimit()
     limit.home = memory
     return limit
@@ -132,15 +135,19 @@ describe("a memory limit", () => {
 
   test("is looked at once, and then known for as many bytes as were free", () => {
     const limit = limited(400)
-    expect(limit.admits(10)).toBe(false)
+    expect(limit.admits(10)).toBe(true)
     reserve(limit, 100)
-    expect(state.drained).toBe(0)
     expect(limit.admits(600)).toBe(true)
     limit.note(memory, 500)
     expect(limit.admits(100)).toBe(true)
+    expect(state.looks).toBe(1)
     expect(limit.admits(101)).toBe(false)
+    expect(state.looks).toBe(2)
+    expect(state.drained).toBe(0)
+    state.limit = 300
+    expect(limit.admits(1)).toBe(true)
     limit.forget()
-    expect(limit.admits(0)).toBe(false)
+    expect(limit.admits(1)).toBe(false)
   })
 
   test("is asked of a memory that tells free bytes alone", () => {
