@@ -69,18 +69,18 @@ test("a thread with flags of its own stays flat in a process whose flags are fro
 })
 
 test("collections that find nothing become rare, until one finds something", () => {
-  // The clock stands still but for collections, which take 1 ms, and steps of 60 ms.
+  // The clock stands still but for collections, which take 1 ms, and steps of 240 ms.
   const code = `
     let now = 1e6, collections = 0
     performance.now = () => now
     const { gc } = globalThis
     globalThis.gc = (options) => { collections++; now += 1; gc(options) }
-    const x = mx.zeros([2 ** 21])
+    const x = mx.zeros([2 ** 22])
     mx.eval(x)
     const during = (steps, f) => {
       const before = collections
       for (let i = 0; i < steps; i++) {
-        now += 60
+        now += 240
         f()
       }
       return collections - before

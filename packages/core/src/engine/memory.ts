@@ -29,8 +29,10 @@ const MOST_SPARED = 16
 const LARGE_OLD = 64 * 2 ** 20
 /** After this many allocated bytes a poll may pay already: where polls take little of the time that passes. */
 const SMALL_BUDGET = 4 * 2 ** 20
-/** A poll that may pay takes at most one part in this many of the time since the last one. */
+/** A poll that may pay takes at most one part in this many of the time since the last one, */
 const POLL_SHARE = 50
+/** and of as much less as fewer bytes than these were allocated: it could not give back more. */
+const BYTES_TO_FIND = 64 * 2 ** 20
 /** Where polls in a row find nothing, the time until the next one is up to so many times that. */
 const LONGEST_WAIT = 16
 /**
@@ -535,7 +537,8 @@ class Lifetimes {
 
   /** True if enough time passed since the last poll that another costs nothing to speak of. */
   private mayPay(): boolean {
-    return performance.now() - this.lastPoll > POLL_SHARE * this.pollCost * this.rarity
+    const worth = Math.min(1, this.allocated / BYTES_TO_FIND)
+    return (performance.now() - this.lastPoll) * worth > POLL_SHARE * this.pollCost * this.rarity
   }
 
   /** Bytes in use, once all work is done. */
