@@ -115,6 +115,17 @@ describe("a loop of large arrays with readers that nobody evaluates", () => {
       100,
     ],
     [
+      "smaller ones, kept, of what is evaluated",
+      [100_000],
+      4000,
+      (x) => {
+        mx.eval(x)
+        losses.push(x.reshape(1000, 100).sum(1))
+        return x.add(1)
+      },
+      4000,
+    ],
+    [
       "losses of small parameters",
       [],
       300,

@@ -9,6 +9,7 @@ import { lifetimes } from "./memory"
 import { mostOf } from "./memory-budget"
 import { allocate, areReady, awaitValue, encoding, runEncoder } from "./outputs"
 import { detach } from "./past-graphs"
+import { NO_TRAVERSAL } from "./pending-weight"
 
 /** True if a kernel always runs for a primitive where there is one. */
 const isWork = ({ rules, facts }: Primitive): boolean =>
@@ -33,6 +34,8 @@ export function computeAlone(node: Node): boolean {
   if (!areReady(backend, inputs)) return false
   const encoder = backend.queue.lower(node as Application)
   if (encoder === null || encoder.overwrites !== undefined) return false
+  // As a traversal would mark it: what is about to be evaluated is not weighed as pending.
+  node.visit = NO_TRAVERSAL
   const mayShare = elementwise && backend.queue.isCertain?.(node) === true
   if (mayShare && lifetimes.place(node, backend.memory)) {
     runPlaced(node as Application, encoder)

@@ -6,6 +6,8 @@ import { GRAPH_BYTES, isLarge, Mark, type Node } from "../graph/graph"
 
 /** The number in a node's `visit` that says that it was weighed once. Traversals of evaluation have numbers above 0. */
 const WEIGHED = -1
+/** The number of a node that is evaluated without a traversal. */
+export const NO_TRAVERSAL = 2 ** 30 - 1
 let recount = WEIGHED
 
 /** A number for weighing anew what was weighed before. */
