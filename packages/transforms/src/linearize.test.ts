@@ -77,6 +77,16 @@ describe("linearize", () => {
         .item(),
     ).toBe(true)
   })
+  it("differentiates a function that sets parts of its argument", () => {
+    const [[value], linear] = linearize(
+      (v: mx.Array) => {
+        v.set([0], 5)
+        return v.multiply(v).sum()
+      },
+      [mx.array([1, 2, 3])],
+    )
+    expect([value.item(), linear(mx.array([10, 1, 1]))[0].item()]).toEqual([38, 10])
+  })
   it("says what does not fit", () => {
     const [, linear] = linearize(f, [x, y])
     expect(() => linear(mx.zeros([2]), y)).toThrowErrorMatchingInlineSnapshot(

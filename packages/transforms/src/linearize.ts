@@ -58,13 +58,14 @@ export function linearize<P extends readonly unknown[] | [], R>(
   return trace("linearize", (epoch) => {
     const given = arraysOf(primals)
     const copies = given.map((x) => traced(x))
+    const nodes = copies.map((copy) => copy.node)
     const result = f(...(withArrays(primals, copies) as P))
     checkSynchronous("linearize", result)
     const outputs = arraysOf(result)
     const start = newEpoch()
     const standIns = given.map((x, i) => (isInexact(x.dtype) ? standIn(x, i) : null))
     const targets = pushforward(
-      copies.map((copy) => copy.node),
+      nodes,
       standIns,
       outputs.map((y) => y.node),
       epoch,
