@@ -300,6 +300,41 @@ test("weights that are views, broadcast or larger than a block", () => {
   check(packed, x.index(":", "::4").swapaxes(0, 1))
 })
 
+// Scales that are copied and biases that are read where they lie have to be of one dtype, and the other way round.
+test("operands in any order in memory give the same bits", () => {
+  const strided = (a: mx.Array): mx.Array => a.swapaxes(-1, -2).contiguous().swapaxes(-1, -2)
+  const bits = (a: mx.Array): mx.Array => a.view(a.dtype.size === 2 ? mx.uint16 : mx.uint32)
+  for (const dtype of [mx.float16, mx.bfloat16, mx.float32])
+    for (const q of [
+      { bits: 8, groupSize: 32 },
+      { bits: 4 },
+      { bits: 6, groupSize: 16 },
+      { mode: "mxfp4" as const },
+    ]) {
+      const packed = mx.quantize(noise([3, 64, 128], 5).astype(dtype), q)
+      for (const transpose of [true, false])
+        for (const rows of [1, 3, 9, 40]) {
+          const x = noise([3, rows, transpose ? 128 : 64], 6).astype(dtype)
+          const rhsIndices = mx.array([2, 0, 2], mx.int32)
+          const plain = (y: mx.Array, [w, s, b]: mx.Array[]): mx.Array =>
+            mx.quantizedMatmul(y.index(1), w.index(1), s.index(1), b?.index(1), { transpose, ...q })
+          const gathered = (y: mx.Array, [w, s, b]: mx.Array[]): mx.Array =>
+            mx.gatherQmm(y, w, s, b, { rhsIndices, transpose, ...q })
+          for (const run of [plain, gathered]) {
+            const all = [x, ...packed]
+            const want = run(x, packed)
+            for (let which = 1; which < 1 << all.length; which++) {
+              const [y, ...use] = all.map((a, i) => (which & (1 << i) ? strided(a) : a))
+              expect(
+                mx.arrayEqual(bits(run(y, use)), bits(want)).item(),
+                `${dtype.name} ${JSON.stringify(q)} ${rows} ${transpose} ${which}`,
+              ).toBe(true)
+            }
+          }
+        }
+    }
+})
+
 test("NaN, infinities and a global scale", () => {
   const w = mx.concatenate(
     [mx.array([[Number.NaN, Infinity, -Infinity, 1e-40, 3e38, -0]]), noise([1, 122])],

@@ -32,7 +32,7 @@ namespace {
 Source matrices(const lz_call& call, const lz_operand& operand) {
   Source x(operand);
   const int last = x.ndim - 1;
-  return x.shape[last] == 1 || x.strides[last] == 1 ? x : densify(call, x, x.ndim - 2);
+  return x.shape[last] == 1 || x.strides[last] == 1 ? x : dense_copy(call, x, x.ndim - 2);
 }
 
 // Memory for a thread's part of a parallel loop, which must not throw; null, with a note, when there is none.
