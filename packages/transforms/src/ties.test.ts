@@ -42,3 +42,11 @@ test("extremes of a reduction share", () => {
   const [, [g]] = vjp((a: mx.Array) => a.max(), [mx.array([2, 5, 5])], [mx.array(1)])
   expect(g.tolist()).toEqual([0, 0.5, 0.5])
 })
+
+test.each([
+  ["arctanh", mx.arctanh, Infinity],
+  ["arcsin", mx.arcsin, Infinity],
+  ["arccos", mx.arccos, -Infinity],
+] as const)("the slope of %s at the ends of its domain", (_, f, slope) => {
+  for (const end of [1, -1]) expect(grad((x) => f(x))(mx.array(end, mx.float32)).item()).toBe(slope)
+})

@@ -15,6 +15,16 @@ test("a key gives the same bits as in MLX", () => {
   ])
 })
 
+test("normal and Laplace samples of 16 bits are drawn in float32, as in MLX", () => {
+  const [shape, key] = [[4], mx.random.key(0)]
+  expect(mx.random.normal({ shape, dtype: mx.float16, key }).tolist()).toEqual([
+    1.8154296875, -0.7548828125, 0.33984375, -0.53466796875,
+  ])
+  expect(mx.random.laplace({ shape, dtype: mx.bfloat16, key }).tolist()).toEqual([
+    -2.671875, 0.796875, -0.30859375, 0.5234375,
+  ])
+})
+
 test("the state is one key, split at every draw", () => {
   mx.random.seed(3)
   const [before] = mx.random.state

@@ -148,9 +148,9 @@ export function uniform(...args: unknown[]): Array {
   return uniformArgs(args)
 }
 
-/** Uniform on (−1, 1). */
-const symmetric = (op: string, shape: readonly number[], dtype: Dtype, k: Array): Array =>
-  uniformOn(op, -1 + (dtype === float64 ? 2 ** -24 : spacing(dtype)), 1, shape, dtype, k)
+/** Uniform on (−1, 1), in float32 whatever the dtype of the samples made from it: halves have few numbers for the tails. */
+const symmetric = (op: string, shape: readonly number[], k: Array): Array =>
+  uniformOn(op, -1 + spacing(float32), 1, shape, float32, k)
 
 const normalArgs = operation(
   "random.normal",
@@ -168,14 +168,14 @@ const normalArgs = operation(
     const shift = (x: Array): Array => (loc === undefined || loc === null ? x : convert(op, loc, type).add(x))
     if (type === complex64) {
       // Real and imaginary part have variance 1/2 each.
-      const parts = symmetric(op, [...to, 2], float32, keyOrNext(op, k)).erfinv()
+      const parts = symmetric(op, [...to, 2], keyOrNext(op, k)).erfinv()
       const [re, im] = [take(parts, 0, -1), take(parts, 1, -1)]
       const z = joinParts(re, im)
       return shift(scale === undefined || scale === null ? z : convert(op, scale, type).multiply(z))
     }
     const root = scalarArray(Math.SQRT2, floating(op, type))
     const factor = scale === undefined || scale === null ? root : root.multiply(convert(op, scale, type))
-    return shift(factor.multiply(symmetric(op, to, type, keyOrNext(op, k)).erfinv()))
+    return shift(factor.multiply(toDtype(symmetric(op, to, keyOrNext(op, k)).erfinv(), type)))
   },
 )
 /**
@@ -447,8 +447,8 @@ const laplaceArgs = operation(
   (shape: ShapeArgument = [], dtype?: Dtype | null, loc: number = 0, scale: number = 1, k?: Array | null) => {
     const op = "random.laplace"
     const type = floating(op, dtype)
-    const u = symmetric(op, asShape(op, shape), type, keyOrNext(op, k))
-    let x = u.sign().multiply(u.abs().negative().log1p())
+    const u = symmetric(op, asShape(op, shape), keyOrNext(op, k))
+    let x = toDtype(u.sign().multiply(u.abs().negative().log1p()), type)
     if (scale !== 1) x = x.multiply(scale)
     return loc !== 0 ? x.add(loc) : x
   },

@@ -100,7 +100,7 @@ const traceArgs = operation(
   { a: "array", offset: "integer?", axis1: "axis?", axis2: "axis?", dtype: "dtype?" },
   (a: Array, offset: number = 0, axis1: number = 0, axis2: number = 1, dtype?: Dtype | null): Array => {
     const line = diagonalOf("trace", a, offset, axis1, axis2)
-    return dtype ? toDtype(sum(toDtype(line, asDtype("trace", dtype)), -1), dtype) : sum(line, -1)
+    return sum(dtype ? toDtype(line, asDtype("trace", dtype)) : line, -1)
   },
 )
 /**

@@ -4,7 +4,7 @@
 
 import { largest } from "../api/dtype-info"
 import { type Axes, type Operand, operation, type StreamOptions } from "../graph/args"
-import { bool_, complex64, float32 as FLOAT, isInexact } from "../graph/dtype"
+import { bool_, complex64, float32 as FLOAT, int32, isInexact } from "../graph/dtype"
 import { ArgumentError } from "../graph/errors"
 import type { Array } from "../graph/graph"
 import { sameShape } from "../graph/shape"
@@ -176,7 +176,8 @@ const countNonzeroArgs = operation(
   { a: "operand", axis: "axes?", keepdims: "bool?" },
   (a: Array, axis?: Axes, keepdims: boolean = false) => {
     const x = asOperand("countNonzero", a)
-    return sum(x.notEqual(scalarArray(0, x.dtype)), { axis, keepdims })
+    // A scalar's sum stays a bool.
+    return toDtype(sum(x.notEqual(scalarArray(0, x.dtype)), { axis, keepdims }), int32)
   },
 )
 /**

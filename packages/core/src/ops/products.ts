@@ -2,11 +2,9 @@
  * inner, outer, tensordot, vecdot and kron, in terms of matmul and multiply.
  */
 import { isList, operation, type StreamOptions } from "../graph/args"
-import { promote } from "../graph/dtype"
 import { ArgumentError, describe, ShapeError } from "../graph/errors"
 import type { Array } from "../graph/graph"
 import { format, normalizeAxis, sizeOf } from "../graph/shape"
-import { toDtype } from "./constant"
 import { matmul } from "./matmul"
 import { sum } from "./reduce"
 
@@ -129,12 +127,12 @@ const vecdotArgs = operation(
         "vecdot",
         `axis ${axis} has sizes ${x.shape[i]} and ${y.shape[j]}: shapes ${format(x.shape)} and ${format(y.shape)}`,
       )
-    const product = x.moveaxis(i, -1).conjugate().multiply(y.moveaxis(j, -1))
-    return toDtype(sum(product, -1), promote(x.dtype, y.dtype))
+    return sum(x.moveaxis(i, -1).conjugate().multiply(y.moveaxis(j, -1)), -1)
   },
 )
 /**
- * The dot product along one axis (the last by default); the others broadcast. Complex numbers in a are conjugated.
+ * The dot product along one axis (the last by default); the others broadcast. Complex numbers in a are conjugated. Small integers are
+ * summed as by {@link sum}.
  * @named axis
  * @throws ShapeError if the sizes of the axis differ
  * @example

@@ -373,19 +373,26 @@ function reduction(name: string, body: (x: Array, axes: number[]) => Array): Red
   return ((...rest: unknown[]) => args(rest)) as Reduction
 }
 
+/** Over no axes, as of an array without any, a sum or product is what it is of. */
+const overSome =
+  (apply: Apply<{ axes: readonly number[] }>) =>
+  (x: Array, axes: number[]): Array =>
+    axes.length === 0 ? x : apply([x], { axes })
+
 /**
- * Sum over the axes (all by default). bool and integers below 32 bits sum to int32, unsigned ones to uint32.
+ * Sum over the axes (all by default). bool and integers below 32 bits sum to int32, unsigned ones to uint32; over no axes, as of a scalar,
+ * the dtype stays.
  * @example
  * mx.sum(mx.array([[1, 2], [3, 4]]), 0).tolist() // => [4, 6]
  */
-export const sum: Reduction = reduction("sum", (x, axes) => sumAxes([x], { axes }))
+export const sum: Reduction = reduction("sum", overSome(sumAxes))
 
 /**
  * Product over the axes (all by default).
  * @example
  * mx.prod(mx.array([2, 3, 4])).item() // => 24
  */
-export const prod: Reduction = reduction("prod", (x, axes) => prodAxes([x], { axes }))
+export const prod: Reduction = reduction("prod", overSome(prodAxes))
 
 /**
  * The maximum over the axes (all by default); NaN if any element is NaN.

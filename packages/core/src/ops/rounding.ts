@@ -5,8 +5,8 @@ import { type Operand, operation, type StreamOptions } from "../graph/args"
 import { complex64, isInexact } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe } from "../graph/errors"
 import type { Array } from "../graph/graph"
-import { floorDivide, remainder, subtract, where } from "./binary"
-import { asOperand } from "./constant"
+import { floorDivide, less, notEqual, remainder, where } from "./binary"
+import { asOperand, toDtype } from "./constant"
 import type { UnaryFunction } from "./unary"
 
 const roundArgs = operation(
@@ -62,8 +62,11 @@ const divmodArgs = operation(
   { a: "operand", b: "operand" },
   (a: Operand, b: Operand): [Array, Array] => {
     const rest = remainder(a, b)
-    // The quotient is the floor for integers, too: after subtracting the remainder, the division is exact.
-    return [isInexact(rest.dtype) ? floorDivide(a, b) : floorDivide(subtract(a, rest), b), rest]
+    const quotient = floorDivide(a, b)
+    if (isInexact(rest.dtype)) return [quotient, rest]
+    // Integers divide towards zero, and the remainder has the sign of b: where it has not that of a, the floor is one below.
+    const isBelow = notEqual(rest, 0).logicalAnd(notEqual(less(a, 0), less(b, 0)))
+    return [quotient.subtract(toDtype(isBelow, rest.dtype)), rest]
   },
 )
 /**

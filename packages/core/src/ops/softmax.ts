@@ -94,8 +94,10 @@ const softmaxArgs = operation(
     const given = asOperand("softmax", a)
     const x = isInexact(given.dtype) ? given : toDtype(given, float32)
     const axes = normalizeAxes("softmax", axis, x.ndim)
-    // As in MLX, integers remain integers, except over the last axis alone.
-    const floats = (axes.length === 1 && axes[0] === x.ndim - 1) || x.size === 1
+    // As in MLX, integers remain integers, except over the last axis, and axes of size 1 right before it.
+    const isLast = (axis: number, i: number): boolean =>
+      i === axes.length - 1 ? axis === x.ndim - 1 : axis + 1 === axes[i + 1] && x.shape[axis] === 1
+    const floats = axes.length > 0 && x.size > 0 && axes.every(isLast)
     const back = (y: Array): Array => (floats ? y : toDtype(y, given.dtype))
     if (axes.length === 0 || sizeOf(x.shape) === 0) return back(axes.length === 0 ? softmaxOfNothing(x) : x)
     const { merged, axis: along, restore } = mergeAxes(x, axes)
@@ -107,8 +109,8 @@ const softmaxOfNothing = (x: Array): Array =>
   softmaxAlong([x.expandDims(-1)], { axis: x.ndim, precise: false }).squeeze(-1)
 /**
  * exp(a) / Σ exp(a) over the axes (all by default), computed from a − max a. 16-bit floats are summed in float32, with or without
- * `precise`. Convert integers to floating point first: as in MLX, they become float32 over the last axis alone, and over other axes the
- * result is converted back.
+ * `precise`. Convert integers to floating point first: as in MLX, they become float32 over the last axis (with axes of size 1 right before
+ * it), and over other axes the result is converted back.
  * @named precise
  * @throws ShapeError if an axis is out of bounds
  * @example

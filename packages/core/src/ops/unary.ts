@@ -15,6 +15,9 @@ import { complexUnary } from "../reference/complex"
 import { asOperand, scalarArray, toDtype } from "./constant"
 import { broadcastTo } from "./reduce"
 
+/** 1 − x. The negative of x − 1 would be −0 where x is 1, and its reciprocal −∞. */
+const oneMinus = (x: Array): Array => scalarArray(1, x.dtype).subtract(x)
+
 /** An elementwise function of one array. */
 export type UnaryFunction = (a: Operand, options?: StreamOptions) => Array
 
@@ -223,18 +226,14 @@ export const tan: UnaryFunction = unary("tan", (_x, y) => y.square().add(1), flo
  * @example
  * mx.arcsin(mx.array([0])).tolist() // => [0]
  */
-export const arcsin: UnaryFunction = unary("arcsin", (x) => x.square().subtract(1).negative().rsqrt(), float)
+export const arcsin: UnaryFunction = unary("arcsin", (x) => oneMinus(x.square()).rsqrt(), float)
 
 /**
  * Inverse cosine, in radians.
  * @example
  * mx.arccos(mx.array([1])).tolist() // => [0]
  */
-export const arccos: UnaryFunction = unary(
-  "arccos",
-  (x) => x.square().subtract(1).negative().rsqrt().negative(),
-  float,
-)
+export const arccos: UnaryFunction = unary("arccos", (x) => oneMinus(x.square()).rsqrt().negative(), float)
 
 /**
  * Inverse tangent, in radians.
@@ -262,7 +261,7 @@ export const cosh: UnaryFunction = unary("cosh", (x) => x.sinh(), float)
  * @example
  * mx.tanh(mx.array([0])).tolist() // => [0]
  */
-export const tanh: UnaryFunction = unary("tanh", (_x, y) => y.square().subtract(1).negative(), float)
+export const tanh: UnaryFunction = unary("tanh", (_x, y) => oneMinus(y.square()), float)
 
 /**
  * Inverse hyperbolic sine.
@@ -289,11 +288,7 @@ export const arccosh: UnaryFunction = unary(
  * @example
  * mx.arctanh(mx.array([0])).tolist() // => [0]
  */
-export const arctanh: UnaryFunction = unary(
-  "arctanh",
-  (x) => x.square().subtract(1).negative().reciprocal(),
-  float,
-)
+export const arctanh: UnaryFunction = unary("arctanh", (x) => oneMinus(x.square()).reciprocal(), float)
 
 /**
  * The error function 2/√π ∫₀ᵃ exp(−t²) dt.
@@ -328,7 +323,7 @@ export const erfinv: UnaryFunction = unary(
  */
 export const sigmoid: UnaryFunction = unary(
   "sigmoid",
-  (_x, y) => y.multiply(y.subtract(1).negative()),
+  (_x, y) => y.multiply(oneMinus(y)),
   realOnly("sigmoid", float),
 )
 

@@ -54,7 +54,9 @@ function matrixNormOf(
       const others = x.shape.map((_, i) => i).filter((i) => i !== rows && i !== cols)
       const s = singularValuesOf(x.transpose([...others, rows, cols]))
       const y = order === "nuc" ? sum(s, -1) : order === 2 ? max(s, -1) : min(s, -1)
-      return keepdims ? y.expandDims([rows, cols].sort((a, b) => a - b)) : y
+      const shaped = keepdims ? y.expandDims([rows, cols].sort((a, b) => a - b)) : y
+      // As in MLX, the nuclear norm of complex matrices is real, and these two are complex.
+      return order === "nuc" ? shaped : toDtype(shaped, x.dtype)
     }
     case 1:
       return reduced(max(sum(x.abs(), rows, true), cols, true))
@@ -111,7 +113,7 @@ const normArgs = operation(
  * | "nuc" | – | sum of the singular values |
  *
  * Without `axis`, the whole array is taken as a vector or, if `ord` is given and it is 2-d, as a matrix. Integers are converted to float32.
- * For complex arrays, norms without squares or singular values are complex64, as in MLX.
+ * For complex arrays, norms without squares are complex64, as in MLX, but for the nuclear norm.
  *
  * @throws ShapeError if the number of axes does not match `ord`; ArgumentError for another `ord`
  * @example
