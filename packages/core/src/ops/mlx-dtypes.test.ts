@@ -44,7 +44,7 @@ test("matrix norms by singular values of complex arrays", () => {
     [1, new mx.Complex(0, 2)],
     [3, 4],
   ])
-  expect([2, -2, "nuc", "fro"].map((order) => mx.linalg.norm(x, order).dtype)).toEqual([
+  expect(([2, -2, "nuc", "fro"] as const).map((order) => mx.linalg.norm(x, order).dtype)).toEqual([
     mx.complex64,
     mx.complex64,
     mx.float32,
