@@ -106,3 +106,20 @@ test("distances of float16 do not overflow in the squares", () => {
   expect(triplet.dtype).toBe(mx.float16)
   expect(list(triplet)).toEqual([1])
 })
+
+test("losses of integers, and of float16 beside integers, have MLX's dtypes", () => {
+  const of = (values: number[], dtype: mx.Dtype) => mx.array([values], dtype)
+  const half = of([1, 2], mx.float16)
+  const whole = of([3, 5], mx.int32)
+  for (const loss of [losses.cosineSimilarityLoss(half, whole), losses.cosineSimilarityLoss(whole, half)]) {
+    expect(loss.dtype).toBe(mx.float32)
+    expect(list(loss)[0]).toBeCloseTo(0.997, 3)
+  }
+  const rank = (dtype: mx.Dtype, margin?: number) =>
+    losses.marginRankingLoss(of([1, 2, 3], dtype), of([3, 2, 1], dtype), of([1, 1, -1], mx.int32), margin)
+  expect(rank(mx.int32).dtype).toBe(mx.float32)
+  expect(list(rank(mx.int32))).toEqual([2, 0, 2])
+  expect(rank(mx.float16).dtype).toBe(mx.float16)
+  expect(rank(mx.int32, 1).dtype).toBe(mx.int32)
+  expect(list(rank(mx.int32, 1))).toEqual([3, 1, 3])
+})

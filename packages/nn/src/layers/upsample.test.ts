@@ -56,6 +56,21 @@ test("integers are interpolated in float32", () => {
   expect(new nn.Upsample(2).forward(along([1, 2], mx.int32)).dtype).toBe(mx.int32)
 })
 
+test("16-bit floats are interpolated in float32, as in MLX", () => {
+  for (const dtype of [mx.float16, mx.bfloat16]) {
+    const y = (options: nn.UpsampleOptions) => new nn.Upsample(2, options).forward(along([1, 2, 4], dtype))
+    const linear = y({ mode: "linear", alignCorners: true })
+    expect(linear.dtype).toBe(mx.float32)
+    expect(list(linear)[1]).toBeCloseTo(1.4, 6)
+    const cubic = y({ mode: "cubic" })
+    expect(cubic.dtype).toBe(mx.float32)
+    expect(list(cubic)).toEqual([0.89453125, 1.15625, 1.5625, 2.55859375, 3.58203125, 4.2109375])
+    expect(y({ mode: "nearest" }).dtype).toBe(dtype)
+  }
+  const wide = new nn.Upsample(2, { mode: "linear" }).forward(along([1, 2], mx.float64))
+  expect(wide.dtype).toBe(mx.float64)
+})
+
 test("more positions than a table may have are refused", () => {
   const x = along([1, 2, 3])
   for (const mode of ["linear", "cubic"] as const)

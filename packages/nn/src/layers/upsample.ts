@@ -2,16 +2,7 @@
  * Upsample: resizes the spatial axes of [batch, …, channels] by interpolation, one axis after the other.
  */
 import * as mx from "@lazuli/core"
-import {
-  ArgumentError,
-  asCall,
-  atLeastFloat,
-  format,
-  isList,
-  isListOf,
-  type Kind,
-  ShapeError,
-} from "@lazuli/core/engine"
+import { ArgumentError, asCall, format, isList, isListOf, type Kind, ShapeError } from "@lazuli/core/engine"
 import { called, named } from "../arguments"
 import { Module } from "../module"
 
@@ -107,7 +98,8 @@ function wideTaps(from: number, to: number, scale: number, mode: UpsampleMode): 
 /** Interpolates x along an axis: the weighted sum of all taps. */
 function combine(x: mx.Array, axis: number, taps: readonly Tap[]): mx.Array {
   const shape = x.shape.map((_, i) => (i === axis ? -1 : 1))
-  const dtype = atLeastFloat(x.dtype)
+  // As in MLX, 16-bit floats become float32.
+  const dtype = x.dtype === mx.float64 ? mx.float64 : mx.float32
   return taps
     .map(({ positions, weights }) =>
       mx.take(x, mx.array(positions), axis).multiply(mx.array(weights, dtype).reshape(shape)),

@@ -2,6 +2,7 @@
  * Losses of similarity, distance and ranking.
  */
 import * as mx from "@lazuli/core"
+import { atLeastFloat } from "@lazuli/core/engine"
 import { operation } from "../operation"
 import { checkShapes, type Reduction, reduce, reductions } from "./reduction"
 
@@ -96,7 +97,8 @@ const cosineSimilarityLossArgs = operation(
       .multiply(b)
       .sum(axis)
       .divide(mx.maximum(norm(a).multiply(norm(b)), eps))
-    return reduce(narrow(loss, mx.resultType(x1, x2)), reduction)
+    // The norm of integers is float32.
+    return reduce(narrow(loss, x1.dtype === x2.dtype ? x1.dtype : loss.dtype), reduction)
   },
 )
 /**
@@ -134,13 +136,15 @@ const marginRankingLossArgs = operation(
     inputs1: mx.Array,
     inputs2: mx.Array,
     targets: mx.Array,
-    margin: number = 0,
+    margin?: number,
     reduction: Reduction = "none",
   ) => {
     const op = "marginRankingLoss"
     checkShapes(op, ["inputs1", "inputs2", "targets"], inputs1, inputs2, targets)
-    const differences = inputs1.subtract(inputs2)
-    return reduce(mx.maximum(0, targets.negative().multiply(differences).add(margin)), reduction)
+    const wrong = targets.negative().multiply(inputs1.subtract(inputs2))
+    // MLX's default is 0.0, which makes integers float32.
+    const loss = margin === undefined ? wrong.astype(atLeastFloat(wrong.dtype)) : wrong.add(margin)
+    return reduce(mx.maximum(0, loss), reduction)
   },
 )
 /**
