@@ -23,6 +23,21 @@ describe("addmm", () => {
       [16, 16],
     ])
   })
+  it("promotes c with a and b, as MLX does", () => {
+    const of = (dtype: mx.Dtype) => mx.array([1, 2, 3, 4], dtype).reshape([2, 2])
+    for (const [c, product, result] of [
+      [mx.float16, mx.int32, mx.float16],
+      [mx.bfloat16, mx.int32, mx.bfloat16],
+      [mx.int32, mx.float16, mx.float16],
+      [mx.float32, mx.float16, mx.float32],
+      [mx.int32, mx.int32, mx.float32],
+    ]) {
+      const y = mx.addmm(of(c), of(product), of(product), 0.5, 2)
+      expect([y.dtype, y.flatten().tolist()]).toEqual([result, [5.5, 9, 13.5, 19]])
+      const row = mx.addmm(mx.array([1, 2], c), of(product), of(product))
+      expect([row.dtype, row.flatten().tolist()]).toEqual([result, [8, 12, 16, 24]])
+    }
+  })
   it("never broadcasts the product to c", () => {
     expect(() => mx.addmm(mx.zeros([4, 2, 2]), a, a.T)).toThrowErrorMatchingInlineSnapshot(
       `[ShapeError: [addmm] c of shape (4, 2, 2) does not broadcast to the product's shape (2, 2)]`,

@@ -248,14 +248,16 @@ const plus = (a: Array | null, b: Array): Array => (a ? a.add(b) : b)
 
 function addProduct(c: Array, a: Array, b: Array, alpha: number = 1, beta: number = 1): Array {
   const bias = asArrayArgument("addmm", "c", c)
-  const inner = atLeastFloat(promote(a.dtype, b.dtype))
-  const dtype = promote(bias.dtype, inner)
+  const dtype = atLeastFloat(promote(promote(a.dtype, b.dtype), bias.dtype))
+  const addend = toDtype(bias, dtype)
+  const left = toDtype(a, dtype)
+  const right = toDtype(b, dtype)
   // In the primitive a vector on the right is a column, with which c would not align.
-  if (bias.ndim <= 1 && dtype === inner && b.ndim > 1)
-    return inMatrices("addmm", a, b, (x, y) => scaledProduct([toDtype(bias, dtype), x, y], { alpha, beta }))
-  const out = inMatrices("addmm", a, b, (x, y) => product([toDtype(x, dtype), toDtype(y, dtype)]))
+  if (bias.ndim <= 1 && b.ndim > 1)
+    return inMatrices("addmm", left, right, (x, y) => scaledProduct([addend, x, y], { alpha, beta }))
+  const out = inMatrices("addmm", left, right, timesMatrix)
   checkAddend(bias.shape, out.shape)
-  return scale(out, alpha).add(scale(toDtype(bias, dtype), beta))
+  return scale(out, alpha).add(scale(addend, beta))
 }
 
 const addmmArgs = composition(
