@@ -393,8 +393,8 @@ describe("arguments", () => {
       "[linalg.qr] needs float32, float64 or complex64, received int32. Convert the array with astype first",
     ],
     [
-      () => linalg.det(mx.ones([3, 3], mx.float16)),
-      "[linalg.det] needs float32, float64 or complex64, received float16. Convert the array with astype first",
+      () => linalg.inv(mx.ones([3, 3], mx.float16)),
+      "[linalg.inv] needs float32, float64 or complex64, received float16. Convert the array with astype first",
     ],
     [() => linalg.eigh(x, "X" as "L"), '[linalg.eigh] UPLO must be "L" or "U", received the string "X"'],
     [
@@ -419,6 +419,20 @@ describe("arguments", () => {
   })
   test("integers have determinants, and dtypes promote in equations", () => {
     expect(linalg.det(mx.array([2, 1, 1, 2], mx.int32).reshape([2, 2])).item()).toBe(3)
+    for (const dtype of [mx.float16, mx.bfloat16])
+      for (const [n, value] of [
+        [2, 8],
+        [4, 48],
+      ]) {
+        const x = mx.eye(n).multiply(2).add(1).astype(dtype)
+        const results = [linalg.det(x), ...linalg.slogdet(x)]
+        expect(results.map((y) => y.dtype)).toEqual([dtype, dtype, dtype])
+        expect(results.map((y) => y.item())).toEqual([
+          value,
+          1,
+          mx.array(Math.log(value)).astype(dtype).item(),
+        ])
+      }
     const y = linalg.solve(mx.eye(2), mx.array([1, 2], mx.int32))
     expect([y.dtype, y.tolist()]).toEqual([mx.float32, [1, 2]])
   })

@@ -127,7 +127,7 @@ test("errors", () => {
     `[ShapeError: [layerNorm] weight must have shape (4,) like the last axis of x, received (3,)]`,
   )
   expect(() => a.rmsNorm(mx.zeros([2], mx.int32), null, 1e-5)).toThrowErrorMatchingInlineSnapshot(
-    `[DTypeError: [rmsNorm] x must be floating, received int32]`,
+    `[DTypeError: [rmsNorm] needs a floating dtype, received int32]`,
   )
   expect(() => a.rmsNorm(x, null, "a" as never)).toThrowErrorMatchingInlineSnapshot(
     `[ArgumentError: [rmsNorm] eps must be a number, received the string "a"]`,
@@ -155,6 +155,66 @@ test("errors", () => {
   expect(() => sdpa(q, mx.zeros([2, 5, 5, 5]))).toThrowErrorMatchingInlineSnapshot(
     `[ShapeError: [scaledDotProductAttention] shapes (2, 5, 5, 5) and (1, 4, 3, 3) cannot be broadcast: 5 and 4 differ and neither is 1]`,
   )
+})
+
+test("norms of mixed dtypes have MLX's dtypes", () => {
+  const x = (dtype: mx.Dtype) => mx.array([[1, 2, 4]], dtype)
+  const p = (dtype: mx.Dtype) => mx.array([1, 2, 3], dtype)
+  const { float16, float32, int32 } = mx
+  const layer = (x: mx.Array, weight: mx.Dtype | null, bias: mx.Dtype | null) => {
+    const y = mx.fast.layerNorm(x, weight && p(weight), bias && p(bias), 1e-5)
+    return [y.dtype, y.tolist()]
+  }
+  const rms = (x: mx.Array, weight: mx.Dtype) => {
+    const y = mx.fast.rmsNorm(x, p(weight), 1e-5)
+    return [y.dtype, y.tolist()]
+  }
+  const biased = layer(x(float16), null, float16)
+  expect(biased[0]).toBe(float16)
+  expect(layer(x(float16), null, float32)).toEqual(biased)
+  expect(layer(x(float16), null, int32)).toEqual(biased)
+  expect(layer(x(float16), float16, float32)).toEqual(layer(x(float32), float32, float32))
+  expect(layer(x(int32), float16, float32)).toEqual(layer(x(float32), float32, float32))
+  const weighted = layer(x(float16), float16, null)
+  expect(layer(x(float16), int32, null)).toEqual(weighted)
+  expect(layer(x(int32), float16, null)).toEqual(weighted)
+  const scaled = rms(x(float16), float16)
+  expect(rms(x(float16), int32)).toEqual(scaled)
+  expect(rms(x(int32), float16)).toEqual(scaled)
+  expect(() => layer(x(int32), null, float32)).toThrowErrorMatchingInlineSnapshot(
+    `[DTypeError: [layerNorm] needs a floating dtype, received int32]`,
+  )
+  expect(() => rms(x(int32), int32)).toThrow("[rmsNorm] needs a floating dtype, received int32")
+})
+
+test("attention takes integers beside floats, as MLX does", () => {
+  const attend = (...dtypes: mx.Dtype[]) => {
+    const [q, k, v] = dtypes.map((dtype) => mx.array([1, 2, 3, 1], dtype).reshape([1, 1, 2, 2]))
+    const y = mx.fast.scaledDotProductAttention(q, k, v, { scale: 0.5 })
+    return [y.dtype, y.flatten().tolist()]
+  }
+  const { float16, float32, int32 } = mx
+  for (const dtypes of [
+    [float16, int32, int32],
+    [int32, float16, float16],
+  ])
+    expect(attend(...dtypes)).toEqual(attend(float16, float16, float16))
+  expect(attend(int32, int32, float32)).toEqual(attend(float32, float32, float32))
+  expect(() => attend(int32, int32, int32)).toThrowErrorMatchingInlineSnapshot(
+    `[DTypeError: [scaledDotProductAttention] needs a floating dtype, received int32]`,
+  )
+})
+
+test("a query that may attend to no key gives zeros", () => {
+  const x = mx.array([1, 2, 3, 1]).reshape([1, 1, 2, 2])
+  const mask = mx.array([
+    [false, false],
+    [true, false],
+  ])
+  const masked = mx.fast.scaledDotProductAttention(x, x, x, { scale: 1, mask })
+  expect(masked.flatten().tolist()).toEqual([0, 0, 1, 2])
+  const causal = mx.fast.scaledDotProductAttention(mx.ones([1, 1, 3, 2]), x, x, { scale: 1, mask: "causal" })
+  expect(causal.flatten().index(":4").tolist()).toEqual([0, 0, 1, 2])
 })
 
 test("sinks fit the dtype of the arrays", () => {

@@ -207,12 +207,11 @@ function joinBatches(
   })
 }
 
-function checkOne(op: string, name: string, { node: { shape, dtype } }: Array): void {
+function checkOne(op: string, name: string, { node: { shape } }: Array): void {
   if (shape.length !== 4)
     throw new ShapeError(op, `${name} must have 4 dimensions, received shape ${format(shape)}`, {
       hint: "The dimensions are batch, heads, positions, features",
     })
-  if (dtype.kind !== "floating") throw new DTypeError(op, `${name} must be floating, received ${dtype.name}`)
 }
 
 function check(q: Array, k: Array, v: Array): void {
@@ -302,10 +301,10 @@ export interface AttentionOptions extends StreamOptions {
 }
 /**
  * softmax(scale · q kᵀ + mask) v. Shapes are [batch, heads, positions, features]; the number of heads of the queries must be a multiple of
- * that of keys and values. Scores are computed in at least float32.
+ * that of keys and values. Scores are computed in at least float32. A query that may attend to no key gives zeros.
  * @method false
  * @named scale mask sinks forceFused
- * @throws ShapeError if the shapes are incompatible; DTypeError unless the arrays are floating
+ * @throws ShapeError if the shapes are incompatible; DTypeError unless the arrays are promoted to a floating dtype
  * @example
  * mx.fast.scaledDotProductAttention(mx.ones([1, 1, 1, 2]), mx.ones([1, 1, 3, 2]), mx.ones([1, 1, 3, 2]), { scale: 1 }).tolist()
  * // => [[[[1, 1]]]]

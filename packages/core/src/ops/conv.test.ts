@@ -174,6 +174,43 @@ test("batches agree with a loop, for every combination of batched inputs and eve
   )
 })
 
+test("an integer weight is converted to the dtype of the input", () => {
+  for (const dtype of [mx.float32, mx.float16]) {
+    const x = mx.array([1, 2, 4], dtype).reshape([1, 3, 1])
+    const w = mx.array([1, 2], mx.int32).reshape([1, 2, 1])
+    const results = [
+      mx.conv1d(x, w),
+      mx.convTranspose1d(x, w),
+      mx.convGeneral(x, w),
+      mx.convolve(x.flatten(), w.flatten()),
+      mx.convolve(w.flatten(), x.flatten()),
+    ]
+    expect(results.map((y) => y.dtype)).toEqual(results.map(() => dtype))
+    expect(results.map((y) => y.flatten().tolist())).toEqual([
+      [5, 10],
+      [1, 4, 8, 8],
+      [5, 10],
+      [1, 4, 8, 8],
+      [1, 4, 8, 8],
+    ])
+  }
+})
+
+test("a list of one number is for all axes of a general convolution", () => {
+  const [x, w] = [mx.arange(25, { dtype: mx.float32 }).reshape([1, 5, 5, 1]), mx.ones([1, 2, 2, 1])]
+  for (const [options, shape, total] of [
+    [{ stride: [2] }, [1, 2, 2, 1], 144],
+    [{ padding: [1] }, [1, 6, 6, 1], 1200],
+    [{ padding: [[1], [0]] }, [1, 5, 5, 1], 864],
+    [{ padding: [[1], [0, 2]] }, [1, 5, 7, 1], 980],
+    [{ kernelDilation: [2] }, [1, 3, 3, 1], 432],
+    [{ inputDilation: [2] }, [1, 8, 8, 1], 768],
+  ] as const) {
+    const y = mx.convGeneral(x, w, options)
+    expect([y.shape, y.sum().item()]).toEqual([shape, total])
+  }
+})
+
 test("errors name the function, the sizes and the cause", () => {
   const [x, w] = [mx.zeros([1, 5, 5, 3]), mx.zeros([2, 3, 3, 3])]
   const said = (f: () => unknown): string => {
@@ -203,7 +240,7 @@ test("errors name the function, the sizes and the cause", () => {
       () => mx.conv2d(x, w, { paddding: 1 } as object),
       () => mx.convTranspose1d(mx.zeros([1, 2, 1]), mx.zeros([1, 1, 1]), { padding: 1 }),
       () => mx.convGeneral(mx.zeros([2, 2]), w),
-      () => mx.convGeneral(x, w, { padding: [[1], [1, 1]] }),
+      () => mx.convGeneral(x, w, { padding: [[1], [1, 1, 1]] }),
       () => mx.convGeneral(x, w, { padding: [[1, 1], [1, 1], [1, 1]] as never }), // biome-ignore format: one line
       () => mx.convGeneral(x, w, { padding: -2 }),
       () => mx.convolve(mx.zeros([2, 2]), mx.zeros([3])),
@@ -226,17 +263,17 @@ test("errors name the function, the sizes and the cause", () => {
       "ShapeError: [conv2d] the weight must be [output channels, two axes, channels / groups], of 4 dimensions, received shape (2, 3, 3)",
       "ShapeError: [conv2d] the kernel is empty along axis 1: weight (2, 0, 3, 3)",
       "DTypeError: [conv2d] the input must be floating, received int32",
-      "DTypeError: [conv2d] the weight must be floating, received complex64",
+      "DTypeError: [conv2d] the weight must be real, received complex64",
       "ArgumentError: [conv2d] has no parameter "paddding"; it takes input, weight, stride, padding, dilation, groups, stream. Did you mean "padding"?",
       "ShapeError: [convTranspose1d] the kernel spans 1 along axis 1, more than the input's 0 with padding: input (1, 2, 1), weight (1, 1, 1)",
       "ShapeError: [convGeneral] the input must be [batch, one to three axes, channels], received shape (2, 2)",
-      "ArgumentError: [convGeneral] padding must be an integer, or a list of 2, received [1]",
+      "ArgumentError: [convGeneral] padding must be an integer, or a list of 2, received [1, 1, 1]",
       "ArgumentError: [convGeneral] padding must be a number, a list of 2, or a pair of such lists for the low and the high ends, received a list of 3",
       "ShapeError: [convGeneral] the kernel spans 3 along axis 1, more than the input's 1 with padding: input (1, 5, 5, 3), weight (2, 3, 3, 3)",
       "ShapeError: [convolve] a must have one dimension, received shape (2, 2)",
       "ShapeError: [convolve] a is empty",
       "ArgumentError: [convolve] mode must be "full", "valid" or "same", received the string "nope"",
-      "DTypeError: [convolve] a must be floating, received int32",
+      "DTypeError: [convolve] a, or v if it is longer, must be floating, received int32",
     ]
   `)
 })

@@ -31,12 +31,10 @@ const dilated = (n: number, dilation: number): number => (n === 0 ? 0 : (n - 1) 
  * @throws ShapeError, DTypeError
  */
 export function convShape(op: string, x: Meta, w: Meta, p: ConvParams): number[] {
-  for (const [name, { dtype }] of [
-    ["the input", x],
-    ["the weight", w],
-  ] as const)
-    if (dtype.kind !== "floating")
-      throw new DTypeError(op, `${name} must be floating, received ${dtype.name}`)
+  if (x.dtype.kind !== "floating")
+    throw new DTypeError(op, `the input must be floating, received ${x.dtype.name}`)
+  if (w.dtype.kind === "complex")
+    throw new DTypeError(op, `the weight must be real, received ${w.dtype.name}`)
   const [a, b] = [x.shape, w.shape]
   const axes = p.stride.length
   const layout = ["one axis", "two axes", "three axes"][axes - 1] ?? `${axes} axes`

@@ -123,8 +123,8 @@ const convTranspose3dArgs = backward<number | readonly number[]>("convTranspose3
  * 1-d convolution: input [batch, length, channels], weight [output channels, size, channels / groups], result
  * [batch, 1 + ⌊(length + 2 · padding − dilation · (size − 1) − 1) / stride⌋, output channels]. The kernel is not flipped
  * (cross-correlation). 16-bit floats are accumulated in float32.
- * @throws ShapeError if the channels do not match or the kernel is larger than the padded input; DTypeError unless both are floating;
- * ArgumentError for a stride or dilation below 1 or a negative padding
+ * @throws ShapeError if the channels do not match or the kernel is larger than the padded input; DTypeError unless the input is floating
+ * and the weight real; ArgumentError for a stride or dilation below 1 or a negative padding
  * @example
  * const x = mx.array([1, 2, 3, 4]).reshape([1, 4, 1])
  * mx.conv1d(x, mx.array([1, -1]).reshape([1, 2, 1])).flatten().tolist() // => [-1, -1, -1]
@@ -156,8 +156,8 @@ export function conv1d(...args: unknown[]): Array {
 /**
  * 2-d convolution: input [batch, height, width, channels], weight [output channels, height, width, channels / groups], result
  * [batch, height, width, output channels] with the sizes of {@link conv1d} for each axis. Parameters are one number, or one per axis.
- * @throws ShapeError if the channels do not match or the kernel is larger than the padded input; DTypeError unless both are floating;
- * ArgumentError for a stride or dilation below 1 or a negative padding
+ * @throws ShapeError if the channels do not match or the kernel is larger than the padded input; DTypeError unless the input is floating
+ * and the weight real; ArgumentError for a stride or dilation below 1 or a negative padding
  * @example
  * mx.conv2d(mx.ones([8, 32, 32, 3]), mx.ones([16, 3, 3, 3]), { padding: 1, stride: 2 }).shape // => [8, 16, 16, 16]
  */
@@ -197,8 +197,8 @@ export function conv2d(...args: unknown[]): Array {
 /**
  * 3-d convolution: input [batch, depth, height, width, channels], weight [output channels, depth, height, width, channels /
  * groups]. Parameters are one number, or one per axis; see {@link conv1d} for the sizes of the result.
- * @throws ShapeError if the channels do not match or the kernel is larger than the padded input; DTypeError unless both are floating;
- * ArgumentError for a stride or dilation below 1 or a negative padding
+ * @throws ShapeError if the channels do not match or the kernel is larger than the padded input; DTypeError unless the input is floating
+ * and the weight real; ArgumentError for a stride or dilation below 1 or a negative padding
  * @example
  * mx.conv3d(mx.ones([1, 4, 8, 8, 2]), mx.ones([5, 2, 3, 3, 2]), { padding: [0, 1, 1] }).shape // => [1, 3, 8, 8, 5]
  */
@@ -240,8 +240,8 @@ export function conv3d(...args: unknown[]): Array {
  * swapped. Input [batch, length, channels], weight [output channels, size, channels / groups], result of length (length − 1) · stride − 2 ·
  * padding + dilation · (size − 1) + 1 + outputPadding, where outputPadding selects one of the lengths that the stride maps to the same
  * output length.
- * @throws ShapeError if the channels do not match or the padding leaves nothing; DTypeError unless both are floating; ArgumentError for a
- * stride or dilation below 1 or a negative padding
+ * @throws ShapeError if the channels do not match or the padding leaves nothing; DTypeError unless the input is floating
+ * and the weight real; ArgumentError for a stride or dilation below 1 or a negative padding
  * @example
  * const x = mx.array([1, 2]).reshape([1, 2, 1])
  * mx.convTranspose1d(x, mx.ones([1, 2, 1]), { stride: 2 }).flatten().tolist() // => [1, 1, 2, 2]
@@ -280,8 +280,8 @@ export function convTranspose1d(...args: unknown[]): Array {
 /**
  * Transposed 2-d convolution: the transpose of {@link conv2d}. Input [batch, height, width, channels], weight [output channels, height,
  * width, channels / groups]. The size of each axis is that of {@link convTranspose1d}.
- * @throws ShapeError if the channels do not match or the padding leaves nothing; DTypeError unless both are floating; ArgumentError for a
- * stride or dilation below 1 or a negative padding
+ * @throws ShapeError if the channels do not match or the padding leaves nothing; DTypeError unless the input is floating
+ * and the weight real; ArgumentError for a stride or dilation below 1 or a negative padding
  * @example
  * mx.convTranspose2d(mx.ones([1, 8, 8, 4]), mx.ones([2, 3, 3, 4]), { stride: 2, padding: 1, outputPadding: 1 }).shape // => [1, 16, 16, 2]
  */
@@ -324,8 +324,8 @@ export function convTranspose2d(...args: unknown[]): Array {
 /**
  * Transposed 3-d convolution: the transpose of {@link conv3d}. Input [batch, depth, height, width, channels], weight [output channels,
  * depth, height, width, channels / groups]. The size of each axis is that of {@link convTranspose1d}.
- * @throws ShapeError if the channels do not match or the padding leaves nothing; DTypeError unless both are floating; ArgumentError for a
- * stride or dilation below 1 or a negative padding
+ * @throws ShapeError if the channels do not match or the padding leaves nothing; DTypeError unless the input is floating
+ * and the weight real; ArgumentError for a stride or dilation below 1 or a negative padding
  * @example
  * mx.convTranspose3d(mx.ones([1, 2, 4, 4, 3]), mx.ones([1, 2, 2, 2, 3]), 2).shape // => [1, 4, 8, 8, 1]
  */
@@ -402,12 +402,15 @@ const convGeneralArgs = operation(
         `padding must be a number, a list of ${axes}, or a pair of such lists for the low and the high ends, received a list of ${padding.length}`,
       )
     const ends = pair ? padding : [padding ?? 0, padding ?? 0]
+    // A list of one element is for all axes.
+    const numbers = (name: string, value: unknown, least: number): number[] =>
+      perAxis(op, name, isList(value) && value.length === 1 ? value[0] : value, axes, least)
     return apply(op, x, weight, {
-      stride: perAxis(op, "stride", stride ?? 1, axes, 1),
-      low: perAxis(op, "padding", ends[0], axes, any),
-      high: perAxis(op, "padding", ends[1], axes, any),
-      kernelDilation: perAxis(op, "kernelDilation", kernelDilation ?? 1, axes, 1),
-      inputDilation: perAxis(op, "inputDilation", inputDilation ?? 1, axes, 1),
+      stride: numbers("stride", stride ?? 1, 1),
+      low: numbers("padding", ends[0], any),
+      high: numbers("padding", ends[1], any),
+      kernelDilation: numbers("kernelDilation", kernelDilation ?? 1, 1),
+      inputDilation: numbers("inputDilation", inputDilation ?? 1, 1),
       groups: checkGroups(op, groups ?? 1),
       flip: Boolean(flip),
     })
@@ -415,10 +418,11 @@ const convGeneralArgs = operation(
 )
 /**
  * General convolution over one to three spatial axes: input [batch, …, channels], weight [output channels, …, channels / groups].
+ * Parameters are one number, or one per axis.
  * `inputDilation` inserts zeros between the input's elements. `padding` may be a pair of lists, for the low and high ends of the axes;
  * negative padding crops. `flip` flips the kernel.
- * @throws ShapeError if the channels do not match or the kernel is larger than the padded input; DTypeError unless both are floating;
- * ArgumentError for a stride or dilation below 1
+ * @throws ShapeError if the channels do not match or the kernel is larger than the padded input; DTypeError unless the input is floating
+ * and the weight real; ArgumentError for a stride or dilation below 1
  * @example
  * const x = mx.array([1, 2, 3]).reshape([1, 3, 1])
  * const w = mx.array([1, 10]).reshape([1, 2, 1])
@@ -477,12 +481,12 @@ const convolveArgs = operation(
       if (x.ndim !== 1)
         throw new ShapeError(op, `${name} must have one dimension, received shape ${format(x.shape)}`)
       if (x.size === 0) throw new ShapeError(op, `${name} is empty`)
-      if (x.dtype.kind !== "floating")
-        throw new DTypeError(op, `${name} must be floating, received ${x.dtype.name}`)
     }
     if (mode !== "full" && mode !== "valid" && mode !== "same")
       throw new ArgumentError(op, `mode must be "full", "valid" or "same", received ${describe(mode)}`)
     if (a.size < v.size) [a, v] = [v, a]
+    if (a.dtype.kind !== "floating")
+      throw new DTypeError(op, `a, or v if it is longer, must be floating, received ${a.dtype.name}`)
     const n = v.size
     const [low, high] =
       mode === "full" ? [n - 1, n - 1] : mode === "valid" ? [0, 0] : [n >> 1, n - 1 - (n >> 1)]
@@ -500,7 +504,8 @@ const convolveArgs = operation(
 /**
  * The convolution of two sequences, Σⱼ a[i − j] · v[j], as NumPy's `convolve`. `'full'` returns every position where they overlap,
  * `'valid'` those where they overlap completely, `'same'` the middle part, of the length of the longer one.
- * @throws ShapeError unless both are 1-d and not empty; DTypeError unless both are floating; ArgumentError for another mode
+ * @throws ShapeError unless both are 1-d and not empty; DTypeError unless the longer one is floating and the other real;
+ * ArgumentError for another mode
  * @example
  * mx.convolve(mx.array([1, 2, 3]), mx.array([1, 1])).tolist() // => [1, 3, 5, 3]
  */

@@ -182,17 +182,17 @@ function columnsOf(op: string, name: string, value: unknown, rows: Shape): Array
   )
 }
 
-/** Validates the arguments of a norm and promotes them. @throws ShapeError, DTypeError */
+/** Validates the arguments of a norm and promotes them. A bias without a weight is converted to the dtype of x. @throws ShapeError */
 function rowsWith(op: string, a: unknown, weight: unknown, bias?: unknown): Array[] {
   const x = asArrayArgument(op, "x", a)
-  const { shape, dtype: own } = x.node
-  if (own.kind !== "floating") throw new DTypeError(op, `x must be floating, received ${own.name}`)
+  const { shape } = x.node
   if (shape.length === 0) throw new ShapeError(op, "x must have at least one dimension, received a 0-d array")
   const rows = [x]
-  if (weight !== null && weight !== undefined) rows.push(columnsOf(op, "weight", weight, shape))
+  const hasWeight = weight !== null && weight !== undefined
+  if (hasWeight) rows.push(columnsOf(op, "weight", weight, shape))
   if (bias !== null && bias !== undefined) rows.push(columnsOf(op, "bias", bias, shape))
-  let dtype = own
-  for (let i = 1; i < rows.length; i++) dtype = promote(dtype, rows[i].node.dtype)
+  let { dtype } = x.node
+  if (hasWeight) for (let i = 1; i < rows.length; i++) dtype = promote(dtype, rows[i].node.dtype)
   for (let i = 0; i < rows.length; i++) rows[i] = toDtype(rows[i], dtype)
   return rows
 }
@@ -215,10 +215,11 @@ const layerNormArgs = operation(
   },
 )
 /**
- * (x − mean x) / √(var x + eps) · weight + bias over the last axis.
+ * (x − mean x) / √(var x + eps) · weight + bias over the last axis. Without a weight the result has the dtype of x.
  * Ba, Kiros and Hinton, "Layer normalization", 2016.
  * @method false
- * @throws ShapeError unless weight and bias have the size of the last axis; DTypeError unless x is floating
+ * @throws ShapeError unless weight and bias have the size of the last axis; DTypeError unless x, promoted with the weight and then the
+ * bias, is floating
  * @example
  * mx.fast.layerNorm(mx.array([1, -1]), null, null, 0).tolist() // => [1, -1]
  */
@@ -254,7 +255,7 @@ const rmsNormArgs = operation(
  * x / √(mean x² + eps) · weight over the last axis.
  * Zhang and Sennrich, "Root mean square layer normalization", 2019.
  * @method false
- * @throws ShapeError unless the weight has the size of the last axis; DTypeError unless x is floating
+ * @throws ShapeError unless the weight has the size of the last axis; DTypeError unless x, promoted with the weight, is floating
  * @example
  * mx.fast.rmsNorm(mx.array([3, -3]), null, 0).tolist() // => [1, -1]
  */

@@ -2,12 +2,12 @@
  * Determinants.
  */
 import { asArrayArgument, operation, type StreamOptions } from "../../graph/args"
-import { atLeastFloat, complex64 } from "../../graph/dtype"
+import { atLeastFloat, complex64, type Dtype } from "../../graph/dtype"
 import type { Array } from "../../graph/graph"
 import { type Apply, definePrimitive, type NoParams } from "../../graph/primitive"
 import { arange } from "../arange"
 import { where } from "../binary"
-import { toDtype } from "../constant"
+import { toDtype, wide } from "../constant"
 import { ones } from "../creation"
 import { prod, sum } from "../reduce"
 import { cumprod } from "../scan"
@@ -102,23 +102,24 @@ const cofactors: Apply<NoParams> = definePrimitive({
 const determinants = (a: Array): Array =>
   a.shape[a.ndim - 1] <= 3 ? expand(a, a.shape[a.ndim - 1]) : detPrimitive([a])
 
-/** Matrices of a floating dtype, from integers too. */
-const floats = (op: string, a: unknown): Array => {
+/** Matrices of a floating dtype, from integers too, and in at least float32; and the dtype of results. */
+const floats = (op: string, a: unknown): { matrices: Array; dtype: Dtype } => {
   const x = asArrayArgument(op, "a", a)
-  const y = toDtype(x, atLeastFloat(x.dtype))
-  squareShape(op, y)
-  return y
+  const dtype = atLeastFloat(x.dtype)
+  const matrices = toDtype(x, wide(dtype))
+  squareShape(op, matrices)
+  return { matrices, dtype }
 }
 
-const detArgs = operation(
-  "linalg.det",
-  { a: "array" },
-  (a: Array): Array => determinants(floats("linalg.det", a)),
-)
+const detArgs = operation("linalg.det", { a: "array" }, (a: Array): Array => {
+  const { matrices, dtype } = floats("linalg.det", a)
+  return toDtype(determinants(matrices), dtype)
+})
 /**
- * The determinants of square matrices [..., N, N]; integers are converted to float32. Also differentiable at singular matrices.
+ * The determinants of square matrices [..., N, N]; integers are converted to float32. 16-bit floats are computed in float32. Also
+ * differentiable at singular matrices.
  *
- * @throws ShapeError if the matrices are not square; DTypeError for float16 and bfloat16
+ * @throws ShapeError if the matrices are not square
  * @example
  * mx.linalg.det(mx.array([[1, 2], [3, 4]])).item() // => -2
  */
@@ -161,15 +162,16 @@ const slogdetPrimitive: Apply<NoParams> = definePrimitive({
 })
 
 const slogdetArgs = operation("linalg.slogdet", { a: "array" }, (a: Array): [Array, Array] => {
-  const [sign, logabs] = slogdetPrimitive.all([floats("linalg.slogdet", a)])
-  return [sign, logabs]
+  const { matrices, dtype } = floats("linalg.slogdet", a)
+  const [sign, logabs] = slogdetPrimitive.all([matrices])
+  return [toDtype(sign, dtype), toDtype(logabs, realOf(dtype))]
 })
 /**
  * The determinants of square matrices [..., N, N] as sign·exp(logabs), which neither overflows nor underflows: signs 1, −1, or 0 for a
- * singular matrix (phases for complex matrices), and the logarithms of the moduli. Integers are converted to float32.
+ * singular matrix (phases for complex matrices), and the logarithms of the moduli. Integers are converted to float32. 16-bit
+ * floats are computed in float32.
  *
- * @throws ShapeError if the matrices are not square; DTypeError for float16 and bfloat16; at evaluation of a derivative for a singular
- * matrix, NumericError
+ * @throws ShapeError if the matrices are not square; at evaluation of a derivative for a singular matrix, NumericError
  * @example
  * const [sign, logabs] = mx.linalg.slogdet(mx.array([[1, 2], [3, 4]]))
  * sign.item() // => -1
