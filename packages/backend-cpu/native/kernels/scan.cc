@@ -1,5 +1,5 @@
 // Running sums, products, extremes and log-sum-exps along one axis. Floating types accumulate in double, so
-// long scans do not drift. Sums of bool are int32; log-sum-exps of integers are truncated at every step.
+// long scans do not drift. Sums of bool are int32.
 // Along the last axis rows are scanned one by one; along another, all that lies behind it is scanned side by
 // side. A long row is cut into pieces by its length alone: a thread adds up the next one, waits for what
 // precedes it, and scans it while it is in its cache.
@@ -21,17 +21,15 @@ enum class Scan { sum, prod, max, min, logsumexp };
 
 template <Scan Op, class T>
 using wide_of = std::conditional_t<
-    is_floating<T> || Op == Scan::logsumexp, double,
+    is_floating<T>, double,
     std::conditional_t<is_complex<T>, complex64, std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>>;
 
 template <Scan Op, class T>
 wide_of<Op, T> identity() {
   using W = wide_of<Op, T>;
-  if constexpr (Op == Scan::logsumexp) {
-    // Of 64-bit integers the least number stands for minus infinity.
-    if constexpr (std::is_integral_v<T> && sizeof(T) == 8) return W(std::numeric_limits<T>::min());
+  if constexpr (Op == Scan::logsumexp)
     return -HUGE_VAL;
-  } else if constexpr (Op == Scan::sum)
+  else if constexpr (Op == Scan::sum)
     return W(0);
   else if constexpr (Op == Scan::prod)
     return W(1);
@@ -69,24 +67,6 @@ W combine(W a, W b) {
   }
 }
 
-template <Scan Op, class T, class W>
-W step(W total, T x) {
-  const W next = combine<Op>(total, convert<W>(x));
-  if constexpr (Op == Scan::logsumexp && std::is_integral_v<T>)
-    return std::trunc(next);
-  else
-    return next;
-}
-
-// A running result as an element: -infinity, which only integers' log-sum-exps start from, is 0.
-template <class R, class W>
-R result(W total) {
-  if constexpr (std::is_same_v<R, bool> && std::is_same_v<W, double>)
-    return total != 0 && !std::isinf(total);
-  else
-    return convert<R>(total);
-}
-
 // Scans `lanes` neighbours (at most kLanes) through n steps.
 constexpr int64_t kLanes = 64;
 
@@ -97,8 +77,8 @@ void scan_lanes(const T* x, R* y, int64_t lanes, int64_t n, int64_t stride, bool
   std::fill_n(total, lanes, identity<Op, T>());
   for (int64_t i = 0; i < n; i++, x += stride, y += stride) {
     for (int64_t j = 0; j < lanes; j++) {
-      const W next = step<Op>(total[j], x[j]);
-      y[j] = result<R>(inclusive ? next : total[j]);
+      const W next = combine<Op>(total[j], convert<W>(x[j]));
+      y[j] = convert<R>(inclusive ? next : total[j]);
       total[j] = next;
     }
   }
@@ -133,13 +113,13 @@ wide_of<Op, T> scan_row(const T* x, R* y, int64_t n, int64_t stride, bool inclus
       W sums[kFew + 1];
       sums[0] = 0;
       for (int64_t j = 0; j < kFew; j++) sums[j + 1] = sums[j] + convert<W>(x[j * stride]);
-      for (int64_t j = 0; j < kFew; j++) y[j * stride] = result<R>(total + sums[j + inclusive]);
+      for (int64_t j = 0; j < kFew; j++) y[j * stride] = convert<R>(total + sums[j + inclusive]);
       total += sums[kFew];
     }
   }
   for (; i < n; i++, x += stride, y += stride) {
-    const auto next = step<Op>(total, *x);
-    *y = result<R>(inclusive ? next : total);
+    const W next = combine<Op>(total, convert<W>(*x));
+    *y = convert<R>(inclusive ? next : total);
     total = next;
   }
   return total;
@@ -214,7 +194,7 @@ void scan(const lz_call& call) {
   const params::Cumsum params(call);
   const int axis = int(normalize_axis(call, op, params.axis, x.ndim));
   const bool reverse = params.reverse, inclusive = params.inclusive;
-  using Types = std::conditional_t<Op == Scan::logsumexp, real_types, every>;
+  using Types = std::conditional_t<Op == Scan::logsumexp, floating_types, every>;
   dispatch_or_fail<Types>(call, op, x.dtype, [&]<class T>() {
     if (y.size == 0) return;
     const T* from = contiguous<T>(call, x);
@@ -253,7 +233,7 @@ void register_scan(Registry& registry) {
   registry.add("cumprod", entry<scan<Scan::prod>>);
   registry.add("cummax", entry<scan<Scan::max>>);
   registry.add("cummin", entry<scan<Scan::min>>);
-  registry.add("logcumsumexp", entry<scan<Scan::logsumexp>>, kRealDtypes);
+  registry.add("logcumsumexp", entry<scan<Scan::logsumexp>>, kFloatingDtypes);
 }
 
 }  // namespace lazuli

@@ -80,6 +80,26 @@ test("values", () => {
   )
 })
 
+test("log-sums of integers are running maxima", () => {
+  // MLX computes the same.
+  for (const [dtype, x, inclusive, exclusive] of [
+    [mx.int8, [-5, -8, -9, 127, -128], [-5, -5, -5, 127, 127], [-128, -5, -5, -5, 127]],
+    [mx.int16, [-32768, -5, 4, 5, 5], [-32768, -5, 4, 5, 5], [-32768, -32768, -5, 4, 5]],
+    [mx.int32, [-5, -8, 2], [-5, -5, 2], [-2147483648, -5, -5]],
+    [mx.int64, [-5n, -8n, -2n], [-5n, -5n, -2n], [-(2n ** 63n), -5n, -5n]],
+    [mx.uint8, [1, 255, 3, 254], [1, 255, 255, 255], [0, 1, 255, 255]],
+    [mx.uint32, [9, 8, 5], [9, 9, 9], [0, 9, 9]],
+    [mx.bool_, [0, 1, 0], [false, true, true], [false, false, true]],
+  ] as const) {
+    const a = mx.array([...x], dtype)
+    const back = a.index("::-1")
+    expect(mx.logcumsumexp(a).tolist(), dtype.name).toEqual(inclusive)
+    expect(mx.logcumsumexp(a, 0, { inclusive: false }).tolist(), dtype.name).toEqual(exclusive)
+    expect(mx.logcumsumexp(back, 0, true).index("::-1").tolist(), dtype.name).toEqual(inclusive)
+    expect(mx.logcumsumexp(a).dtype).toBe(dtype)
+  }
+})
+
 test("only sums and products convert first", () => {
   const options = { axis: 0, dtype: mx.int32 } as object
   for (const scan of [mx.cummax, mx.cummin, mx.logcumsumexp])

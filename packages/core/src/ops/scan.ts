@@ -4,6 +4,7 @@
  */
 import { operation, type StreamOptions } from "../graph/args"
 import { asDtype, complex64, type Dtype, int32, isInexact, uint32 } from "../graph/dtype"
+import { DTypeError } from "../graph/errors"
 import type { Array, HostArray, Meta } from "../graph/graph"
 import { type Apply, definePrimitive } from "../graph/primitive"
 import { normalizeAxis, type Shape, sizeOf } from "../graph/shape"
@@ -34,6 +35,7 @@ function eachLine(shape: Shape, axis: number, reverse: boolean, visit: (position
 }
 
 type Value = number | bigint
+type Scan = (inputs: readonly Array[], params: Params) => Array
 
 /** A reference loop that folds each line with `combine`, writing before or after each step. Complex numbers are pairs. */
 function scanHost(
@@ -285,19 +287,17 @@ const addComplexExponents = (a: [number, number], b: [number, number]): [number,
 const logSumAlong: Apply<Params> = definePrimitive({
   name: "logcumsumexp",
   params: schema,
-  infer: ([x]) => x,
+  infer: ([x]) => {
+    if (!isInexact(x.dtype))
+      throw new DTypeError(
+        "logcumsumexp",
+        `a must be of a floating or complex dtype, received ${x.dtype.name}`,
+      )
+    return x
+  },
   reference: (inputs, outputs, params) => {
-    const { dtype } = inputs[0]
-    // For integers every intermediate result is truncated, as in MLX.
-    const add = (a: Value, b: Value): Value => {
-      const sum = Math.trunc(addExponents(Number(a), Number(b)))
-      return isBig(dtype) ? BigInt(sum) : sum
-    }
-    const start = isBig(dtype) ? lowest : () => Number.NEGATIVE_INFINITY
-    const real = isInexact(dtype) ? addExponents : add
-    if (dtype !== complex64)
-      return scanHost(start, real as (a: never, b: never) => unknown)(inputs, outputs, params)
-    scanHost(() => [Number.NEGATIVE_INFINITY, 0], addExponents, addComplexExponents)(inputs, outputs, params)
+    const loop = scanHost(neutral(Number.NEGATIVE_INFINITY), addExponents, addComplexExponents)
+    loop(inputs, outputs, params)
   },
   // With inclusive y: dx[k] = e^(x[k]−y[k]) · T[k], T[k] = g[k] + e^(y[k]−y[k+1]) · T[k+1]. No exponent is positive.
   vjp: ({ inputs: [x], outputs: [y], cotangents: [g], params }) => {
@@ -318,13 +318,15 @@ const logSumAlong: Apply<Params> = definePrimitive({
   },
   vmap: (c) => inFront(logSumAlong)(c),
 })
+/** In whole numbers log(1 + e⁻ᵈ) is 0, as in MLX: what is left of the sum is its largest exponent. */
+const logSum: Scan = (inputs, params) => (isInexact(inputs[0].dtype) ? logSumAlong : maxAlong)(inputs, params)
 /** e^(x−y), 0 where both are −∞. */
 const share = (x: Array, y: Array): Array => where(y.equal(Number.NEGATIVE_INFINITY), 0, x.subtract(y).exp())
 /** e^(y[i−1]−y[i]). */
 const decay = (y: Array, params: Params): Array => share(previous(y, params, Number.NEGATIVE_INFINITY), y)
 
 /** The public body: along one axis, or over the flattened array. */
-function scan(name: string, apply: Apply<Params>): (args: readonly unknown[]) => Array {
+function scan(name: string, apply: Scan): (args: readonly unknown[]) => Array {
   return operation(
     name,
     { a: "array", axis: "axis?", reverse: "bool?", inclusive: "bool?" },
@@ -350,7 +352,7 @@ function scanIn(name: string, apply: Apply<Params>): (args: readonly unknown[]) 
 
 function along(
   name: string,
-  apply: Apply<Params>,
+  apply: Scan,
   x: Array,
   axis: number | null | undefined,
   direction: Omit<Params, "axis">,
@@ -483,10 +485,10 @@ export function cummin(...args: unknown[]): Array {
   return cumminArgs(args)
 }
 
-const logcumsumexpArgs = scan("logcumsumexp", logSumAlong)
+const logcumsumexpArgs = scan("logcumsumexp", logSum)
 /**
- * Cumulative log Σ exp along an axis, or over the flattened array, without overflow. Integers keep their dtype and are truncated at every
- * step.
+ * Cumulative log Σ exp along an axis, or over the flattened array, without overflow. Integers keep their dtype, in which the largest
+ * exponent is all of the sum.
  * @throws ShapeError if the axis is out of bounds
  * @example
  * mx.logcumsumexp(mx.array([0, -Infinity])).tolist() // => [0, 0]

@@ -293,9 +293,8 @@ function encode(fold: Fold, node: Node, queue: DispatchQueue): void {
   })
 }
 
-const family = (foldOf: (node: Node) => Fold, takes = (_: Dtype): boolean => true): Family => ({
-  supports: (node) =>
-    isFoldable(node.inputs[0].dtype) && isFoldable(node.dtype) && takes(node.dtype) && isCountable(node),
+const family = (foldOf: (node: Node) => Fold): Family => ({
+  supports: (node) => isFoldable(node.inputs[0].dtype) && isFoldable(node.dtype) && isCountable(node),
   encode: (node, queue) => encode(foldOf(node), node, queue),
 })
 
@@ -305,9 +304,5 @@ export const scans: Families = {
   cumprod: family(({ inputs: [x], dtype }) => prodFold(x.dtype, dtype)),
   cummax: family(({ dtype }) => extremeFold("max", dtype)),
   cummin: family(({ dtype }) => extremeFold("min", dtype)),
-  // Of integers every running result is truncated: that has an order, and no fold.
-  logcumsumexp: family(
-    ({ dtype }) => logSumFold(dtype),
-    (dtype) => dtype.kind === "floating" || dtype.kind === "complex",
-  ),
+  logcumsumexp: family(({ dtype }) => logSumFold(dtype)),
 }
