@@ -151,6 +151,7 @@ export class CachedPrograms {
       if (key !== null) cached = this.last = this.known(key, held) ?? this.trace(args, held, key)
     } finally {
       before.restore()
+      before.release()
     }
     if (cached === null)
       throw new TransformError("explain", "the arguments belong to a trace, where nothing is compiled")
@@ -223,6 +224,8 @@ export class CachedPrograms {
     } catch (error) {
       before.restore()
       throw error
+    } finally {
+      before.release()
     }
   }
 

@@ -228,6 +228,7 @@ function traced(subject: Subject, recording: { current: Recorder | null } | null
     before.restore()
     throw error
   } finally {
+    before.release()
     calls.recorder = outer
   }
 }

@@ -437,6 +437,24 @@ test("an output alone that is updated in place has its new value, and none if th
   expect(kept.tolist()).toEqual([1, 2])
 })
 
+test("an output alone that is updated in place and evaluated in the trace shows what it showed", () => {
+  const state = { c: mx.array([1, 2]) }
+  const kept = state.c
+  const f = compile(
+    () => {
+      state.c.set([0], 5)
+      mx.eval(state.c)
+      state.c.set([1], 6)
+    },
+    { outputs: state },
+  )
+  f()
+  expect([kept.tolist(), state.c.tolist()]).toEqual([
+    [1, 2],
+    [5, 6],
+  ])
+})
+
 test("a tree that its owner replaced is followed, and back", () => {
   const owner = {
     values: { a: mx.array(1) },

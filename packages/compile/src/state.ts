@@ -238,24 +238,27 @@ export interface Snapshot {
   restoreArrays(): void
   /** Puts everything back: of a trace that failed nothing may stay. */
   restore(): void
+  /** Lets go of what the arrays showed: nothing is to be restored any more. */
+  release(): void
 }
 
 /** Remembers what every container of some trees holds, and what every array shows. */
 export function snapshot(trees: readonly unknown[]): Snapshot {
   const seen = new Set<object>()
-  const nodes = new Map<Array, Node>()
+  // By handles: what an array showed would be written over where no handle shows it.
+  const shown = new Map<Array, Array>()
   const copies = new Map<unknown, unknown>()
   const take: Visit = (_holder, _key, child) => {
-    if (child instanceof Array) nodes.set(child, child.node)
+    if (child instanceof Array) shown.set(child, shown.get(child) ?? new Array(child.node))
     else if (copyOf(child) !== child) copies.set(child, copyOf(child))
   }
   for (const tree of trees) if (isContainer(tree)) walk(tree, take, seen)
   const contents = new Map([...seen].map((holder) => [holder as Holder, { ...holder } as Holder]))
   const restoreArrays = (): void => {
-    for (const [array, node] of nodes) if (array.node !== node) lifetimes.rebind(array, node)
+    for (const [array, { node }] of shown) if (array.node !== node) lifetimes.rebind(array, node)
   }
   return {
-    nodeOf: (array) => nodes.get(array),
+    nodeOf: (array) => shown.get(array)?.node,
     entriesOf: (holder) => contents.get(holder),
     restoreArrays,
     restore: () => {
@@ -268,6 +271,9 @@ export function snapshot(trees: readonly unknown[]): Snapshot {
         for (const key of Object.keys(entries))
           if (holder[key] !== entries[key]) Reflect.set(holder, key, entries[key])
       }
+    },
+    release: () => {
+      for (const handle of shown.values()) lifetimes.disposeHandle(handle)
     },
   }
 }
