@@ -87,6 +87,26 @@ test("so is state of a few bytes, which stays with those that it was evaluated w
   expect(state.w.tolist()).toEqual([-1005, -1005, -1005, -1005])
 })
 
+test("so are state and arguments of a call for a number that may not come again", () => {
+  const state = { w: filled(1), same: filled(2) }
+  const step = compile(
+    (x: mx.Array, n: number) => {
+      state.w = state.w.add(x.index(0)).subtract(n)
+      return state.w.sum()
+    },
+    { inputs: state, outputs: state, donate: ["state", 0] },
+  )
+  for (let n = 1; n <= 20; n++) {
+    const x = filled(3)
+    const { w } = state
+    mx.eval(step(x, n), state)
+    for (const old of [w, x]) expect(() => old.tolist()).toThrow(/was released/)
+  }
+  expect(step.stats().programs).toBe(16)
+  step(filled(3), 30)
+  expect([state.w.index(7).item(), state.same.index(7).item()]).toEqual([-176, 2])
+})
+
 test("without the option old handles keep what they showed", () => {
   const { state, step } = momentum(false)
   const { w } = state

@@ -2,18 +2,17 @@
  * The cached programs of one compiled function: which of them serves a call, and when it is traced anew.
  */
 import {
-  Array,
+  type Array,
   arraysOf,
   calls,
   currentStream,
   Mark,
-  mapArrays,
   type Node,
   sameShape,
   TransformError,
 } from "@lazuli/core/engine"
 import { type CachedProgram, inputNames, isSingle, locate, outputNames } from "./cached-program"
-import { type Capture, capture, type Subject } from "./capture"
+import { type Capture, capture, runAsWritten, type Subject } from "./capture"
 import { sameConstant } from "./constants"
 import { type Donated, donatedBy, donatedPositions, successorsOf } from "./donation"
 import { type Explanation, explanationOf } from "./explain"
@@ -76,18 +75,18 @@ export class CachedPrograms {
   /** Runs the function as it is written. */
   callAsWritten(args: readonly unknown[]): unknown {
     this.figures.calls++
-    return this.asWritten(args)
+    return this.asWritten(args, arrayLeaves(this.options.inputs))
   }
 
-  /** The arguments are copies, as those of a trace are. */
-  private asWritten(args: readonly unknown[]): unknown {
-    return this.f(...(mapArrays(args, ({ node }) => new Array(node)) as never[]))
+  /** Nothing is given up: the call may be part of another trace. */
+  private asWritten(args: readonly unknown[], inputLeaves: readonly ArrayLeaf[]): unknown {
+    return this.replay.finish(runAsWritten(this.subjectOf(args, inputLeaves)), args, null)
   }
 
   call(args: readonly unknown[]): unknown {
     this.figures.calls++
     // Arguments without placeholders may depend on sizes in a trace for any, as ones like an array do.
-    if (calls.recorder !== null) return this.asWritten(args)
+    if (calls.recorder !== null) return this.asWritten(args, arrayLeaves(this.options.inputs))
     const { leaves, last } = this
     const { inputs, outputs } = this.options
     const isStateless = inputs === undefined && outputs === undefined
@@ -110,7 +109,7 @@ export class CachedPrograms {
     const held = arrayLeaves(inputs)
     const state = readLeaves(held)
     const key = this.keyFor(args, held)
-    if (key === null) return this.asWritten(args)
+    if (key === null) return this.asWritten(args, held)
     const known = this.known(key, held)
     if (known === null && this.isPassing(key)) return this.callInPassing(args, held, key)
     const cached = (this.last = known ?? this.trace(args, held, key))
@@ -212,21 +211,9 @@ export class CachedPrograms {
     key: ProgramKey,
   ): unknown {
     const state = readLeaves(inputLeaves)
-    const found = this.shapeless.apply(this.subjectOf(args, inputLeaves), key)
-    if (found !== null) return this.replay.finish(found, args, state)
-    const { inputs, outputs } = this.options
-    const before = snapshot([inputs, outputs])
-    try {
-      // Handles of its own, as a program's results are: the function's may be the state's, which the next call gives up.
-      const result = mapArrays(this.asWritten(args), ({ node }) => new Array(node))
-      this.replay.giveUp(args, state, arraysOf(result))
-      return result
-    } catch (error) {
-      before.restore()
-      throw error
-    } finally {
-      before.release()
-    }
+    const subject = this.subjectOf(args, inputLeaves)
+    const found = this.shapeless.apply(subject, key) ?? runAsWritten(subject)
+    return this.replay.finish(found, args, state)
   }
 
   private subjectOf(args: readonly unknown[], inputLeaves: readonly ArrayLeaf[]): Subject {

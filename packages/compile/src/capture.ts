@@ -1,12 +1,14 @@
 /**
  * Tracing: the function runs once on placeholders, and what it computed from them becomes a traced graph. A failed trace leaves nothing
- * behind: captured state gets its arrays back. A trace for any sizes also keeps the function's calls, which other sizes repeat, unless the
- * function looked at sizes itself: JavaScript's numbers cannot follow them, and it runs again.
+ * behind: captured state gets its arrays back. Where nothing is traced, the function runs on the arrays, with the same care for the state.
+ * A trace for any sizes also keeps the function's calls, which other sizes repeat, unless the function looked at sizes itself: JavaScript's
+ * numbers cannot follow them, and it runs again.
  */
 import {
   Array,
   abstractly,
   arraysOf,
+  type CallRecorder,
   calls,
   implicitState,
   LazuliError,
@@ -50,7 +52,7 @@ export interface LeftIn extends Left {
 }
 
 /** The form of a function's result, apart from the values. */
-interface Form {
+export interface Form {
   /** The result's tree; its arrays are replaced at each call. */
   readonly result: unknown
   /** The number of arrays that belong to the result; the captured outputs' follow. */
@@ -73,6 +75,22 @@ export interface Capture extends Form {
   /** First the result's arrays, then the captured outputs'. */
   readonly sources: readonly Source[]
 }
+
+/** The results of a call that runs at once, without a graph, and what else it leaves. */
+export interface Outcome extends Form {
+  /** First the result's arrays, then the captured outputs'. */
+  readonly values: readonly Array[]
+  readonly lent: Lent
+}
+
+/** The handles that a function got in place of those that were captured or given to it. */
+interface Lent {
+  /** By argument. */
+  readonly args: readonly (readonly Array[])[]
+  readonly state: readonly Array[]
+}
+
+const NOTHING_LENT: Lent = { args: [], state: [] }
 
 /** The findings of a trace for any sizes: the calls, and which of their results the function gives. */
 export interface Recording extends Form {
@@ -152,33 +170,47 @@ export const captureForRanks = (recording: Recording, subject: Subject): Capture
   recording.readShapes ? null : captureAgain(recording, subject)
 
 /** The results for the sizes of `subject`, as its arguments' arrays give them at once: planning would cost more than it gains. */
-export const applyAgain = (recording: Recording, subject: Subject): Capture | null =>
-  withoutHandles(() =>
+export function applyAgain(recording: Recording, subject: Subject): Outcome | null {
+  const applied = withoutHandles(() =>
     repeated(
       recording,
       subject,
       [...subject.given, ...readLeaves(subject.inputs)].map(({ node }) => node),
       atOnce,
-      (_, found) => ({
-        graph: null,
-        outside: [],
-        sources: found.map((value) => ({ from: "outside", value })),
-      }),
+      (_, values) => ({ values }),
     ),
   )
+  return applied && { ...applied, values: applied.values.map(copyOf), lent: NOTHING_LENT }
+}
 
-type Found = Pick<Capture, "graph" | "outside" | "sources">
+/** The results of the function as it is written: it runs on the arrays themselves, and captured state is treated as in a trace. */
+export const runAsWritten = (subject: Subject): Outcome =>
+  undoneByErrors(subject, (before) => {
+    const epoch = ++tracing.begun
+    const nodes = [...subject.given, ...readLeaves(subject.inputs)].map(({ node }) => node)
+    const taken = new Set<Array>()
+    // A handle that the function made is the state's: one more could keep the memory from the next call.
+    const take = (handle: Array): Array => {
+      const isOwn = handle.node.epoch >= epoch && !before.nodeOf(handle) && !taken.has(handle)
+      taken.add(handle)
+      return isOwn ? handle : copyOf(handle)
+    }
+    const { form, found, lent } = run(subject, before, nodes, calls.recorder, take)
+    return { ...form, values: found, lent }
+  })
+
+const copyOf = ({ node }: Array): Array => new Array(node)
 
 const atOnce = <T>(body: () => T): T => body()
 
 /** Makes a recording's calls on nodes, those of the arguments and then of the captured inputs. */
-function repeated(
+function repeated<T>(
   recording: Recording,
   { given, inputs }: Subject,
   nodes: readonly Node[],
   within: <T>(body: () => T) => T,
-  finish: (nodes: readonly Node[], found: readonly Array[], epoch: number) => Found,
-): Capture | null {
+  finish: (nodes: readonly Node[], found: readonly Array[], epoch: number) => T,
+): (Form & T) | null {
   if (recording.gap !== null || recording.isSized) return null
   const before = readLeaves(inputs)
   const state = implicitState.map((list) => [...list])
@@ -190,7 +222,7 @@ function repeated(
   )
   const outer = calls.recorder
   calls.recorder = null
-  const make = (): Capture => {
+  const make = (): Form & T => {
     const values = repeat(recording.calls, nodes)
     const found = recording.found.map((each) =>
       typeof each === "number" ? new Array(values[each] as Node) : each,
@@ -220,10 +252,15 @@ interface Traced {
 }
 
 function traced(subject: Subject, recording: { current: Recorder | null } | null): Traced {
-  const before = snapshot([subject.inputTrees, subject.outputs])
+  return undoneByErrors(subject, (before) => abstractly(() => trace(subject, before, recording)))
+}
+
+/** Runs `body`; where it throws, the captured trees hold again what they held. */
+function undoneByErrors<T>({ inputTrees, outputs }: Subject, body: (before: Snapshot) => T): T {
+  const before = snapshot([inputTrees, outputs])
   const outer = calls.recorder
   try {
-    return abstractly(() => trace(subject, before, recording))
+    return body(before)
   } catch (error) {
     before.restore()
     throw error
@@ -233,12 +270,30 @@ function traced(subject: Subject, recording: { current: Recorder | null } | null
   }
 }
 
-function trace(
+function trace(subject: Subject, before: Snapshot, recording: { current: Recorder | null } | null): Traced {
+  const epoch = ++tracing.begun
+  const placeholders = placeholdersFor([...subject.given, ...readLeaves(subject.inputs)])
+  const recorder = recording === null ? null : new Recorder(placeholders)
+  if (recording) recording.current = recorder
+  const { form, found } = run(subject, before, placeholders, recorder, copyOf)
+  return {
+    capture: { ...form, ...build(placeholders, found, epoch, form.namesStreams) },
+    found: recorder ? found.map(({ node }) => recorder.idOf(node)) : [],
+    outsideFound: found,
+  }
+}
+
+/**
+ * Runs the function on handles of its own for `nodes`, those of the arguments and then of the captured inputs. Finds copies of the arrays
+ * of its result, and what `take` makes of those that it left in the captured outputs; what was captured shows again what it showed.
+ */
+function run(
   { f, args, given, inputs, inputTrees, outputs }: Subject,
   snapshot: Snapshot,
-  recording: { current: Recorder | null } | null,
-): Traced {
-  const epoch = ++tracing.begun
+  nodes: readonly Node[],
+  recorder: CallRecorder | null,
+  take: (handle: Array) => Array,
+): { form: Form; found: Array[]; lent: Lent } {
   const before = readLeaves(inputs)
   const contents = {
     inputs: inputTrees === outputs ? null : holdingsOf(inputTrees),
@@ -246,15 +301,13 @@ function trace(
   }
   const outputsBefore = contents.outputs.arrays
   const untouched = new Map(outputsBefore.map(({ holder }) => [holder, { ...holder }]))
-  const placeholders = placeholdersFor([...given, ...before])
-  const handles = placeholders.map((node) => new Array(node))
-  writeLeaves(inputs, handles.slice(given.length))
-  const recorder = recording === null ? null : new Recorder(placeholders)
-  if (recording) recording.current = recorder
-  const traceArgs = withArrays(args, handles.slice(0, given.length)) as never[]
+  const handles = nodes.map((node) => new Array(node))
+  const ownArgs = withArrays(args, handles.slice(0, given.length)) as never[]
+  const lent = { args: ownArgs.map((arg) => arraysOf(arg)), state: handles.slice(given.length) }
+  writeLeaves(inputs, lent.state)
   calls.recorder = recorder
   const named = streamsNamed()
-  const result = f(...traceArgs)
+  const result = f(...ownArgs)
   calls.recorder = null
   checkResult(result)
   const held = arrayLeaves(outputs)
@@ -263,7 +316,7 @@ function trace(
     const array = holder[key] as Array
     return untouched.get(holder)?.[key] !== array || snapshot.nodeOf(array) !== array.node
   })
-  const found = [...arraysOf(result), ...readLeaves(touched)].map(({ node }) => new Array(node))
+  const found = [...arraysOf(result).map(copyOf), ...readLeaves(touched).map(take)]
   snapshot.restoreArrays()
   dropNew(arrayLeaves(inputTrees), inputs, held, snapshot)
   // State that is an input and no output keeps its arrays.
@@ -283,11 +336,7 @@ function trace(
     left,
     namesStreams: streamsNamed() > named,
   }
-  return {
-    capture: { ...form, ...build(placeholders, found, epoch, form.namesStreams) },
-    found: recorder ? found.map(({ node }) => recorder.idOf(node)) : [],
-    outsideFound: found,
-  }
+  return { form, found, lent }
 }
 
 /** Drops arrays that the function put into trees that are inputs and no outputs: they have no value outside the trace. */

@@ -14,7 +14,7 @@ import {
   withArrays,
 } from "@lazuli/core/engine"
 import type { CachedProgram } from "./cached-program"
-import type { Capture } from "./capture"
+import type { Form, Outcome } from "./capture"
 import { type Donated, giveUp } from "./donation"
 import type { Leaves } from "./leaves"
 import type { CompileOptions } from "./options"
@@ -67,17 +67,20 @@ export class Replay {
     return result instanceof Array ? values[0] : withArrays(result, values)
   }
 
-  /** Hands out the results of a call without a graph. */
-  finish(found: Capture, args: readonly unknown[], state: readonly Array[]): unknown {
-    const values = found.sources.map((source) => new Array((source as { value: Array }).value.node))
-    this.fill(found, values)
-    this.giveUp(args, state, values)
-    if (state.length > 0) this.leaves.forget()
-    return withArrays(found.result, values)
+  /** Hands out the results of a call without a graph. Nothing is given up where `state` is null. */
+  finish(outcome: Outcome, args: readonly unknown[], state: readonly Array[] | null): unknown {
+    const { result, values, lent } = outcome
+    this.fill(outcome, values)
+    if (state !== null) {
+      this.giveUp(args, state, values)
+      this.giveUp(lent.args, lent.state, values, values)
+    }
+    this.leaves.forget()
+    return withArrays(result, values)
   }
 
   /** Lets go of what was donated to a call, but for what is still in the trees: `left`, where that is known. */
-  giveUp(
+  private giveUp(
     args: readonly unknown[],
     state: readonly Array[],
     results: readonly Array[],
@@ -98,7 +101,7 @@ export class Replay {
     for (let i = 0; i < holders.length; i++) holders[i][keys[i]] = values[resultCount + i]
   }
 
-  private fill({ resultCount, outputPaths, left }: Capture, values: readonly Array[]): void {
+  private fill({ resultCount, outputPaths, left }: Form, values: readonly Array[]): void {
     const { outputs } = this.options
     for (const each of left) leave(this.options[each.tree], each)
     outputPaths.forEach((path, i) => writePath(outputs, path, values[resultCount + i]))

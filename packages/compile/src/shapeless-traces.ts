@@ -8,6 +8,7 @@ import {
   captureAgain,
   captureForAnySizes,
   captureForRanks,
+  type Outcome,
   type Recording,
   type Subject,
 } from "./capture"
@@ -50,7 +51,7 @@ export class ShapelessTraces {
   }
 
   /** The results of such a call; null where the function has to run for them. */
-  apply(subject: Subject, key: ProgramKey): Capture | null {
+  apply(subject: Subject, key: ProgramKey): Outcome | null {
     const known = this.recorded(key.of("rank"), key)
     return known ? applyAgain(known, subject) : null
   }

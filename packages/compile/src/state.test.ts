@@ -4,8 +4,9 @@
  */
 import * as mx from "@lazuli/core"
 import { replaceTree } from "@lazuli/core/engine"
+import { vmap } from "@lazuli/transforms"
 import { describe, expect, test } from "vitest"
-import { compile } from "./compile"
+import { compile, disableCompile, enableCompile } from "./compile"
 
 type Tree = Record<string, unknown>
 
@@ -453,6 +454,95 @@ test("an output alone that is updated in place and evaluated in the trace shows 
     [1, 2],
     [5, 6],
   ])
+})
+
+/** Calls for which no program is made: a function, a name and how it is called with a new one. */
+type Call = (f: (x: mx.Array, n: number) => mx.Array) => mx.Array
+const unplanned: [string, Call][] = [
+  ["with one more number than get a program", (f) => f(mx.array(1), 17)],
+  ["under vmap", (f) => vmap((x: mx.Array) => f(x, 0))(mx.ones([1]))],
+  ["in a compiled function", (f) => compile((x: mx.Array) => f(x, 0))(mx.array(1))],
+  ["in one for any sizes", (f) => compile((x: mx.Array) => f(x, 0), { shapeless: true })(mx.array(1))],
+  [
+    "where nothing is compiled",
+    (f) => {
+      disableCompile()
+      try {
+        return f(mx.array(1), 0)
+      } finally {
+        enableCompile()
+      }
+    },
+  ],
+]
+
+describe.each(unplanned)("a function called %s", (how, call) => {
+  type Options = { outputs: boolean }
+  /** A compiled function of such a state, which has been called for other numbers where `call` takes one more. */
+  const make = (body: (state: Tree, x: mx.Array) => unknown, { outputs }: Options = { outputs: true }) => {
+    const q = mx.zeros([2])
+    const state: Tree = { a: q, b: q }
+    let calls = 0
+    const f = compile(
+      (x: mx.Array, _n: number) => {
+        calls++
+        return body(state, x) as mx.Array
+      },
+      { inputs: [state, mx.random.state], ...(outputs ? { outputs: [state, mx.random.state] } : {}) },
+    )
+    const isNumber = how.includes("number")
+    for (let n = 0; isNumber && n < 16; n++) {
+      f(mx.array(1), n)
+      state.a = state.b = q
+    }
+    const before = calls
+    return { state, q, f, called: () => calls - before, programs: () => f.stats().programs }
+  }
+
+  test("changes by `set` neither what was captured nor the same array elsewhere in the state", () => {
+    const { state, q, f, called, programs } = make((state, x) => {
+      const [a, b] = [state.a as mx.Array, state.b as mx.Array]
+      a.set([0], 5)
+      return a.add(b).sum().multiply(x)
+    })
+    const planned = programs()
+    const result = call(f)
+    expect([called(), programs()]).toEqual([1, planned])
+    expect(result.sum().item()).toBe(5)
+    expect(shown(state)).toEqual({ a: "array 5,0", b: "array 0,0" })
+    expect(q.tolist()).toEqual([0, 0])
+    expect([state.a === q, state.b === q]).toEqual([false, false])
+  })
+
+  test("leaves state alone that is an input and no output", () => {
+    const { state, q, f } = make(
+      (state) => {
+        state.a = (state.a as mx.Array).add(1)
+        state.extra = state.a
+        return (state.a as mx.Array).sum()
+      },
+      { outputs: false },
+    )
+    expect(call(f).sum().item()).toBe(2)
+    expect(Object.keys(state)).toEqual(["a", "b"])
+    expect([state.a === q, state.b === q]).toEqual([true, true])
+  })
+
+  test("leaves captured trees as they were where it throws", () => {
+    let broken = false
+    const { state, q, f } = make((state, x) => {
+      ;(state.b as mx.Array).set([0], x)
+      state.a = mx.random.normal([2]).add(x)
+      if (!broken) return x
+      state.extra = 1
+      throw new RangeError("broken")
+    })
+    const [key] = mx.random.state
+    broken = true
+    expect(() => call(f)).toThrow(RangeError)
+    expect(shown(state)).toEqual({ a: "array 0,0", b: "array 0,0" })
+    expect([state.a === q, state.b === q, mx.random.state[0] === key]).toEqual([true, true, true])
+  })
 })
 
 test("a tree that its owner replaced is followed, and back", () => {
