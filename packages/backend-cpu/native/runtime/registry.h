@@ -14,7 +14,6 @@
 namespace lazuli {
 
 inline constexpr uint32_t kEveryDtype = (1u << (LZ_COMPLEX64 + 1)) - 1;
-inline constexpr uint32_t kRealDtypes = kEveryDtype & ~(1u << LZ_COMPLEX64);
 inline constexpr uint32_t kFloatingDtypes =
     1u << LZ_FLOAT16 | 1u << LZ_BFLOAT16 | 1u << LZ_FLOAT32 | 1u << LZ_FLOAT64;
 
