@@ -86,6 +86,15 @@ test("sliceUpdate reads no index arrays where its starts are numbers within the 
   expect(() => mx.sliceUpdate(m(), block, [0.5, 0], [0, 1])).toThrow("integers")
 })
 
+test("slices without axes to start along start at 0", () => {
+  for (const start of [[], mx.array([], mx.int32)]) {
+    expect(mx.slice(m(), start, [], [1, 2]).tolist()).toEqual([[1, 2]])
+    expect(mx.slice(mx.array(3), start, [], []).item()).toBe(3)
+    expect(mx.sliceUpdate(mx.zeros([2]), mx.ones([2]), start, []).tolist()).toEqual([1, 1])
+  }
+  expect(() => mx.slice(m(), [0], [], [1, 2])).toThrow("one start index for each of 0 axes")
+})
+
 test("gather and scatter are transposes of each other", () => {
   const x = m()
   const index = mx.array([1, 1, 0], mx.int32)

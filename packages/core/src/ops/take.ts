@@ -189,8 +189,7 @@ function startsOf(op: string, start: unknown, axes: readonly number[]): Array[] 
       op,
       `needs one start index for each of ${axes.length} axes, received indices of shape ${format(shape)}`,
     )
-  if (axes.length > 1) return axes.map((_, i) => take(index, i, 0))
-  return [reshapeLike(index, SCALAR)]
+  return axes.length === 1 ? [reshapeLike(index, SCALAR)] : axes.map((_, i) => take(index, i, 0))
 }
 
 /** The range of a block whose starts are a list of integers; null where they are values. @throws IndexError for one out of bounds */
