@@ -221,3 +221,38 @@ test("indices into an axis of size 0 are refused when they are given, by every w
   expect(none.at(mx.zeros([0], mx.int32)).add(1).shape).toEqual([0, 3])
   expect(mx.zeros([3, 0]).at(spots).add(1).shape).toEqual([3, 0])
 })
+
+test("a mask takes as many values as it has true elements, and ignores further ones", () => {
+  const set = (values: mx.Array | number[]) => {
+    const y = mx.zeros([5])
+    y.set([mx.array([true, true, false, true, false])], values)
+    return y.tolist()
+  }
+  expect(set([1, 2, 3])).toEqual([1, 2, 0, 3, 0])
+  expect(set(mx.arange(4))).toEqual([0, 1, 0, 2, 0])
+  expect(set(mx.arange(7))).toEqual([0, 1, 0, 2, 0])
+  for (const few of [[], [1], [1, 2]])
+    expect(() => set(few)).toThrow(
+      `[set] a mask of 3 true elements needs as many values, received ${few.length}`,
+    )
+  expect(() => set([1, 2])).toThrow(mx.ShapeError)
+  expect(() => set(mx.ones([1, 3]))).toThrow(mx.ShapeError)
+  const none = mx.ones([2])
+  none.set([mx.zeros([2], mx.bool_)], [])
+  expect(none.tolist()).toEqual([1, 1])
+})
+
+test("a mask of leading axes takes a row for each true element, or one for all", () => {
+  const set = (values: mx.Array) => {
+    const y = mx.zeros([3, 2])
+    y.set([mx.array([true, false, true])], values)
+    return y.tolist()
+  }
+  const want = [[1, 2], [0, 0], [1, 2]] // biome-ignore format: a matrix
+  expect(set(mx.array([[1, 2], [1, 2]]))).toEqual(want) // biome-ignore format: a matrix
+  expect(set(mx.array([1, 2]))).toEqual(want)
+  expect(set(mx.array([[3], [4]]))).toEqual([[3, 3], [0, 0], [4, 4]]) // biome-ignore format: a matrix
+  expect(set(mx.array([5]))).toEqual([[5, 5], [0, 0], [5, 5]]) // biome-ignore format: a matrix
+  for (const bad of [mx.ones([1, 2]), mx.ones([3]), mx.ones([2, 3])])
+    expect(() => set(bad)).toThrow(mx.ShapeError)
+})

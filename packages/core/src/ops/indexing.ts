@@ -17,6 +17,7 @@ import { where } from "./binary"
 import { isScalar, scalarArray, scalarOf, toDtype } from "./constant"
 import { array } from "./creation"
 import { gather, scatter } from "./gather"
+import { countIfKnown, positionsOf } from "./masks"
 import { asIndices, staticIndex } from "./positions"
 import { broadcastTo } from "./reduce"
 import { combine, sliceRange, type UpdateMode, updateRange } from "./slice"
@@ -209,32 +210,6 @@ function expand(op: string, x: Array, items: readonly Item[]): readonly Item[] {
 
 const ALL = new Slice(null, null, null)
 
-/** The index arrays of the true elements of a mask, which is evaluated and thus cannot be traced by vmap or compile. */
-function positionsOf(mask: Array): Array[] {
-  const data = copyOut(mask)
-  const { shape } = mask
-  const found: number[][] = shape.map(() => [])
-  for (let i = 0; i < data.length; i++) {
-    if (!data[i]) continue
-    let rest = i
-    for (let axis = shape.length - 1; axis >= 0; axis--) {
-      found[axis].push(rest % shape[axis])
-      rest = Math.floor(rest / shape[axis])
-    }
-  }
-  return found.map((list) => array(Int32Array.from(list)))
-}
-
-/**
- * The indices of the nonzero elements, as one int32 array per axis. Its shape depends on values, so it cannot be traced by vmap or compile.
- * @throws TransformError inside vmap and compile
- * @example
- * mx.nonzero(mx.array([0, 3, 5]))[0].tolist() // => [1, 2]
- */
-export function nonzero(a: Array): Array[] {
-  return positionsOf(toDtype(asArrayArgument("nonzero", "a", a), bool_))
-}
-
 /** Start, stop and step of a slice on an axis of size n, clipped as Python does; `stop` is -1 before the first element. */
 function bounds(op: string, { start, stop, step }: Slice, n: number): [number, number, number] {
   const by = step ?? 1
@@ -400,7 +375,7 @@ function combined(
   return updateRange(x, plan.picked.length > 0 ? written.expandDims(plan.picked) : written, range, "set")
 }
 
-/** Masked assignment: one value for each true element in order, or one for all. */
+/** Masked assignment: one value for each true element in order (further ones are ignored), or one for all. */
 const setMask = asCall("setMask", updatedUnder, (x, mask, value) => {
   if (asArrayArgument("set", "the mask", mask).dtype !== bool_)
     throw new ArgumentError("set", `a mask must be bool_, received ${mask.dtype.name}`)
@@ -413,22 +388,19 @@ function updatedUnder(x: Array, mask: Array, value: unknown): Array {
       "set",
       `a mask of shape ${format(mask.shape)} does not fit an array of shape ${format(x.shape)}`,
     )
-  const wide = mask.reshape([...mask.shape, ...x.shape.slice(mask.ndim).map(() => 1)])
   const rest = x.shape.slice(mask.ndim)
-  if (isScalar(value) || (value instanceof Array && value.ndim === 0))
-    return where(wide, valueFor("set", x, value, []), x)
-  const v = isList(value) ? array(value as number[], x.dtype) : value
-  if (!(v instanceof Array))
-    throw new ArgumentError("set", `the value must be an array or a scalar, received ${describe(value)}`)
+  const wide = mask.reshape([...mask.shape, ...rest.map(() => 1)])
+  const v = converted("set", x, value)
+  if (v.ndim <= rest.length) return where(wide, broadcastTo(v, rest), x)
   // The k-th true element takes the k-th value.
-  const order = mask.flatten().astype(int32).cumsum(0).subtract(1)
-  const count = v.shape[0]
-  const rows = broadcastTo(toDtype(v, x.dtype), [count, ...rest])
+  const [count] = v.shape
+  const rows = broadcastTo(v, [count, ...rest])
+  const trues = count < mask.size ? countIfKnown(mask) : 0
+  if (trues > count)
+    throw new ShapeError("set", `a mask of ${trues} true elements needs as many values, received ${count}`)
   if (count === 0 || mask.size === 0) return new Array(x.node)
-  const picked = gather([rows, order.maximum(0).minimum(count - 1)], {
-    axes: [0],
-    sliceSizes: [1, ...rest],
-  }).squeeze(1)
+  const order = mask.flatten().astype(int32).cumsum(0).subtract(1).maximum(0)
+  const picked = gather([rows, order], { axes: [0], sliceSizes: [1, ...rest] }).squeeze(1)
   return where(wide, picked.reshape(x.shape), x)
 }
 
