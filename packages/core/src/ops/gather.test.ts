@@ -136,6 +136,22 @@ test("the gradient of scatter knows which update counted", () => {
   expect(vjp("maximum", [3, 9, 1])).toEqual([[1, 0, 100], [0, 10, 0], null])
 })
 
+test("products of updates that overlap in part have the derivatives of their elements", () => {
+  const params = { axes: [0], mode: "multiply" as const }
+  const x = mx.array([2, 3, 5, 7])
+  // Slices of two elements from 0, 1 and 2.
+  const inputs = [x, mx.array([[2, 3], [4, 0], [6, 7]]), mx.array([0, 1, 2], mx.int32)] // biome-ignore format: a matrix
+  const { vjp } = scatter.primitive.rules
+  const [, du] = (vjp as NonNullable<typeof vjp>)({
+    inputs,
+    outputs: [scatter(inputs, params)],
+    cotangents: [mx.ones([4])],
+    params,
+    wanted: [false, true, false],
+  }) as mx.Array[]
+  expect(du.tolist()).toEqual([[2, 12], [9, 30], [0, 7]]) // biome-ignore format: a matrix
+})
+
 test("errors", () => {
   expect(() => mx.take(m(), 7, 1)).toThrowErrorMatchingInlineSnapshot(
     `[IndexError: [take] index 7 is out of bounds for axis 1 with size 3]`,

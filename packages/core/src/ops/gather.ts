@@ -7,12 +7,14 @@ import type { Array, HostArray, Meta } from "../graph/graph"
 import { type Apply, definePrimitive } from "../graph/primitive"
 import { contiguousStrides, format, SCALAR, type Shape, sameShape, sizeOf } from "../graph/shape"
 import { arange } from "./arange"
+import { argsortAlong } from "./argsort"
 import { where } from "./binary"
-import { toDtype } from "./constant"
-import { ones, zeros } from "./creation"
+import { toDtype, wide } from "./constant"
+import { full, ones, zeros } from "./creation"
+import { concatenate } from "./join"
 import { position } from "./positions"
 import { broadcastTo } from "./reduce"
-import { combineAt, type UpdateMode } from "./slice"
+import { combineAt, sliceRange, type UpdateMode } from "./slice"
 import { moveToFront } from "./view"
 
 /** Checks the inputs from `first` on, which are indices, and gives the shape of each. */
@@ -176,9 +178,7 @@ export const scatter: Apply<ScatterParams> = definePrimitive({
     if (mode === "multiply")
       return [
         wanted[0] ? scatter([g, updates.conjugate(), ...indices], params) : null,
-        wanted[1]
-          ? at(g.multiply(x.conjugate())).multiply(productOfOthers(x, updates, indices, axes).conjugate())
-          : null,
+        wanted[1] ? at(g).multiply(productOfOthers(x, updates, indices, axes).conjugate()) : null,
         ...none,
       ]
     const { kept, weight } = winners(x, updates, y, indices, axes)
@@ -194,8 +194,7 @@ export const scatter: Apply<ScatterParams> = definePrimitive({
     if (mode === "multiply") {
       const scaled = scatter([dx, updates, ...indices], params)
       if (!tu) return [scaled]
-      const at = gather([x, ...indices], { axes, sliceSizes: sliceOf(x, updates) })
-      return [add(scaled, tu.multiply(at).multiply(productOfOthers(x, updates, indices, axes)))]
+      return [add(scaled, tu.multiply(productOfOthers(x, updates, indices, axes)))]
     }
     const { kept, weight } = winners(x, updates, y, indices, axes)
     return [add(where(kept, dx, 0), du.multiply(weight()))]
@@ -234,23 +233,49 @@ function lastWriters(x: Array, updates: Array, indices: readonly Array[], params
   return gather([written, ...indices], { axes, sliceSizes: sliceOf(x, updates) }).equal(numbers)
 }
 
-/** For each update the product of the other updates of the same element; correct also if some are zero. */
+/**
+ * For each update, its element of x times the other updates of that element. The updates are sorted by their elements and multiplied from
+ * both ends, which needs no division by zero, nor by what overflowed.
+ */
 function productOfOthers(
   x: Array,
   updates: Array,
   indices: readonly Array[],
   axes: readonly number[],
 ): Array {
-  const isZero = updates.equal(0)
-  const zeroCount = scatter([zeros(x.shape, updates.dtype), toDtype(isZero, updates.dtype), ...indices], {
-    axes,
-    mode: "add",
-  })
-  const nonzero = where(isZero, 1, updates)
-  const product = scatter([ones(x.shape, updates.dtype), nonzero, ...indices], { axes, mode: "multiply" })
-  const at = (a: Array): Array => gather([a, ...indices], { axes, sliceSizes: sliceOf(x, updates) })
-  const otherZeros = at(zeroCount).subtract(toDtype(isZero, updates.dtype))
-  return where(otherZeros.equal(0), at(product).divide(nonzero), 0)
+  const sliceSizes = sliceOf(x, updates)
+  const at = (a: Array): Array => gather([a, ...indices], { axes, sliceSizes })
+  const width = sizeOf(sliceSizes)
+  if (updates.size <= width) return at(x)
+  const most = updates.size / width
+  // Slices that can overlap in part are sorted element by element.
+  const isWhole = axes.every((axis) => sliceSizes[axis] === 1)
+  const rows = isWhole ? [most, width] : [updates.size, 1]
+  const [n] = rows
+  const targets = sliceRange(at(arange(x.size).reshape(x.shape)).reshape(rows), [0, 0], [n, 1])
+  const order = argsortAlong([targets.squeeze(1)], { axis: 0 })
+  const ordered = (a: Array): Array =>
+    gather([a, order], { axes: [0], sliceSizes: [1, a.shape[1]] }).squeeze(1)
+  const sorted = (a: Array): Array => ordered(toDtype(a, wide(a.dtype)).reshape(rows))
+  const reversed = (a: Array): Array => sliceRange(a, [n - 1, 0], [-1, a.shape[1]], [-1, 1])
+  const [from, values, first] = [ordered(targets), sorted(updates), sorted(at(x))]
+  const before = productsBefore(values, from, first, most)
+  const after = productsBefore(reversed(values), reversed(from), ones(rows, values.dtype), most)
+  const products = before.multiply(reversed(after)).expandDims(1)
+  const unsorted = scatter([zeros(rows, values.dtype), products, order], { axes: [0], mode: "add" })
+  return toDtype(unsorted, x.dtype).reshape(updates.shape)
+}
+
+/** For each row, `first` times the rows before it that have its target, at most `most` with itself. By doubling. */
+function productsBefore(values: Array, targets: Array, first: Array, most: number): Array {
+  const earlier = (a: Array, by: number, filler: number): Array => {
+    const [n, width] = a.shape
+    return concatenate([full([by, width], filler, a.dtype), sliceRange(a, [0, 0], [n - by, width])], 0)
+  }
+  const same = (by: number): Array => targets.equal(earlier(targets, by, -1))
+  let product = where(same(1), earlier(values, 1, 1), first)
+  for (let by = 1; by < most; by *= 2) product = product.multiply(where(same(by), earlier(product, by, 1), 1))
+  return product
 }
 
 /**
