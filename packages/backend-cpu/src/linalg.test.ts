@@ -447,5 +447,8 @@ describe("arguments", () => {
     expectNear(samples.mean(0), mx.array([1, -1]), 0.03)
     expectNear(centered.T.matmul(centered).divide(20_000), cov, 0.03)
     expect(mx.random.multivariateNormal(mx.zeros([3, 2]), mx.eye(2)).shape).toEqual([3, 2])
+    expect(mx.random.multivariateNormal(mx.zeros([3, 2]), mx.eye(2), [1]).shape).toEqual([3, 2])
+    expect(mx.random.multivariateNormal(mx.zeros([3, 2]), mx.eye(2), [4, 1]).shape).toEqual([4, 3, 2])
+    expect(() => mx.random.multivariateNormal(mx.zeros([3, 2]), mx.eye(2), [4])).toThrow(mx.ShapeError)
   })
 })

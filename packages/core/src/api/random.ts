@@ -493,14 +493,8 @@ const multivariateNormalArgs = operation(
         op,
         `the covariance must be ${n}×${n} matrices for a mean of shape ${format(center.shape)}, received shape ${format(spread.shape)}`,
       )
-    const leading = asShape(op, shape)
     const given = broadcastShapes(op, center.shape.slice(0, -1), spread.shape.slice(0, -2))
-    const to = leading.length > 0 ? leading : given
-    if (!sameShape(broadcastShapes(op, to, given), to))
-      throw new ShapeError(
-        op,
-        `a mean of shape ${format(center.shape)} and a covariance of shape ${format(spread.shape)} do not broadcast to the shape ${format(to)}`,
-      )
+    const to = broadcastShapes(op, asShape(op, shape), given)
     // The symmetric square root of the covariance, which does not depend on the choice of singular vectors.
     const [u, s, vt] = svd(spread)
     const root = u.multiply(s.sqrt().expandDims(-2)).matmul(vt)
@@ -510,7 +504,7 @@ const multivariateNormalArgs = operation(
 )
 /**
  * Samples of the multivariate normal distribution with mean [..., N] and positive semidefinite covariance [..., N, N]. The result has shape
- * [...shape, N]; by default, `shape` is the broadcast shape of mean and covariance.
+ * [...shape, N], where `shape` broadcasts with the leading axes of mean and covariance.
  * @throws ShapeError if the shapes are incompatible; DTypeError unless the dtype is float32 or float64
  * @example
  * mx.random.multivariateNormal(mx.zeros([2]), mx.eye(2), [3]).shape // => [3, 2]
