@@ -28,6 +28,7 @@ import { checkResult } from "./result"
 import {
   type ArrayLeaf,
   arrayLeaves,
+  type Holder,
   type Holdings,
   holdingsOf,
   type Left,
@@ -300,7 +301,8 @@ function run(
     outputs: holdingsOf(outputs),
   }
   const outputsBefore = contents.outputs.arrays
-  const untouched = new Map(outputsBefore.map(({ holder }) => [holder, { ...holder }]))
+  const untouched = new Map<Holder, Holder>()
+  for (const { holder } of outputsBefore) if (!untouched.has(holder)) untouched.set(holder, { ...holder })
   const handles = nodes.map((node) => new Array(node))
   const ownArgs = withArrays(args, handles.slice(0, given.length)) as never[]
   const lent = { args: ownArgs.map((arg) => arraysOf(arg)), state: handles.slice(given.length) }
@@ -320,8 +322,9 @@ function run(
   snapshot.restoreArrays()
   dropNew(arrayLeaves(inputTrees), inputs, held, snapshot)
   // State that is an input and no output keeps its arrays.
+  const wasOutput = among(outputsBefore)
   for (const [i, leaf] of inputs.entries())
-    if (leaf.holder[leaf.key] instanceof Array || !has(outputsBefore, leaf)) leaf.holder[leaf.key] = before[i]
+    if (leaf.holder[leaf.key] instanceof Array || !wasOutput(leaf)) leaf.holder[leaf.key] = before[i]
   const left: LeftIn[] = []
   for (const [tree, was] of Object.entries(contents) as ["inputs" | "outputs", Holdings | null][]) {
     if (was === null) continue
@@ -346,16 +349,25 @@ function dropNew(
   outputs: readonly ArrayLeaf[],
   snapshot: Snapshot,
 ): void {
+  const [wasInput, isOutput] = [among(before), among(outputs)]
   for (const leaf of now) {
-    if (has(before, leaf) || has(outputs, leaf)) continue
+    if (wasInput(leaf) || isOutput(leaf)) continue
     const was = snapshot.entriesOf(leaf.holder)
     if (was && leaf.key in was) leaf.holder[leaf.key] = was[leaf.key]
     else delete leaf.holder[leaf.key]
   }
 }
 
-const has = (list: readonly ArrayLeaf[], { holder, key }: ArrayLeaf): boolean =>
-  list.some((leaf) => leaf.holder === holder && leaf.key === key)
+/** Tells whether a leaf is one of these, by its holder: a state may have thousands. */
+function among(leaves: readonly ArrayLeaf[]): (leaf: ArrayLeaf) => boolean {
+  const keys = new Map<Holder, Set<string | number>>()
+  for (const { holder, key } of leaves) {
+    const known = keys.get(holder)
+    if (known) known.add(key)
+    else keys.set(holder, new Set([key]))
+  }
+  return ({ holder, key }) => keys.get(holder)?.has(key) === true
+}
 
 /** True if a node holds a value, or was waiting for it before the trace began. Constants belong to whoever reads them. */
 function isFromOutside(node: Node, epoch: number): boolean {
