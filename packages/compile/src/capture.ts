@@ -301,8 +301,6 @@ function run(
     outputs: holdingsOf(outputs),
   }
   const outputsBefore = contents.outputs.arrays
-  const untouched = new Map<Holder, Holder>()
-  for (const { holder } of outputsBefore) if (!untouched.has(holder)) untouched.set(holder, { ...holder })
   const handles = nodes.map((node) => new Array(node))
   const ownArgs = withArrays(args, handles.slice(0, given.length)) as never[]
   const lent = { args: ownArgs.map((arg) => arraysOf(arg)), state: handles.slice(given.length) }
@@ -316,7 +314,7 @@ function run(
   // An output that is no input, and that the function did not touch, is nobody's business.
   const touched = held.filter(({ holder, key }) => {
     const array = holder[key] as Array
-    return untouched.get(holder)?.[key] !== array || snapshot.nodeOf(array) !== array.node
+    return snapshot.entriesOf(holder)?.[key] !== array || snapshot.nodeOf(array) !== array.node
   })
   const found = [...arraysOf(result).map(copyOf), ...readLeaves(touched).map(take)]
   snapshot.restoreArrays()
